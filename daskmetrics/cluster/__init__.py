@@ -1,0 +1,9 @@
+"""Places to run: this machine, a Slurm partition, a scheduler that runs already.
+
+`connect` turns a profile into a Dask client and takes everything down again at the end. Each cluster is private to the
+run: TLS between its processes, dashboards on the loopback interface behind a random prefix.
+"""
+
+from daskmetrics.cluster.connect import connect, workers
+
+__all__ = ["connect", "workers"]

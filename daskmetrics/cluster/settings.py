@@ -1,0 +1,35 @@
+"""Dask settings that every cluster of ours has, each against a trap that was met."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from daskmetrics.config import Cluster
+
+RESOURCES = {"GPU": 1, "CPU": 1}
+"""What each worker offers. Encoding takes GPU, scoring takes CPU, so that a probe never holds a GPU."""
+
+
+def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
+    """Configuration in force while the cluster lives."""
+    return {
+        # our own account of blame decides about retries, and needs to hear of the first death
+        "distributed.scheduler.allowed-failures": 0,
+        # otherwise a worker that was away for 15 s is closed for good
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+        # so that every link that Dask shows has the private prefix
+        "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}" + prefix + "/status",
+        # workers' pages would listen on all interfaces
+        "distributed.worker.http.routes": [],
+        "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
+        "distributed.comm.timeouts.connect": "60s",
+        "distributed.comm.timeouts.tcp": "120s",
+        # importing torch holds the interpreter for seconds; that is no failure
+        "distributed.admin.tick.limit": "1 minute",
+    }
+
+
+def private_prefix() -> str:
+    """An unguessable path below which the dashboard is served: on a login node the loopback interface is shared."""
+    return f"/{secrets.token_urlsafe(16)}"

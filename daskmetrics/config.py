@@ -1,0 +1,291 @@
+"""What a run is to do: YAML read into one frozen, validated value; unknown keys are refused with the nearest valid one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from daskmetrics.errors import ConfigError, unknown
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+
+
+def _plain_name(name: str) -> str:
+    # names become folders, Slurm job names and lines of job scripts
+    if not _NAME.fullmatch(name):
+        raise ValueError("must be letters, digits, '.', '_' or '-', start with a letter or digit, at most 96 characters")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_plain_name)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, and strict about its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class Recipe(Section):
+    """How a small GPT-NeoX suite is pretrained from scratch; equal recipes give equal suites."""
+
+    width: int = Field(64, ge=8, description="hidden size")
+    depth: int = Field(4, ge=1, description="number of transformer blocks")
+    heads: int = Field(4, ge=1)
+    context: int = Field(64, ge=8, description="tokens per training sequence")
+    vocabulary: int = Field(1024, ge=300, description="size of the byte-level BPE")
+    batch: int = Field(16, ge=1, description="sequences per step")
+    steps: int = Field(512, ge=1, description="optimizer steps; revisions are saved at step 0, 1, 2, 4, 8, ...")
+    learning_rate: float = Field(3e-3, gt=0)
+    corpus: str = Field("stdlib", description="'stdlib', or a text file")
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Recipe:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not divisible by {self.heads} heads")
+        return self
+
+
+class Model(Section):
+    """One suite: where its checkpoints are (or how to train them), and which of them are compared."""
+
+    name: Name
+    source: str | None = Field(None, description="a folder with one sub-folder per revision, one model folder, or a hub id")
+    train: Recipe | None = None
+    revisions: str | tuple[str, ...] = "all"
+    layers: Literal["all", "blocks"] | tuple[int, ...] = Field("all", description="'blocks' leaves out layer 0")
+    depth: int | None = Field(None, ge=1, description="number of blocks; needed for a hub id that is not cached")
+    parameters: int | None = Field(None, ge=1, description="number of weights, for cost estimates before any is loaded")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Model:
+        if (self.source is None) == (self.train is None):
+            raise ValueError(f"model '{self.name}' needs either 'source' or 'train'")
+        return self
+
+
+class Corpus(Section):
+    """The texts whose representations are measured."""
+
+    source: str = Field("stdlib", description="'stdlib', a text file with one prompt per line, or 'task:NAME'")
+    prompts: int = Field(256, ge=2, description="number of prompts, drawn with the run's seed")
+
+
+class Protocol(Section):
+    """Everything that decides which vector stands for a text; part of every key and stored beside every number.
+
+    ``state_norm`` says how a layer is read: ``raw`` as the block leaves it, ``final_ln`` after the model's final
+    layer norm (what a model truncated at this layer would give), ``hidden_states`` as transformers returns it (raw,
+    except for the last layer). Presets: ``corrected`` and ``paper``, as in "Layer by Layer" (Skean et al., 2025).
+    """
+
+    pooling: Literal["mean", "last", "cls"] = "mean"
+    padding: Literal["right", "left"] = "right"
+    max_length: int = Field(256, ge=2)
+    state_norm: Literal["raw", "final_ln", "hidden_states"] = "final_ln"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    batch_tokens: int = Field(1024, ge=1, description="padded tokens per batch; texts are sorted by length")
+
+
+PRESETS: Mapping[str, Protocol] = {
+    "corrected": Protocol(),
+    "paper": Protocol(padding="left", max_length=2048, state_norm="hidden_states"),
+}
+
+
+class Search(Section):
+    """How task evaluations are chosen and when to stop."""
+
+    policy: str = "race"
+    budget: float = Field(0.3, gt=0, le=1, description="share of the cost of evaluating every cell")
+    reward: Literal["zscore", "mean"] = Field("zscore", description="against the baseline checkpoint's layers, or raw")
+    baseline: str | None = Field(None, description="MODEL@REVISION; by default the last checkpoint of the last model")
+    window: int = Field(8, ge=1, description="decisions that may be open at once; part of what makes a run repeatable")
+
+
+class Cluster(Section):
+    """Where the work runs: a profile of this machine, a Slurm partition or a running scheduler."""
+
+    kind: Literal["local", "slurm", "existing"] = "local"
+    workers: int = Field(2, ge=1)
+    threads: int = Field(1, ge=1, description="CPU threads per worker")
+    memory: str | None = Field(None, description="per worker, for instance 16GiB; by default not limited")
+    address: str | None = Field(None, description="of a running scheduler, or a path to its scheduler file")
+    partition: str | None = None
+    account: str | None = None
+    walltime: str = "04:00:00"
+    gpus: int = Field(1, ge=0, description="GPUs per Slurm job; one worker owns one GPU")
+    gpu_type: str | None = None
+    interface: str | None = Field(None, description="network interface that nodes reach each other by, such as ib0")
+    prologue: tuple[str, ...] = Field((), description="lines of shell before the worker starts (modules, venv)")
+    directives: tuple[str, ...] = Field((), description="further #SBATCH lines, without the prefix")
+    logs: str = "slurm-logs"
+    arrive_within: float = Field(600.0, gt=0, description="seconds until the first worker must have arrived")
+
+
+class Config(Section):
+    """One experiment."""
+
+    name: Name
+    seed: int = 0
+    models: tuple[Model, ...] = Field(min_length=1)
+    corpus: Corpus = Corpus()
+    protocol: Protocol = Protocol()
+    metrics: tuple[str, ...] = Field(("all",), min_length=1)
+    tasks: tuple[str, ...] = ()
+    search: Search = Search()
+    cluster: Cluster = Cluster()
+
+    @model_validator(mode="after")
+    def _distinct_models(self) -> Config:
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names):
+            raise ValueError(f"model names must differ, got {', '.join(names)}")
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration as plain JSON values, in the order of its fields."""
+        return self.model_dump(mode="json")
+
+
+def folder() -> Path:
+    """Where the ready-made configurations lie: inside an installed package, or beside it in a checkout."""
+    package = Path(str(files("daskmetrics")))
+    inside = package / "configs"
+    return inside if inside.is_dir() else package.parent / "configs"
+
+
+def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
+    """Read a YAML file and apply ``key=value`` settings on top.
+
+    Parameters
+    ----------
+    path : str or Path
+        The experiment's YAML.
+    settings : sequence of str
+        For instance ``search.budget=0.1`` or ``models.0.revisions=log``; values are read as YAML.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or not YAML, a key is unknown, or a value does not fit.
+    """
+    data = _read(Path(path))
+    for setting in settings:
+        _apply(data, setting)
+    return parse(data, where=str(path))
+
+
+def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
+    """Validate plain data (as YAML gives it) into a `Config`; presets and profiles are replaced by what they name."""
+    data = dict(data)
+    data["protocol"] = _preset(data.get("protocol"))
+    data["cluster"] = profile(data.get("cluster"))
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: " + "\n".join(_say(item) for item in error.errors())) from None
+
+
+def profile(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """The cluster settings, weakest first: a named profile, the site's dask configuration, the experiment's own keys.
+
+    A site's administrator writes ``daskmetrics: {cluster: {account: ...}}`` into a dask configuration file.
+    """
+    import dask.config
+
+    own = {"profile": wanted} if isinstance(wanted, str) else dict(wanted or {})
+    name = own.pop("profile", None)
+    named = _read(_profile_path(str(name))) if name else {}
+    return {**named, **dask.config.get("daskmetrics.cluster", {}), **own}
+
+
+def _profile_path(name: str) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    path = folder() / "clusters" / f"{name}.yaml"
+    if not path.is_file():
+        raise unknown("cluster profile", name, (p.stem for p in path.parent.glob("*.yaml")))
+    return path
+
+
+def _preset(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    if isinstance(wanted, str):
+        wanted = {"preset": wanted}
+    own = dict(wanted or {})
+    name = own.pop("preset", "corrected")
+    if name not in PRESETS:
+        raise unknown("protocol preset", str(name), PRESETS)
+    return {**PRESETS[name].model_dump(), **own}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        ready = ", ".join(str(p) for p in sorted(folder().glob("*.yaml")))
+        raise ConfigError(f"No configuration file '{path}'. Ready-made ones: {ready}.")
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{path}' is not YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"'{path}' must hold 'key: value' lines, but holds {type(data).__name__}.")
+    return data
+
+
+def _apply(data: dict[str, Any], setting: str) -> None:
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"'--set {setting}' is not KEY=VALUE, for instance --set search.budget=0.1.")
+    *path, last = key.strip().split(".")
+    node: Any = data
+    for part in path:
+        node = _child(node, part, setting)
+    if isinstance(node, list):
+        node[_index(node, last, setting)] = yaml.safe_load(text)
+    else:
+        node[last] = yaml.safe_load(text)
+
+
+def _child(node: Any, part: str, setting: str) -> Any:
+    if isinstance(node, list):
+        return node[_index(node, part, setting)]
+    child = node.setdefault(part, {})
+    if isinstance(child, str) and part in ("protocol", "cluster"):
+        child = node[part] = {"preset" if part == "protocol" else "profile": child}
+    if not isinstance(child, dict | list):
+        raise ConfigError(f"'--set {setting}': '{part}' is {child!r} and has no keys below it.")
+    return child
+
+
+def _index(node: list[Any], part: str, setting: str) -> int:
+    if not part.isdigit() or int(part) >= len(node):
+        raise ConfigError(f"'--set {setting}': '{part}' is not an index of a list of {len(node)}.")
+    return int(part)
+
+
+def _say(item: Mapping[str, Any]) -> str:
+    place = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        section = _section(item["loc"][:-1])
+        inside = f" in '{'.'.join(str(p) for p in item['loc'][:-1])}'" if len(item["loc"]) > 1 else ""
+        return str(unknown("key", str(item["loc"][-1]), section.model_fields if section else ())) + inside
+    if item["type"] == "missing":
+        return f"'{place}' is missing."
+    message = item["msg"].removeprefix("Value error, ")
+    return f"'{place}': got {item['input']!r}; {message}." if place else f"{message}."
+
+
+def _section(loc: Sequence[Any]) -> type[Section] | None:
+    """The section of the configuration that a place such as ('models', 0, 'train') lies in."""
+    section: Any = Config
+    kinds = {"models": Model, "train": Recipe, "corpus": Corpus, "protocol": Protocol, "search": Search, "cluster": Cluster}
+    for part in loc:
+        section = kinds.get(part, section) if isinstance(part, str) else section
+    return section

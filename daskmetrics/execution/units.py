@@ -1,0 +1,86 @@
+"""What is run and what is known of it afterwards: frozen values that mean the same in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from daskmetrics.arms import Key
+
+
+@dataclass(frozen=True)
+class WorkUnit:
+    """One call that Dask runs for us.
+
+    Attributes
+    ----------
+    key : str
+        Names the content: equal keys mean equal results, so a recorded key is never run again.
+    name, kind : str
+        For people: ``tiny@step8/3:stdlib:order`` is a ``score``.
+    function : callable
+        Importable on the workers; returns JSON values (an `input` may return anything).
+    args : tuple
+        Its arguments, after the result of `input` if there is one.
+    resources : mapping
+        What it occupies of a worker, for instance ``{"GPU": 1}``.
+    requires : tuple of str
+        Keys of units whose success must be recorded first.
+    input : WorkUnit or None
+        A unit whose result is the first argument. It runs once for all units that share it, near them, and is not
+        recorded: it can always be computed again.
+    note : mapping
+        Why it was asked for; kept in the journal.
+    """
+
+    key: Key
+    name: str
+    kind: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    resources: Mapping[str, float] = field(default_factory=dict)
+    requires: tuple[Key, ...] = ()
+    input: WorkUnit | None = None
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the journal holds of a finished or failed work unit.
+
+    A unit without a value has a `status` other than ``ok`` and a `reason`; it is never a number. `seconds` is the
+    time of the last attempt on its worker, without that of its input.
+    """
+
+    key: Key
+    name: str
+    kind: str
+    status: str
+    value: Any = None
+    reason: str | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+    worker: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    def entry(self) -> dict[str, Any]:
+        """Its line in the journal."""
+        return {"type": "record", **asdict(self)}
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> Record:
+        return cls(**{name: value for name, value in entry.items() if name != "type"})
+
+
+class Source(Protocol):
+    """Where work comes from. It knows what is wanted next, and nothing of Dask."""
+
+    def ask(self, n: int) -> Sequence[WorkUnit]:
+        """At most ``n`` units to run now. None now, with nothing running, means the source is exhausted."""
+
+    def tell(self, record: Record) -> None:
+        """Take in a result: of this run, or of the journal when a run is resumed."""

@@ -1,0 +1,39 @@
+"""How a planned value stands: the one list of statuses that the journal, the store and the reports share."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    """State of a cell, as stored in the Zarr arrays; a failure has a status and a reason, never a number."""
+
+    MISSING = 0
+    OK = 1
+    NAN = 2
+    OOM = 3
+    TIMEOUT = 4
+    QUARANTINED = 5
+    ERROR = 6
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, label: str) -> Status:
+        """The status with this label.
+
+        Examples
+        --------
+        >>> Status.of("nan")
+        <Status.NAN: 2>
+        """
+        return cls[label.upper()]
+
+
+FLAGS = {
+    "flag_values": [int(status) for status in Status],
+    "flag_meanings": " ".join(status.label for status in Status),
+}
+"""Attributes that explain the numbers to a reader of the store (CF conventions, section 3.5)."""
