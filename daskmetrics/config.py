@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from daskmetrics.errors import ConfigError, unknown
 
@@ -19,7 +19,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 def _plain_name(name: str) -> str:
     # names become folders, Slurm job names and lines of job scripts
     if not _NAME.fullmatch(name):
-        raise ValueError("must be letters, digits, '.', '_' or '-', start with a letter or digit, at most 96 characters")
+        raise ValueError(
+            "must be letters, digits, '.', '_' or '-', start with a letter or digit, at most 96 characters"
+        )
     return name
 
 
@@ -57,12 +59,14 @@ class Model(Section):
     """One suite: where its checkpoints are (or how to train them), and which of them are compared."""
 
     name: Name
-    source: str | None = Field(None, description="a folder with one sub-folder per revision, one model folder, or a hub id")
+    source: str | None = Field(
+        None, description="a folder with one sub-folder per revision, one model folder, or a hub id"
+    )
     train: Recipe | None = None
     revisions: str | tuple[str, ...] = "all"
     layers: Literal["all", "blocks"] | tuple[int, ...] = Field("all", description="'blocks' leaves out layer 0")
     depth: int | None = Field(None, ge=1, description="number of blocks; needed for a hub id that is not cached")
-    parameters: int | None = Field(None, ge=1, description="number of weights, for cost estimates before any is loaded")
+    width: int | None = Field(None, ge=1, description="hidden size; likewise")
 
     @model_validator(mode="after")
     def _one_origin(self) -> Model:
@@ -107,7 +111,14 @@ class Search(Section):
     budget: float = Field(0.3, gt=0, le=1, description="share of the cost of evaluating every cell")
     reward: Literal["zscore", "mean"] = Field("zscore", description="against the baseline checkpoint's layers, or raw")
     baseline: str | None = Field(None, description="MODEL@REVISION; by default the last checkpoint of the last model")
+    device: Literal["cpu", "gpu"] = Field("cpu", description="whose speed is assumed where costs are weighed")
     window: int = Field(8, ge=1, description="decisions that may be open at once; part of what makes a run repeatable")
+
+
+def _clock(walltime: Any) -> Any:
+    if isinstance(walltime, int):  # YAML 1.1 reads 12:30:00 as 45000
+        raise ValueError("write a time in quotes, for instance '12:30:00'")
+    return walltime
 
 
 class Cluster(Section):
@@ -120,7 +131,7 @@ class Cluster(Section):
     address: str | None = Field(None, description="of a running scheduler, or a path to its scheduler file")
     partition: str | None = None
     account: str | None = None
-    walltime: str = "04:00:00"
+    walltime: Annotated[str, BeforeValidator(_clock)] = "04:00:00"
     gpus: int = Field(1, ge=0, description="GPUs per Slurm job; one worker owns one GPU")
     gpu_type: str | None = None
     interface: str | None = Field(None, description="network interface that nodes reach each other by, such as ib0")
@@ -191,7 +202,7 @@ def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(f"{where}: " + "\n".join(_say(item) for item in error.errors())) from None
+        raise ConfigError(f"{where}: " + "\n".join(_say(item) for item in _causes(error))) from None
 
 
 def profile(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -270,6 +281,12 @@ def _index(node: list[Any], part: str, setting: str) -> int:
     return int(part)
 
 
+def _causes(error: ValidationError) -> list[Any]:
+    """The errors without those that merely follow: a list is also "too short" when one of its items is wrong."""
+    items = error.errors()
+    return [a for a in items if not any(b["loc"][: len(a["loc"])] == a["loc"] and b["loc"] != a["loc"] for b in items)]
+
+
 def _say(item: Mapping[str, Any]) -> str:
     place = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
@@ -285,7 +302,14 @@ def _say(item: Mapping[str, Any]) -> str:
 def _section(loc: Sequence[Any]) -> type[Section] | None:
     """The section of the configuration that a place such as ('models', 0, 'train') lies in."""
     section: Any = Config
-    kinds = {"models": Model, "train": Recipe, "corpus": Corpus, "protocol": Protocol, "search": Search, "cluster": Cluster}
+    kinds = {
+        "models": Model,
+        "train": Recipe,
+        "corpus": Corpus,
+        "protocol": Protocol,
+        "search": Search,
+        "cluster": Cluster,
+    }
     for part in loc:
         section = kinds.get(part, section) if isinstance(part, str) else section
     return section

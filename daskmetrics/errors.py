@@ -18,6 +18,10 @@ class DataError(DaskmetricsError):
     """A file of a run, suite or task is damaged or does not hold what its place promises."""
 
 
+class UndefinedError(DaskmetricsError):
+    """A result that is not a number, with the reason; recorded as status ``nan``."""
+
+
 class LockedError(DaskmetricsError):
     """Another driver holds the run."""
 

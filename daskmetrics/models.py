@@ -200,7 +200,7 @@ def _network(location: Location, dtype: torch.dtype) -> Any:
             use_safetensors=True,
             trust_remote_code=False,
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # foreign files: whatever the loader makes of them
         raise DataError(f"Cannot load the weights in '{location.path}': {error}") from error
     return network.eval()
 
@@ -209,7 +209,7 @@ def _network(location: Location, dtype: torch.dtype) -> Any:
 def _tokenizer(path: str, revision: str | None) -> Any:
     try:
         return _transformers().AutoTokenizer.from_pretrained(path, revision=revision or "main", trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:
         raise DataError(f"Cannot load the tokenizer in '{path}': {error}") from error
 
 

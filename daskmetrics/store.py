@@ -205,7 +205,9 @@ def _holds(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> bool:
 
 
 def score_blocks(
-    suites: Sequence[Suite], tasks: Sequence[str], cells: Mapping[tuple[str, str, int, str], tuple[float, float, Status]]
+    suites: Sequence[Suite],
+    tasks: Sequence[str],
+    cells: Mapping[tuple[str, str, int, str], tuple[float, float, Status]],
 ) -> dict[Checkpoint, Block]:
     """The score chunks of all checkpoints that have a cell; ``cells`` maps (model, revision, layer, task)."""
     blocks: dict[Checkpoint, Block] = {}

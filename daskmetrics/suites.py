@@ -39,10 +39,22 @@ class Location:
 
 @dataclass(frozen=True)
 class Found:
-    """A suite and where each of its checkpoints lies; ``missing`` are hub revisions that are not on this machine yet."""
+    """A suite, and where its checkpoints lie.
+
+    Attributes
+    ----------
+    suite : Suite
+    locations : tuple of Location
+        One for each revision of the suite.
+    width : int
+        Hidden size.
+    missing : tuple of str
+        Hub revisions that are not on this machine yet.
+    """
 
     suite: Suite
     locations: tuple[Location, ...]
+    width: int
     missing: tuple[str, ...] = ()
 
 
@@ -84,10 +96,10 @@ def _find_folder(model: Model, folder: Path) -> Found:
     if not places:
         raise ConfigError(f"Model '{model.name}': '{folder}' holds no model: no config.json in it or one level below.")
     revisions = select_revisions(model.revisions, training_order(places))
-    depth = _depth(places[revisions[0]] / "config.json")
+    depth, width = _shape(places[revisions[0]] / "config.json")
     suite = Suite(model.name, revisions, layers_of(model, depth), depth)
     locations = tuple(Location(str(places[name].resolve()), None, fingerprint(places[name])) for name in revisions)
-    return Found(suite, locations)
+    return Found(suite, locations, width)
 
 
 def _find_on_hub(model: Model) -> Found:
@@ -96,20 +108,22 @@ def _find_on_hub(model: Model) -> Found:
     assert model.source is not None
     revisions = _hub_revisions(model)
     configs = [try_to_load_from_cache(model.source, "config.json", revision=name) for name in revisions]
-    cached = [path for path in configs if isinstance(path, str)]
-    depth = model.depth or (_depth(Path(cached[0])) if cached else None)
-    if depth is None:
+    cached = [Path(path) for path in configs if isinstance(path, str)]
+    depth, width = _shape(cached[0]) if cached else (model.depth, model.width)
+    if depth is None or width is None:
         raise ConfigError(
-            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so that its number of "
-            "blocks is unknown: write 'depth:' into the configuration, or a local folder as 'source'."
+            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so that its shape is "
+            "unknown: write 'depth:' and 'width:' into the configuration, or a local folder as 'source'."
         )
     locations = tuple(
         # the snapshot folder of a cached revision is named by its commit
-        Location(model.source, name, content_key(model.source, Path(path).parent.name if isinstance(path, str) else name))
+        Location(
+            model.source, name, content_key(model.source, Path(path).parent.name if isinstance(path, str) else name)
+        )
         for name, path in zip(revisions, configs, strict=True)
     )
     missing = tuple(name for name, path in zip(revisions, configs, strict=True) if not isinstance(path, str))
-    return Found(Suite(model.name, revisions, layers_of(model, depth), depth), locations, missing)
+    return Found(Suite(model.name, revisions, layers_of(model, depth), depth), locations, width, missing)
 
 
 def _hub_revisions(model: Model) -> Sequence[str]:
@@ -149,15 +163,21 @@ def require_on_hub(model: Model, missing: Sequence[str]) -> None:
     absent = [name for name in missing if name not in there]
     if absent:
         known = ", ".join(training_order(there)[:8])
-        raise ConfigError(f"Model '{model.name}': {model.source} has no revision {', '.join(absent)}. It has {known}, ...")
+        raise ConfigError(
+            f"Model '{model.name}': {model.source} has no revision {', '.join(absent)}. It has {known}, ..."
+        )
 
 
-def _depth(config: Path) -> int:
+def _shape(config: Path) -> tuple[int, int]:
+    """Number of blocks and hidden size."""
     data = _json(config)
-    for name in ("num_hidden_layers", "n_layer", "num_layers"):
-        if isinstance(data.get(name), int):
-            return int(data[name])
-    raise DataError(f"'{config}' does not say how many layers the model has (num_hidden_layers).")
+    depth, width = (
+        next((data[name] for name in names if isinstance(data.get(name), int)), None)
+        for names in (("num_hidden_layers", "n_layer", "num_layers"), ("hidden_size", "n_embd", "d_model"))
+    )
+    if depth is None or width is None:
+        raise DataError(f"'{config}' does not say how deep and wide the model is (num_hidden_layers, hidden_size).")
+    return depth, width
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -13,10 +13,14 @@ from daskmetrics.errors import ConfigError
 def existing_client(profile: Cluster) -> Client:
     """A client of a running scheduler, found by its address or its scheduler file."""
     if not profile.address:
-        raise ConfigError("cluster.kind is 'existing': give cluster.address (tcp://..., tls://... or a scheduler file).")
+        raise ConfigError(
+            "cluster.kind is 'existing': give cluster.address (tcp://..., tls://... or a scheduler file)."
+        )
     is_file = "://" not in profile.address
     if is_file and not Path(profile.address).is_file():
-        raise ConfigError(f"There is no scheduler file '{profile.address}'. Write one with: dask scheduler --scheduler-file F")
+        raise ConfigError(
+            f"There is no scheduler file '{profile.address}'. Write one with: dask scheduler --scheduler-file F"
+        )
     where = {"scheduler_file": profile.address} if is_file else {"address": profile.address}
     try:
         return Client(**where, set_as_default=False, timeout=30)

@@ -137,7 +137,9 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -148,7 +150,9 @@ def _acquire(path: Path) -> int:
     except BlockingIOError:
         holder = os.read(lock, 4096).decode(errors="replace").strip() or "another process"
         os.close(lock)
-        raise LockedError(f"The run in '{path.parent}' is being driven by {holder}. Wait for it, or stop it first.") from None
+        raise LockedError(
+            f"The run in '{path.parent}' is being driven by {holder}. Wait for it, or stop it first."
+        ) from None
     os.ftruncate(lock, 0)
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     os.write(lock, f"process {os.getpid()} on {socket.gethostname()} since {since}".encode())

@@ -13,6 +13,7 @@ class Fault(Enum):
     EXCEPTION = "exception"
     MEMORY = "memory"
     PERMANENT = "permanent"  # trying again cannot help
+    UNDEFINED = "undefined"  # the result is not a number
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class RetryPolicy:
             Fault.EXCEPTION: (self.exceptions, "error"),
             Fault.MEMORY: (self.memory, "oom"),
             Fault.PERMANENT: (1, "error"),
+            Fault.UNDEFINED: (1, "nan"),
         }[fault]
         if faults >= budget:
             return GiveUp(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
@@ -10,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distributed import Client, Future, get_worker
+from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.arms import Key
-from daskmetrics.errors import ConfigError, DaskmetricsError, DataError
+from daskmetrics.errors import ConfigError, DaskmetricsError, DataError, UndefinedError
 from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.retry import Fault, GiveUp, RetryPolicy
 from daskmetrics.execution.units import Record, Source, WorkUnit
@@ -100,7 +102,9 @@ class _Loop:
         self.source, self.client, self.journal, self.settings = source, client, journal, settings
         self.on_record = on_record
         self.attempts: dict[Key, _Attempt] = {}
-        self.inputs = _Inputs(client, settings.spare_inputs)
+        # on a shared scheduler an old future of the same key would answer with its own function's result
+        self.nonce = secrets.token_hex(4)
+        self.inputs = _Inputs(client, settings.spare_inputs, self.nonce)
         self.finished: queue.SimpleQueue[tuple[Key, Future]] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -129,7 +133,7 @@ class _Loop:
             unit.function,
             *first,
             *unit.args,
-            key=f"{unit.kind}-{unit.key}-{attempt.number}",
+            key=f"{unit.kind}-{unit.key}-{self.nonce}-{attempt.number}",
             resources=dict(unit.resources),
             pure=False,
         )
@@ -183,15 +187,17 @@ class _Loop:
         del self.attempts[record.key]
         self.source.tell(record)
         if attempt.unit.input:
-            self.inputs.done(attempt.unit.input, still={a.unit.input.key for a in self.attempts.values() if a.unit.input})
+            self.inputs.done(
+                attempt.unit.input, still={a.unit.input.key for a in self.attempts.values() if a.unit.input}
+            )
         self.on_record(record)
 
 
 class _Inputs:
     """Shared inputs on the workers: each computed once while it is wanted, a few kept a little longer."""
 
-    def __init__(self, client: Client, spare: int) -> None:
-        self.client, self.spare = client, spare
+    def __init__(self, client: Client, spare: int, nonce: str) -> None:
+        self.client, self.spare, self.nonce = client, spare, nonce
         self.futures: OrderedDict[Key, Future] = OrderedDict()
         self.failures: Counter[Key] = Counter()
 
@@ -200,7 +206,7 @@ class _Inputs:
             self.futures[unit.key] = self.client.submit(
                 unit.function,
                 *unit.args,
-                key=f"{unit.kind}-{unit.key}-{self.failures[unit.key] + 1}",
+                key=f"{unit.kind}-{unit.key}-{self.nonce}-{self.failures[unit.key] + 1}",
                 resources=dict(unit.resources),
                 pure=False,
             )
@@ -228,8 +234,10 @@ def _call(function: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
 
 def blame(error: BaseException) -> Fault:
     """Which kind of fault an exception that came back from a worker stands for."""
-    if isinstance(error, KilledWorker | TimeoutError | OSError):
-        return Fault.DEATH if not isinstance(error, FileNotFoundError | PermissionError) else Fault.EXCEPTION
+    if isinstance(error, KilledWorker | CommClosedError):
+        return Fault.DEATH
+    if isinstance(error, UndefinedError):
+        return Fault.UNDEFINED
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return Fault.MEMORY
     if isinstance(error, ConfigError | DataError):

@@ -1,0 +1,33 @@
+# make run    the embedded demo, from nothing to its report
+# make test   the tests
+# Both create the environment first.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+
+.PHONY: run test docs notebooks clean
+
+run: $(VENV)/.installed
+	$(BIN)/python -m daskmetrics run
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+docs: $(VENV)/.installed
+	$(BIN)/python docs/reference.py
+
+notebooks: $(VENV)/.installed
+	$(BIN)/python -m pytest --nbmake notebooks --nbmake-timeout=600 -p no:cacheprovider -W default
+
+$(VENV)/.installed: pyproject.toml ci/constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	# torch first and alone: the others would ask for the newest build
+	$(BIN)/python -m pip install --quiet --constraint ci/constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint ci/constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,96 @@
+"""The first source of work: train what is to be trained, and measure every checkpoint once it is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import daskmetrics.training as training
+from daskmetrics.arms import Key, Suite, content_key
+from daskmetrics.execution import Record, WorkUnit
+from daskmetrics.experiment import work
+from daskmetrics.experiment.prepare import Experiment
+from daskmetrics.layout import RunFolder
+
+
+def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
+    """Every work unit of the measuring phase, in the order in which they are best begun.
+
+    Training comes first, largest model foremost, since its steps can only follow each other.
+    """
+    trained = Counter(record.name for record in records if record.kind == "train")
+    chains = {suite.model: _training_chain(experiment, suite, trained) for suite in experiment.suites}
+    longest = sorted(chains.values(), key=lambda chain: -_work(experiment, chain))
+    train = [unit for chain in longest for unit in chain.values()]
+    measure = [
+        _measure(experiment, suite, revision, folder, chains[suite.model].get(revision))
+        for suite in experiment.suites
+        for revision in suite.revisions
+    ]
+    return train + measure
+
+
+def _training_chain(experiment: Experiment, suite: Suite, trained: Counter[str]) -> dict[str, WorkUnit]:
+    """One unit for each revision that is not on disk yet; each goes on from the one before."""
+    own = experiment.trainings.get(suite.model)
+    if own is None:
+        return {}
+    chain: dict[str, WorkUnit] = {}
+    before: tuple[Key, ...] = ()
+    for revision in _needed(training.revisions(own.recipe), suite.revisions):
+        if training.is_complete(own.folder, revision):
+            continue
+        name = f"{suite.model}@{revision}"
+        unit = WorkUnit(
+            # a revision that was recorded and is gone from disk is another piece of work
+            key=content_key("train", own.key, revision, trained[name]),
+            name=name,
+            kind="train",
+            function=work.train_to,
+            args=(own.recipe, str(own.folder), revision),
+            resources={"GPU": 1},
+            requires=before,
+        )
+        chain[revision] = unit
+        before = (unit.key,)
+    return chain
+
+
+def _needed(all_revisions: Iterable[str], wanted: tuple[str, ...]) -> Iterator[str]:
+    """The revisions up to the last wanted one."""
+    last = max(wanted, key=list(all_revisions).index)
+    for revision in all_revisions:
+        yield revision
+        if revision == last:
+            return
+
+
+def _measure(
+    experiment: Experiment, suite: Suite, revision: str, folder: RunFolder, training_unit: WorkUnit | None
+) -> WorkUnit:
+    checkpoint = next(c for c in suite.checkpoints() if c.revision == revision)
+    job = work.MeasureJob(
+        checkpoint=checkpoint,
+        location=experiment.locations[checkpoint],
+        layers=suite.layers,
+        metrics=tuple(metric.name for metric in experiment.metrics),
+        protocol=experiment.config.protocol,
+        prompts=str(folder.corpus.resolve()),
+        store=str(folder.store.resolve()),
+        seed=experiment.config.seed,
+    )
+    return WorkUnit(
+        key=experiment.measure_key(suite, checkpoint),
+        name=str(checkpoint),
+        kind="measure",
+        function=work.measure,
+        args=(job,),
+        resources={"GPU": 1},
+        requires=(training_unit.key,) if training_unit else (),
+    )
+
+
+def _work(experiment: Experiment, chain: dict[str, WorkUnit]) -> int:
+    """Rough size of a training chain, to begin with the longest."""
+    recipes = (unit.args[0] for unit in chain.values())
+    return max((recipe.width**2 * recipe.depth * recipe.steps for recipe in recipes), default=0)

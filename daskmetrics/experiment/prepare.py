@@ -1,0 +1,200 @@
+"""From a configuration to everything a run needs, checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import daskmetrics.tasks as task_room
+from daskmetrics import corpus, metrics, suites, training
+from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid, select_revisions
+from daskmetrics.bandit import policy_named
+from daskmetrics.config import Config, Model, Recipe
+from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.layout import cache_folder
+from daskmetrics.metrics.views import AUGMENTATION
+from daskmetrics.store import Axis, Template
+from daskmetrics.suites import Found, Location
+
+VERSION = 1  # of the computation: raise it when equal inputs no longer give equal numbers
+
+
+@dataclass(frozen=True)
+class Training:
+    """A suite that this run trains itself, in a folder that later runs share."""
+
+    recipe: Recipe
+    folder: Path
+    key: Key
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration with all its names resolved.
+
+    Attributes
+    ----------
+    config : Config
+    suites : tuple of Suite
+    locations : mapping of Checkpoint to Location
+    widths : mapping of str to int
+        Hidden size of each model.
+    trainings : mapping of str to Training
+        Of the models that are trained here.
+    missing : mapping of str to tuple of str
+        Hub revisions of each model that are not on this machine.
+    metrics : tuple of Metric
+    tasks : tuple of Task
+    prompts : tuple of str
+        The corpus that is measured.
+    """
+
+    config: Config
+    suites: tuple[Suite, ...]
+    locations: Mapping[Checkpoint, Location]
+    widths: Mapping[str, int]
+    trainings: Mapping[str, Training]
+    missing: Mapping[str, tuple[str, ...]]
+    metrics: tuple[metrics.Metric, ...]
+    tasks: tuple[task_room.Task, ...]
+    prompts: tuple[str, ...]
+
+    @cached_property
+    def arms(self) -> tuple[Arm, ...]:
+        return grid(self.suites)
+
+    @cached_property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        return tuple(checkpoint for suite in self.suites for checkpoint in suite.checkpoints())
+
+    @cached_property
+    def baseline(self) -> Checkpoint:
+        """The checkpoint whose layers scores are compared with; its last layer is the default arm.
+
+        Raises
+        ------
+        ConfigError
+            If the configured one is not among the checkpoints.
+        """
+        wanted = self.config.search.baseline
+        if wanted is None:
+            return self.suites[-1].checkpoints()[-1]
+        known = {str(checkpoint): checkpoint for checkpoint in self.checkpoints}
+        if wanted not in known:
+            raise unknown("baseline checkpoint", wanted, known)
+        return known[wanted]
+
+    @cached_property
+    def prompts_key(self) -> Key:
+        return corpus.digest(self.prompts)
+
+    @cached_property
+    def protocol_key(self) -> Key:
+        return content_key(self.config.protocol.model_dump(mode="json"))
+
+    @cached_property
+    def measuring_key(self) -> Key:
+        """Names everything that decides the metrics."""
+        return content_key(
+            "measuring", [self.measure_key(suite, c) for suite in self.suites for c in suite.checkpoints()]
+        )
+
+    @cached_property
+    def key(self) -> Key:
+        """Names everything that decides the answer; where and on how many workers it runs is not part of it."""
+        search = self.config.search.model_dump(mode="json")
+        return content_key("run", self.measuring_key, [task.key for task in self.tasks], search, self.config.seed)
+
+    def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
+        location, names = self.locations[checkpoint], [metric.name for metric in self.metrics]
+        views = [AUGMENTATION, self.config.seed] if self.needs_views else None
+        parts = (location.identity, suite.layers, names, self.prompts_key, self.protocol_key, views)
+        return content_key("measure", VERSION, str(checkpoint), *parts)
+
+    def encode_key(self, checkpoint: Checkpoint, task: task_room.Task) -> Key:
+        return content_key("encode", VERSION, self.locations[checkpoint].identity, task.key, self.protocol_key)
+
+    def score_key(self, arm: Arm, task: task_room.Task) -> Key:
+        encoded = self.encode_key(arm.checkpoint, task)
+        return content_key("score", VERSION, encoded, str(arm), arm.layer, self.config.seed)
+
+    @property
+    def needs_views(self) -> bool:
+        return any(metric.takes == "views" for metric in self.metrics)
+
+    def template(self, attributes: Mapping[str, Any]) -> Template:
+        """The store that this experiment fills."""
+        measured = Axis(
+            tuple(metric.name for metric in self.metrics),
+            tuple(metric.units for metric in self.metrics),
+            tuple(metric.description for metric in self.metrics),
+        )
+        scored = Axis(
+            tuple(task.name for task in self.tasks),
+            tuple(task.main_score for task in self.tasks),
+            tuple(task.description for task in self.tasks),
+        )
+        return Template(self.suites, measured, scored, attributes)
+
+
+def prepare(config: Config) -> Experiment:
+    """Resolve and check every name, folder and file that a configuration mentions; nothing is started.
+
+    Raises
+    ------
+    ConfigError
+        If a metric, task, policy, folder, revision or corpus does not exist, with the nearest that does.
+    """
+    chosen_metrics = metrics.resolve(config.metrics)
+    chosen_tasks = task_room.resolve(config.tasks)
+    policy_named(config.search.policy)
+    trainings = {model.name: _training(model) for model in config.models if model.train}
+    found = {
+        model.name: _trained(model, trainings[model.name]) if model.train else suites.find(model)
+        for model in config.models
+    }
+    experiment = Experiment(
+        config=config,
+        suites=tuple(each.suite for each in found.values()),
+        locations={
+            c: where
+            for each in found.values()
+            for c, where in zip(each.suite.checkpoints(), each.locations, strict=True)
+        },
+        widths={name: each.width for name, each in found.items()},
+        trainings=trainings,
+        missing={name: each.missing for name, each in found.items() if each.missing},
+        metrics=chosen_metrics,
+        tasks=chosen_tasks,
+        prompts=_prompts(config),
+    )
+    _ = experiment.baseline  # an unknown one is an error now, not in the middle of the run
+    return experiment
+
+
+def _training(model: Model) -> Training:
+    assert model.train is not None
+    key = training.recipe_key(model.train)
+    return Training(model.train, cache_folder() / "suites" / key, key)
+
+
+def _trained(model: Model, own: Training) -> Found:
+    """A suite that will be there once it is trained."""
+    names = select_revisions(model.revisions, training.revisions(own.recipe))
+    depth = own.recipe.depth
+    locations = tuple(Location(str(own.folder / name), None, content_key(own.key, name)) for name in names)
+    return Found(Suite(model.name, names, suites.layers_of(model, depth), depth), locations, own.recipe.width)
+
+
+def _prompts(config: Config) -> tuple[str, ...]:
+    source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
+    if not source.startswith("task:"):
+        return corpus.prompts(source, count, seed)
+    (task,) = task_room.resolve([source.removeprefix("task:")])
+    texts = corpus.draw(task.texts(), count, seed)
+    if len(texts) < 2:
+        raise ConfigError(f"Corpus '{source}' has {len(texts)} distinct texts; at least 2 are needed.")
+    return texts

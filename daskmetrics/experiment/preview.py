@@ -1,0 +1,120 @@
+"""What a run would do, as a table; nothing is started."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from daskmetrics import execution
+from daskmetrics.experiment import measuring, searching
+from daskmetrics.experiment.prepare import Experiment
+from daskmetrics.layout import RunFolder
+from daskmetrics.planning import Estimate, encode_seconds, estimate
+from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, tokens_of
+
+
+def preview(experiment: Experiment, folder: RunFolder) -> Table:
+    """Counts, disk, units and assumed time of what is still to be done."""
+    records = _records(folder)
+    plan = plan_of(experiment, folder, records)
+    done = {record.key for record in records}
+    units = measuring.units(experiment, folder, records)
+    table = Table(
+        title=f"{experiment.config.name}: nothing is submitted", box=SIMPLE, show_header=False, title_justify="left"
+    )
+    for name, text in _rows(experiment, folder, plan, sum(unit.key not in done for unit in units)):
+        table.add_row(name, text)
+    return table
+
+
+def _records(folder: RunFolder) -> list[execution.Record]:
+    from daskmetrics.execution.journal import read
+
+    if not folder.journal.is_file():
+        return []
+    return [execution.Record.from_entry(entry) for entry in read(folder.journal) if entry["type"] == "record"]
+
+
+def _rows(experiment: Experiment, folder: RunFolder, plan: Estimate, units_left: int) -> list[tuple[str, str]]:
+    models = ", ".join(
+        f"{s.model} ({len(s.revisions)} checkpoints x {len(s.layers)} layers)" for s in experiment.suites
+    )
+    missing = sum(map(len, experiment.missing.values()))
+    rows = [
+        ("models", models),
+        ("arms", f"{plan.arms:,} in {plan.checkpoints:,} checkpoints"),
+        ("metrics", f"{plan.metrics}: {', '.join(metric.name for metric in experiment.metrics)}"),
+        ("tasks", f"{plan.tasks:,}, hence {plan.cells:,} cells"),
+        ("measuring", f"{plan.units:,} units, {units_left:,} to do"),
+        (
+            "search",
+            f"{experiment.config.search.policy}, up to {experiment.config.search.budget:.1%} of the exhaustive cost",
+        ),
+        ("workers", f"{plan.workers} ({experiment.config.cluster.kind})"),
+        (
+            "time",
+            f"about {duration(plan.wall_seconds)} (assumed, not measured), against "
+            f"{duration((plan.measure_seconds + plan.exhaustive_seconds) / plan.workers)} for every cell",
+        ),
+        ("disk", f"{plan.disk_bytes / 1e6:,.1f} MB in '{folder.path}', {_free(folder.path) / 1e9:,.0f} GB free"),
+    ]
+    if missing:
+        rows.append(("missing", f"{missing:,} checkpoints are not on this machine and would be fetched from the hub"))
+    return rows
+
+
+def plan_of(experiment: Experiment, folder: RunFolder, records: list[execution.Record]) -> Estimate:
+    """The estimate of a run, from assumed speeds."""
+    exhaustive = searching.pose(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
+    return estimate(
+        arms=len(experiment.arms),
+        checkpoints=len(experiment.checkpoints),
+        metrics=len(experiment.metrics),
+        tasks=len(experiment.tasks),
+        unit_seconds=[_seconds(experiment, unit) for unit in measuring.units(experiment, folder, records)],
+        exhaustive_seconds=exhaustive,
+        budget=experiment.config.search.budget,
+        workers=experiment.config.cluster.workers,
+    )
+
+
+def _seconds(experiment: Experiment, unit: execution.WorkUnit) -> float:
+    """Assumed seconds of a unit of the measuring phase."""
+    model, _, revision = unit.name.partition("@")
+    suite = next(suite for suite in experiment.suites if suite.model == model)
+    width = experiment.widths[model]
+    flops = {"cpu": CPU_FLOPS, "gpu": GPU_FLOPS}[experiment.config.search.device]
+    if unit.kind == "train":
+        recipe = experiment.trainings[model].recipe
+        steps = max(1, (int(revision.removeprefix("step")) + 1) // 2)  # log-spaced: half of the way from the one before
+        tokens = 3.0 * steps * recipe.batch * recipe.context  # backwards costs twice forwards
+        return encode_seconds(width, suite.depth, tokens, recipe.context, flops)
+    characters = sum(map(len, experiment.prompts))
+    tokens, length = tokens_of(characters, len(experiment.prompts), experiment.config.protocol.max_length)
+    views = 2 if experiment.needs_views else 1
+    return encode_seconds(width, suite.depth, views * tokens, length, flops)
+
+
+def _free(path: Path) -> int:
+    there = next(parent for parent in (path.resolve(), *path.resolve().parents) if parent.exists())
+    return shutil.disk_usage(there).free
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person would say them.
+
+    Examples
+    --------
+    >>> duration(42), duration(200), duration(9000), duration(1e6)
+    ('42 s', '3 min', '2.5 h', '11.6 days')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.1f} days"

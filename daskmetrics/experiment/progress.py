@@ -1,0 +1,89 @@
+"""What a user sees while a run goes on: bars in a terminal or notebook, a few plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+LINE_EVERY = 30.0  # seconds between plain lines where there is no terminal
+
+
+class Display:
+    """Progress of the phases of a run.
+
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+        Where to write; by default standard error.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.live = self.console.is_terminal or self.console.is_jupyter
+        self._bars = Progress(
+            TextColumn("{task.description:<9}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("eta"),
+            TimeRemainingColumn(),
+            TextColumn("[dim]{task.fields[latest]}"),
+            console=self.console,
+            disable=not self.live,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._started = self._last_line = time.monotonic()
+
+    def __enter__(self) -> Display:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def phase(self, name: str, total: int, done: int = 0) -> None:
+        """Begin a phase of ``total`` units, of which some are done already."""
+        if total:
+            self._tasks[name] = self._bars.add_task(name, total=total, completed=done, latest="")
+
+    def advance(self, name: str, latest: str = "", by: int = 1) -> None:
+        """One more unit of a phase is done; ``latest`` says what it showed."""
+        if name not in self._tasks:
+            return
+        first = not any(task.completed for task in self._bars.tasks)
+        self._bars.update(self._tasks[name], advance=by, latest=latest)
+        task = self._bars.tasks[self._bars.task_ids.index(self._tasks[name])]
+        if not self.live and (first or task.finished or time.monotonic() - self._last_line > LINE_EVERY):
+            self._last_line = time.monotonic()
+            elapsed = self._last_line - self._started
+            self.say(f"{elapsed:5.0f} s  {name}: {task.completed:.0f} of {task.total:.0f}  {latest}")
+
+    def resize(self, name: str, total: int) -> None:
+        """The number of units of a phase became known better."""
+        if name in self._tasks:
+            self._bars.update(self._tasks[name], total=total)
+
+
+def numbers(value: Mapping[str, Any]) -> str:
+    """A few measured values of the last layer, as the first thing to see of a checkpoint."""
+    last = zip(value["names"], value["values"][-1], strict=True)
+    return "  ".join(f"{name} {number:.3g}" for name, number in list(last)[:2] if number is not None)

@@ -1,0 +1,228 @@
+"""One experiment from its configuration to its recommendation, resumable at any point."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import yaml
+from distributed import Client
+
+from daskmetrics import store
+from daskmetrics.arms import Arm, Checkpoint
+from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.cluster import connect, workers
+from daskmetrics.execution import Journal, Record, Settings, Sweep
+from daskmetrics.execution import run as run_source
+from daskmetrics.experiment import measuring, searching
+from daskmetrics.experiment.prepare import Experiment
+from daskmetrics.experiment.progress import Display, numbers
+from daskmetrics.layout import RunFolder
+from daskmetrics.status import Status
+from daskmetrics.suites import require_on_hub
+
+UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker idles while the driver thinks
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call of `run` ended: what it computed anew, and whether there was anything to do."""
+
+    computed: int
+    failed: int
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return self.computed == 0 and self.failed == 0
+
+
+def run(experiment: Experiment, folder: RunFolder, display: Display) -> Outcome:
+    """Measure every checkpoint, search the best arm, and journal the recommendation.
+
+    What the run's journal already holds is not computed again; a finished run is left as it is.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        As `prepare` gives it.
+    folder : RunFolder
+        Where the run lives; made if it does not exist.
+    display : Display
+        Where progress is shown.
+
+    Raises
+    ------
+    ConfigError
+        If hub revisions cannot be had or no worker arrives.
+    LockedError
+        If another driver holds the run.
+    ClusterLostError
+        If the scheduler goes away; run again to resume.
+    DaskmetricsError
+        If not one checkpoint could be measured.
+    """
+    folder.create()
+    with Journal(folder.journal, folder.lock) as journal:
+        if _finished(journal.entries, experiment):
+            return Outcome(0, 0)
+        for model in experiment.config.models:
+            require_on_hub(model, experiment.missing.get(model.name, ()))
+        _begin(experiment, folder, journal)
+        outcome = _Driver(experiment, folder, journal, display).drive()
+        journal.append({"type": "finished", "key": experiment.key})
+    return outcome
+
+
+def _finished(entries: Iterable[Mapping[str, Any]], experiment: Experiment) -> bool:
+    return any(entry["type"] == "finished" and entry["key"] == experiment.key for entry in entries)
+
+
+def _begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
+    """Write down what is going to be done, and lay out the store with everything that is known already."""
+    config = experiment.config.as_dict()
+    folder.config.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    folder.corpus.write_text(json.dumps(experiment.prompts), encoding="utf-8")
+    about = environment()
+    journal.append(
+        {
+            "type": "start",
+            "key": experiment.key,
+            "name": experiment.config.name,
+            "arms": len(experiment.arms),
+            "checkpoints": len(experiment.checkpoints),
+            "tasks": {task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
+            "environment": about,
+        }
+    )
+    attributes = {
+        "name": experiment.config.name,
+        "protocol": config["protocol"],
+        "corpus": {**config["corpus"], "key": experiment.prompts_key},
+        "seed": experiment.config.seed,
+        "environment": about,
+    }
+    store.create(folder.store, experiment.template(attributes))
+    store.restore(folder.store, "metrics", metric_blocks(experiment, journal.records()))
+
+
+def environment() -> dict[str, str]:
+    """Versions and machine, as kept beside the numbers."""
+    packages = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        **{name: version(name) for name in packages},
+    }
+
+
+def metric_blocks(experiment: Experiment, records: Iterable[Record]) -> dict[Checkpoint, store.Block]:
+    """The metric chunks that the journal vouches for."""
+    by_key = {record.key: record for record in records if record.kind == "measure" and record.ok}
+    return {
+        checkpoint: store.Block.of(by_key[key].value)
+        for suite in experiment.suites
+        for checkpoint in suite.checkpoints()
+        if (key := experiment.measure_key(suite, checkpoint)) in by_key
+    }
+
+
+class _Driver:
+    """The run on a living cluster."""
+
+    def __init__(self, experiment: Experiment, folder: RunFolder, journal: Journal, display: Display) -> None:
+        self.experiment, self.folder, self.journal, self.display = experiment, folder, journal, display
+        self.computed = self.failed = 0
+
+    def drive(self) -> Outcome:
+        profile = self.experiment.config.cluster
+        self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
+        with connect(profile) as client:
+            self.display.say(f"Dashboard: {client.dashboard_link}")
+            settings = Settings(slots=UNITS_PER_WORKER * max(profile.workers, len(workers(client))))
+            self._measure(client, settings)
+            if self.experiment.tasks:
+                self._search(client, settings)
+        self._complete_store()
+        return Outcome(self.computed, self.failed)
+
+    def _measure(self, client: Client, settings: Settings) -> None:
+        units = measuring.units(self.experiment, self.folder, self.journal.records())
+        known = {record.key for record in self.journal.records()}
+        for kind in ("train", "measure"):
+            own = [unit for unit in units if unit.kind == kind]
+            self.display.phase(kind, len(own), sum(unit.key in known for unit in own))
+        sweep = Sweep(units)
+        run_source(sweep, client, self.journal, settings, self._show)
+        for unit in sweep.blocked():
+            self.display.say(f"[yellow]{unit.name} was not measured, since training its suite failed[/]")
+
+    def _search(self, client: Client, settings: Settings) -> None:
+        config = self.experiment.config.search
+        problem = searching.problem(self.experiment, self.journal.records())
+        key = searching.search_key(self.experiment, problem)
+        campaign = Campaign(
+            problem,
+            policy_named(config.policy),
+            budget=config.budget,
+            window=config.window,
+            seed=self.experiment.config.seed,
+            decided=searching.decided(self.journal.entries, key),
+        )
+        search = searching.Search(self.experiment, campaign, key)
+        run_source(search, client, self.journal, settings, self._show)
+        best = campaign.recommendation()
+        self.journal.append(
+            {
+                "type": "result",
+                "key": self.experiment.key,
+                "location": self._location(best.arm),
+                **best.as_dict(),
+            }
+        )
+
+    def _location(self, arm: Arm) -> dict[str, Any]:
+        """What a reader needs to load an arm."""
+        location = self.experiment.locations[arm.checkpoint]
+        depth = next(suite.depth for suite in self.experiment.suites if suite.model == arm.model)
+        return {"path": location.path, "revision": location.revision, "depth": depth}
+
+    def _show(self, record: Record) -> None:
+        self.computed += record.ok
+        self.failed += not record.ok
+        if not record.ok:
+            self.display.say(f"[yellow]{record.kind} {record.name}: {record.status}, {record.reason}[/]")
+        latest = {"measure": lambda value: numbers(value), "train": lambda value: f"loss {value['loss']:.2f}"}
+        text = (
+            latest.get(record.kind, lambda value: f"{value['score']:.3f}")(record.value) if record.ok else record.status
+        )
+        self.display.advance("search" if record.kind == "score" else record.kind, f"{record.name}  {text}")
+
+    def _complete_store(self) -> None:
+        """Make the store equal to the journal, whatever happened to it, and ready for readers."""
+        records = list(self.journal.records())
+        store.restore(self.folder.store, "metrics", metric_blocks(self.experiment, records))
+        if self.experiment.tasks:
+            store.restore(self.folder.store, "scores", self._score_blocks(records))
+        store.finish(self.folder.store, {})
+
+    def _score_blocks(self, records: Iterable[Record]) -> dict[Checkpoint, store.Block]:
+        by_key = {record.key: record for record in records if record.kind == "score"}
+        names = [task.name for task in self.experiment.tasks]
+        cells = {}
+        for arm in self.experiment.arms:
+            for task in self.experiment.tasks:
+                record = by_key.get(self.experiment.score_key(arm, task))
+                if record is not None:
+                    cells[arm.model, arm.revision, arm.layer, task.name] = _cell(record)
+        return store.score_blocks(self.experiment.suites, names, cells)
+
+
+def _cell(record: Record) -> tuple[float, float, Status]:
+    if not record.ok:
+        return float("nan"), float("nan"), Status.of(record.status)
+    return record.value["score"], record.value["stderr"], Status.OK

@@ -1,0 +1,166 @@
+"""The second source of work: the search's picks as score units, each fed by an encoding that neighbours share."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, takewhile
+from typing import Any
+
+import numpy as np
+
+from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
+from daskmetrics.bandit import Campaign, Outcome, Pick, Problem, arm_features
+from daskmetrics.config import Protocol
+from daskmetrics.errors import DaskmetricsError
+from daskmetrics.execution import Record, WorkUnit
+from daskmetrics.experiment import work
+from daskmetrics.experiment.prepare import Experiment
+from daskmetrics.planning import encode_seconds, score_seconds
+from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, tokens_of
+from daskmetrics.tasks import Task
+
+
+class Search:
+    """Turns the picks of a campaign into work units and their records into outcomes.
+
+    Its state is a replay: what the journal holds is told first, and a pick whose cell is already known is answered
+    from there instead of being submitted.
+    """
+
+    def __init__(self, experiment: Experiment, campaign: Campaign, key: Key) -> None:
+        self.experiment, self.campaign, self.key = experiment, campaign, key
+        self._tasks = {task.name: task for task in experiment.tasks}
+        self._layers = {suite.model: suite.layers for suite in experiment.suites}
+        self._waiting = list(campaign.open)  # decided before an interruption, and perhaps never run
+        self._running: dict[Key, Pick] = {}
+        self._known: dict[Key, Record] = {}
+
+    def ask(self, n: int) -> Sequence[WorkUnit]:
+        units: list[WorkUnit] = []
+        while len(units) < n and (pick := self._next()):
+            unit = self._unit(pick)
+            if unit.key in self._known:
+                self.campaign.tell(pick.index, _outcome(self._known[unit.key]))
+            else:
+                self._running[unit.key] = pick
+                units.append(unit)
+        return units
+
+    def tell(self, record: Record) -> None:
+        if record.kind != "score":
+            return
+        self._known[record.key] = record
+        pick = self._running.pop(record.key, None)
+        if pick is not None:
+            self.campaign.tell(pick.index, _outcome(record))
+
+    def _next(self) -> Pick | None:
+        if self._waiting:
+            return self._waiting.pop(0)
+        return next(iter(self.campaign.ask(1)), None)
+
+    def _unit(self, pick: Pick) -> WorkUnit:
+        experiment, arm = self.experiment, pick.cell.arm
+        task = self._tasks[pick.cell.task]
+        encode = WorkUnit(
+            key=experiment.encode_key(arm.checkpoint, task),
+            name=f"{arm.checkpoint}:{task.name}",
+            kind="encode",
+            function=work.encode,
+            args=(
+                experiment.locations[arm.checkpoint],
+                experiment.config.protocol,
+                task,
+                self._layers[arm.model],
+            ),
+            resources={"GPU": 1},
+        )
+        key = experiment.score_key(arm, task)
+        return WorkUnit(
+            key=key,
+            name=str(pick.cell),
+            kind="score",
+            function=work.score,
+            args=(task, arm.layer, int(key[:8], 16)),
+            resources={"CPU": 1},
+            input=encode,
+            note={"search": self.key, "pick": pick.as_dict()},
+        )
+
+
+def _outcome(record: Record) -> Outcome:
+    if not record.ok:
+        return Outcome(None)
+    return Outcome(record.value["score"], record.value["stderr"])
+
+
+def decided(entries: Iterable[Mapping[str, Any]], key: Key) -> list[Pick]:
+    """The decisions of an interrupted search, as the journal has them, as far as none is lacking."""
+    notes = (entry["note"] for entry in entries if entry["type"] == "ask")
+    picks = {note["pick"]["index"]: note["pick"] for note in notes if note.get("search") == key}
+    return [Pick.from_dict(picks[index]) for index in takewhile(picks.__contains__, count())]
+
+
+def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
+    """The search's problem: arms that could be measured, their features, and what each cell is assumed to cost."""
+    measured = {record.key: record for record in records if record.kind == "measure" and record.ok}
+    keys = {c: experiment.measure_key(suite, c) for suite in experiment.suites for c in suite.checkpoints()}
+    kept = [replace(s, revisions=there) for s in experiment.suites if (there := _revisions(s, keys, measured))]
+    if not kept:
+        raise DaskmetricsError("Not one checkpoint could be measured, so there is nothing to search among.")
+    blocks = [measured[keys[checkpoint]].value["values"] for suite in kept for checkpoint in suite.checkpoints()]
+    return pose(experiment, kept, np.concatenate([np.array(block, dtype=float) for block in blocks]))
+
+
+def _revisions(suite: Suite, keys: Mapping[Checkpoint, Key], measured: Container[Key]) -> tuple[str, ...]:
+    return tuple(checkpoint.revision for checkpoint in suite.checkpoints() if keys[checkpoint] in measured)
+
+
+def pose(experiment: Experiment, suites: Sequence[Suite], metrics: np.ndarray | None = None) -> Problem:
+    """The problem over these suites, with metrics (arms, metrics) as features beside the arms' positions."""
+    arms = grid(suites)
+    encode, score = costs(experiment, arms)
+    return Problem(
+        arms=arms,
+        tasks=tuple(task.name for task in experiment.tasks),
+        features=arm_features(suites, metrics),
+        encode_cost=encode,
+        score_cost=score,
+        baseline=_baseline(experiment, arms),
+        reward=experiment.config.search.reward,
+    )
+
+
+def search_key(experiment: Experiment, posed: Problem) -> Key:
+    """Names a search: decisions of one may be taken over only by the same."""
+    return content_key("search", experiment.key, [str(arm) for arm in posed.arms])
+
+
+def _baseline(experiment: Experiment, arms: Sequence[Arm]) -> Checkpoint:
+    """The configured baseline, or the last checkpoint there is, should it have failed."""
+    there = {arm.checkpoint for arm in arms}
+    return experiment.baseline if experiment.baseline in there else arms[-1].checkpoint
+
+
+def costs(experiment: Experiment, arms: Sequence[Arm]) -> tuple[np.ndarray, np.ndarray]:
+    """Assumed seconds to encode and to score, each an array (arms, tasks)."""
+    depths = {suite.model: suite.depth for suite in experiment.suites}
+    flops = {"cpu": CPU_FLOPS, "gpu": GPU_FLOPS}[experiment.config.search.device]
+    sizes = [_size(task, experiment.config.protocol) for task in experiment.tasks]
+    by_model: Mapping[str, tuple[list[float], list[float]]] = {
+        model: (
+            [encode_seconds(width, depths[model], tokens, length, flops) for _, tokens, length in sizes],
+            [score_seconds(texts, width) for texts, _, _ in sizes],
+        )
+        for model, width in experiment.widths.items()
+    }
+    encode = np.array([by_model[arm.model][0] for arm in arms], dtype=float).reshape(len(arms), len(sizes))
+    score = np.array([by_model[arm.model][1] for arm in arms], dtype=float).reshape(len(arms), len(sizes))
+    return encode, score
+
+
+def _size(task: Task, protocol: Protocol) -> tuple[int, float, float]:
+    """Texts, tokens and tokens per text of a task."""
+    texts = task.texts()
+    return len(texts), *tokens_of(sum(map(len, texts)), len(texts), protocol.max_length)

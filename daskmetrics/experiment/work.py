@@ -1,0 +1,111 @@
+"""The functions that run on workers. Heavy libraries are imported inside: the driver only names these functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskmetrics.arms import Checkpoint, seed_of
+from daskmetrics.config import Protocol, Recipe
+from daskmetrics.errors import UndefinedError
+from daskmetrics.suites import Location
+
+if TYPE_CHECKING:
+    from daskmetrics.tasks import Task
+
+
+@dataclass(frozen=True)
+class MeasureJob:
+    """Everything that measuring one checkpoint needs; the prompts lie in a file that all workers see."""
+
+    checkpoint: Checkpoint
+    location: Location
+    layers: tuple[int, ...]
+    metrics: tuple[str, ...]
+    protocol: Protocol
+    prompts: str
+    store: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Vectors (layers, texts, D) of a task's texts, and the seconds that it took to make them."""
+
+    layers: tuple[int, ...]
+    vectors: np.ndarray
+    seconds: float
+
+
+def train_to(recipe: Recipe, folder: str, revision: str) -> dict[str, float]:
+    """Train a suite up to a revision and save it."""
+    from daskmetrics import training
+
+    return training.train_to(recipe, Path(folder), revision)
+
+
+def measure(job: MeasureJob) -> dict[str, Any]:
+    """All metrics of all layers of one checkpoint: one load, one forward pass over each view of the prompts.
+
+    The worker writes the checkpoint's own chunk of the store; the returned values, once journaled, commit it.
+    """
+    from daskmetrics import store
+    from daskmetrics.metrics import engine, resolve, views
+    from daskmetrics.models import Model, pool
+
+    prompts: list[str] = json.loads(Path(job.prompts).read_text(encoding="utf-8"))
+    model = Model(job.location, job.protocol)
+    reducer = engine.Reducer(resolve(job.metrics), job.layers, len(prompts))
+    texts = [prompts]
+    if reducer.needs_views:
+        texts.append([views.second_view(prompt, seed_of(job.seed, "view")) for prompt in prompts])
+    for view, each in enumerate(texts):
+        for batch in model.batches(each):
+            for layer in job.layers:
+                states = batch.states(layer)
+                pooled = pool(states, batch.mask, job.protocol.pooling)
+                reducer.add(layer, batch.rows, states, batch.mask, pooled, view)
+    reduced = reducer.finish()
+    block = store.Block(reduced.values, reduced.stderr, reduced.status)
+    store.write(Path(job.store), "metrics", job.checkpoint, block)
+    reasons = [[layer, name, reason] for (layer, name), reason in sorted(reduced.reasons.items())]
+    return {"layers": list(job.layers), "names": list(job.metrics), **block.as_json(), "reasons": reasons}
+
+
+def encode(location: Location, protocol: Protocol, task: Task, layers: Sequence[int]) -> Embeddings:
+    """A task's texts as vectors of all layers, in one pass."""
+    import time
+
+    from daskmetrics.models import Model
+
+    started = time.perf_counter()
+    model = Model(location, protocol)
+    vectors = model.encode(task.texts(), layers, task.pooling or protocol.pooling)
+    return Embeddings(tuple(layers), vectors, time.perf_counter() - started)
+
+
+def score(embeddings: Embeddings, task: Task, layer: int, seed: int) -> dict[str, float]:
+    """The task's score of one layer.
+
+    Raises
+    ------
+    UndefinedError
+        If the vectors or the score are not finite.
+    """
+    vectors = embeddings.vectors[embeddings.layers.index(layer)]
+    if not np.isfinite(vectors).all():
+        raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
+    result = task.evaluate(vectors, seed)
+    if not np.isfinite(result.value):
+        raise UndefinedError(f"{task.name} gave {result.value} at layer {layer}.")
+    return {
+        "score": float(result.value),
+        "stderr": float(result.stderr),
+        "n": result.n,
+        "encode_seconds": embeddings.seconds,
+    }

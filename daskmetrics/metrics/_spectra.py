@@ -1,0 +1,75 @@
+"""Rows, Gram matrices and their spectra: what the metrics share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def at_least_float32(rows: Tensor) -> Tensor:
+    """Half precision widened: a Gram matrix in bfloat16 would be off by up to 0.01 nats."""
+    return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Rows (..., N, D) scaled to length one; zero rows stay zero.
+
+    Examples
+    --------
+    >>> unit_rows(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    # the largest entry first, so that no square overflows
+    largest = rows.abs().amax(-1, keepdim=True)
+    scaled = rows / largest.where(largest > 0, 1)
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    units: Tensor = scaled / length.where(largest > 0, 1)
+    return units
+
+
+def centred(rows: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Rows (..., N, D) less the mean of those that ``keep`` (..., N) marks; the others become zero.
+
+    A row that differs from the mean by rounding only becomes zero too: scaled to length one it would be pure noise.
+
+    Examples
+    --------
+    >>> centred(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    tensor([[-1.,  0.],
+            [ 1.,  0.]])
+    """
+    kept = rows.new_ones(rows.shape[:-1], dtype=torch.bool) if keep is None else keep
+    rows = rows.where(kept[..., None], 0)
+    mean = rows.sum(-2, keepdim=True) / kept.sum(-1).clamp(min=1)[..., None, None]
+    rest = rows - mean
+    rounding = 32 * torch.finfo(rows.dtype).eps * rows.abs().amax((-2, -1), keepdim=True)
+    differs = kept[..., None] & (rest.abs().amax(-1, keepdim=True) > rounding)
+    return rest * differs  # a product, unlike a choice, keeps NaN
+
+
+def spectrum(rows: Tensor) -> Tensor:
+    """Squared singular values of rows (..., N, D), ascending, (..., min(N, D)); all zero where rows are not finite.
+
+    Examples
+    --------
+    >>> spectrum(torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+    tensor([1., 9.])
+    """
+    gram = rows @ rows.mT if rows.shape[-2] <= rows.shape[-1] else rows.mT @ rows
+    # one bad prompt must not stop a batch: eigvalsh raises on NaN
+    finite = gram.abs().amax((-2, -1), keepdim=True).isfinite()
+    squared: Tensor = torch.linalg.eigvalsh(gram.where(finite, 0))
+    return squared.clamp(min=0)
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """Shannon entropy in nats of non-negative weights (..., K), scaled to sum to one; NaN where all are zero.
+
+    Examples
+    --------
+    >>> entropy(torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    tensor([0.6931,    nan])
+    """
+    terms: Tensor = torch.special.entr(weights / weights.sum(-1, keepdim=True))
+    return terms.sum(-1)

@@ -1,0 +1,190 @@
+"""The engine: takes hidden states layer by layer as they appear, and keeps no more than one vector per prompt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daskmetrics.metrics.catalogue import Metric
+from daskmetrics.metrics.reduced import Reduced
+from daskmetrics.status import Status
+
+__all__ = ["Reduced", "Reducer"]
+
+_VIEWS = {"tokens": 1, "pooled": 1, "views": 2}
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What is kept of one layer: V views, P prompts. The tensors are filled row by row, on the states' device."""
+
+    vectors: Tensor  # (V, P, D)
+    seen: Tensor  # (V, P) bool
+    finite: Tensor  # (V, P) bool
+    values: dict[str, Tensor]  # of each token metric, (P,)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One value of the result."""
+
+    value: float = math.nan
+    stderr: float = math.nan
+    count: int = 0
+    reason: str = ""
+
+
+class Reducer:
+    """Hidden states in, metrics out; batches and layers may come in any order.
+
+    Every prompt writes its own row, so the order of `add` changes nothing. Nothing waits for the device before
+    `finish`, except where an eigensolver does.
+
+    Parameters
+    ----------
+    metrics : sequence of Metric
+    layers : sequence of int
+        Layers that will be added.
+    prompts : int
+        Number of prompts, P.
+
+    Examples
+    --------
+    >>> from daskmetrics.metrics import resolve
+    >>> reducer = Reducer(resolve(["curvature", "anisotropy"]), layers=[0], prompts=2)
+    >>> states, mask = torch.eye(4).expand(2, 4, 4), torch.ones(2, 4, dtype=torch.bool)
+    >>> reducer.add(0, torch.arange(2), states, mask, pooled=states.mean(1))
+    >>> reducer.finish().values.round(4)
+    array([[2.0944, 1.    ]])
+    """
+
+    def __init__(self, metrics: Sequence[Metric], layers: Sequence[int], prompts: int) -> None:
+        self._metrics = tuple(metrics)
+        self._layers = tuple(layers)
+        self._prompts = prompts
+        self._functions: dict[str, Callable[..., Tensor]] = {metric.name: metric.load() for metric in metrics}
+        self._kept: dict[int, _Layer] = {}
+
+    @property
+    def needs_views(self) -> bool:
+        """Whether a second view of every prompt must be added too."""
+        return any(metric.takes == "views" for metric in self._metrics)
+
+    @torch.inference_mode()
+    def add(self, layer: int, rows: Tensor, states: Tensor, mask: Tensor, pooled: Tensor, view: int = 0) -> None:
+        """Take one batch of one layer.
+
+        Parameters
+        ----------
+        layer : int
+        rows : Tensor (B,) of int64
+            Which prompts these are, from 0 to P - 1.
+        states : Tensor (B, T, D)
+            Hidden states of all tokens; read here and not kept.
+        mask : Tensor (B, T) of bool
+            True where a token counts.
+        pooled : Tensor (B, D)
+            One vector per prompt.
+        view : int
+            0, or 1 for the second view of the same prompts; token metrics read view 0 only.
+
+        Raises
+        ------
+        ValueError
+            For a layer that was not announced, or a view that no metric compares.
+        """
+        kept = self._kept.get(layer) or self._start(layer, pooled)
+        if view not in range(len(kept.vectors)):
+            raise ValueError(f"View {view} was added, but these metrics read {len(kept.vectors)}, counted from 0.")
+        rows, mask = rows.to(pooled.device), mask.bool()
+        kept.seen[view, rows] = True
+        kept.finite[view, rows] = _finite(states, mask) & pooled.isfinite().all(-1)
+        kept.vectors[view, rows] = pooled.to(kept.vectors.dtype)
+        if view == 0:
+            for name, values in kept.values.items():
+                values[rows] = self._functions[name](states, mask).to(values.dtype)
+
+    @torch.inference_mode()
+    def finish(self) -> Reduced:
+        """Compute what needs all prompts, and hand everything over as arrays."""
+        names = tuple(metric.name for metric in self._metrics)
+        places = [(layer, metric) for layer in self._layers for metric in self._metrics]
+        entries = [self._entry(layer, metric) for layer, metric in places]
+        shape = (len(self._layers), len(self._metrics))
+        return Reduced(
+            layers=self._layers,
+            metrics=names,
+            values=np.array([entry.value for entry in entries], np.float64).reshape(shape),
+            stderr=np.array([entry.stderr for entry in entries], np.float64).reshape(shape),
+            counts=np.array([entry.count for entry in entries], np.int64).reshape(shape),
+            status=np.array([Status.NAN if entry.reason else Status.OK for entry in entries], np.uint8).reshape(shape),
+            reasons={
+                (layer, metric.name): entry.reason
+                for (layer, metric), entry in zip(places, entries, strict=True)
+                if entry.reason
+            },
+        )
+
+    def _start(self, layer: int, pooled: Tensor) -> _Layer:
+        if layer not in self._layers:
+            raise ValueError(f"Layer {layer} was added, but only {', '.join(map(str, self._layers))} were announced.")
+        flags = (2 if self.needs_views else 1, self._prompts)
+        wide = torch.promote_types(pooled.dtype, torch.float32)
+        self._kept[layer] = _Layer(
+            vectors=pooled.new_zeros((*flags, pooled.shape[-1]), dtype=wide),
+            seen=pooled.new_zeros(flags, dtype=torch.bool),
+            finite=pooled.new_zeros(flags, dtype=torch.bool),
+            values={
+                metric.name: pooled.new_full((self._prompts,), torch.nan, dtype=torch.float64)
+                for metric in self._metrics
+                if metric.takes == "tokens"
+            },
+        )
+        return self._kept[layer]
+
+    def _entry(self, layer: int, metric: Metric) -> _Entry:
+        views = _VIEWS[metric.takes]
+        if fault := self._fault(layer, views):
+            return _Entry(reason=f"layer {layer}: {fault}")
+        kept = self._kept[layer]
+        if metric.takes == "tokens":
+            entry = _mean(kept.values[metric.name])
+        else:
+            entry = _Entry(float(self._functions[metric.name](*kept.vectors[:views])), count=self._prompts)
+        if math.isfinite(entry.value):
+            return entry
+        return _Entry(reason=f"layer {layer}: {metric.name} is not defined for these states")
+
+    def _fault(self, layer: int, views: int) -> str:
+        """Why no metric that reads so many views has a value at this layer; empty if they may."""
+        if layer not in self._kept:
+            return "no states were added"
+        kept = self._kept[layer]
+        for view in range(views):
+            which = "" if view == 0 else " of the second view"
+            if absent := int((~kept.seen[view]).sum()):
+                return f"states{which} are missing for {absent} of {self._prompts} prompts"
+            if broken := int((~kept.finite[view]).sum()):
+                return f"states{which} are not finite for {broken} of {self._prompts} prompts"
+        return ""
+
+
+def _finite(states: Tensor, mask: Tensor) -> Tensor:
+    """Which prompts (B,) hold finite numbers wherever a token counts."""
+    # the largest entry tells the same as every entry, at a tenth of the time
+    return (states.abs().amax(-1).isfinite() | ~mask).all(-1)
+
+
+def _mean(values: Tensor) -> _Entry:
+    """Mean and standard error of what is defined among the prompts' values."""
+    defined = values[~values.isnan()].cpu()
+    count = len(defined)
+    if count == 0:
+        return _Entry()
+    stderr = float(defined.std()) / math.sqrt(count) if count > 1 else math.nan
+    return _Entry(float(defined.mean()), stderr, count)

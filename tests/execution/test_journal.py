@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.errors import DataError, LockedError
+from daskmetrics.execution import Journal, Record
+from daskmetrics.execution.journal import decode, encode, holder, read
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> tuple[Path, Path]:
+    return tmp_path / "journal.jsonl", tmp_path / "lock"
+
+
+@given(st.dictionaries(st.text(), json_values))
+def test_an_entry_survives_its_line(entry):
+    assert decode(encode(entry)) == entry
+
+
+@given(st.dictionaries(st.text(), json_values), st.data())
+def test_any_flipped_bit_is_seen(entry, data):
+    line = bytearray(encode(entry)[:-1])
+    position = data.draw(st.integers(0, len(line) - 1))
+    line[position] ^= 1 << data.draw(st.integers(0, 7))
+    found = decode(bytes(line))
+    # hexadecimal digits may change case without changing the checksum
+    assert found is None or found == entry
+
+
+def test_nan_is_refused():
+    with pytest.raises(ValueError, match="JSON"):
+        encode({"value": float("nan")})
+
+
+def test_what_was_appended_is_read(paths):
+    with Journal(*paths) as journal:
+        for i in range(3):
+            journal.append({"type": "note", "i": i})
+    assert [entry["i"] for entry in read(paths[0])] == [0, 1, 2]
+    with Journal(*paths) as journal:
+        assert len(journal.entries) == 3
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_half_a_line_at_the_end_is_dropped(paths, cut):
+    with Journal(*paths) as journal:
+        journal.append({"type": "note", "i": 0})
+        journal.append({"type": "note", "i": 1})
+    os.truncate(paths[0], paths[0].stat().st_size - cut)
+    assert [entry["i"] for entry in read(paths[0])] == [0]
+    with Journal(*paths) as journal:
+        journal.append({"type": "note", "i": 2})
+    assert [entry["i"] for entry in read(paths[0])] == [0, 2]
+
+
+def test_other_damage_is_refused_with_its_line(paths):
+    with Journal(*paths) as journal:
+        for i in range(3):
+            journal.append({"type": "note", "i": i})
+    lines = paths[0].read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1].replace(b'"i":1', b'"i":7')
+    paths[0].write_bytes(b"".join(lines))
+    with pytest.raises(DataError, match="Line 2"):
+        list(read(paths[0]))
+    with pytest.raises(DataError, match="Line 2"):
+        Journal(*paths)
+
+
+def test_the_first_record_of_a_key_counts(paths):
+    with Journal(*paths) as journal:
+        journal.append(Record("a", "a", "demo", "ok", value=1).entry())
+        journal.append(Record("a", "a", "demo", "ok", value=2).entry())
+        assert [record.value for record in journal.records()] == [1]
+
+
+def test_a_second_driver_is_refused_and_told_who(paths):
+    hold = (
+        "import sys; from pathlib import Path; from daskmetrics.execution.journal import Journal\n"
+        f"journal = Journal(Path({str(paths[0])!r}), Path({str(paths[1])!r})); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        with pytest.raises(LockedError, match=f"process {other.pid} on "):
+            Journal(*paths)
+        assert f"process {other.pid} " in str(holder(paths[1]))
+        other.kill()
+    Journal(*paths).close()  # a dead driver holds nothing
+    assert holder(paths[1]) is None

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from daskmetrics.errors import ConfigError, UndefinedError
+from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
+
+SETTINGS = Settings(slots=4, retry=RetryPolicy(delay=0.05))
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def count(folder: str, name: str) -> int:
+    """Leaves a trace of every invocation, and says which one this is."""
+    path = Path(folder) / name
+    with path.open("a") as file:
+        file.write("x")
+    return path.stat().st_size
+
+
+def fail_until(folder: str, name: str, good: int) -> int:
+    number = count(folder, name)
+    if number < good:
+        raise RuntimeError(f"attempt {number} of {name}")
+    return number
+
+
+def raise_(error: Exception) -> None:
+    raise error
+
+
+def die(folder: str, name: str, good: int) -> int:
+    if (number := count(folder, name)) < good:
+        os._exit(1)
+    return number
+
+
+def make_input(folder: str, name: str) -> int:
+    return 100 * count(folder, name)
+
+
+def add(first: int, second: int) -> int:
+    return first + second
+
+
+def unit(key: str, function, *args, **options) -> WorkUnit:
+    return WorkUnit(key, key, "demo", function, args, **options)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
+        yield journal
+
+
+def values(journal) -> dict[str, object]:
+    return {record.key: record.value for record in journal.records() if record.ok}
+
+
+def statuses(journal) -> dict[str, str]:
+    return {record.key: record.status for record in journal.records()}
+
+
+def test_a_sweep_runs_every_unit_once(client, journal, tmp_path):
+    units = [unit(f"u{i}", count, str(tmp_path), f"n{i}") for i in range(20)]
+    run(Sweep(units), client, journal, SETTINGS)
+    assert values(journal) == {f"u{i}": 1 for i in range(20)}
+
+
+def test_what_is_recorded_is_not_run_again(client, journal, tmp_path):
+    units = [unit(f"u{i}", count, str(tmp_path), f"n{i}") for i in range(6)]
+    run(Sweep(units[:3]), client, journal, SETTINGS)
+    run(Sweep(units), client, journal, SETTINGS)
+    run(Sweep(units), client, journal, SETTINGS)
+    assert values(journal) == {f"u{i}": 1 for i in range(6)}
+    assert all((tmp_path / f"n{i}").stat().st_size == 1 for i in range(6))
+
+
+def test_a_unit_waits_for_what_it_requires(client, journal):
+    order = []
+    chain = [unit(f"u{i}", square, i, requires=(f"u{i - 1}",) if i else ()) for i in range(5)]
+    run(Sweep(reversed(chain)), client, journal, SETTINGS, lambda record: order.append(record.key))
+    assert order == [f"u{i}" for i in range(5)]
+
+
+def test_what_requires_a_failed_unit_is_not_run_and_named(client, journal):
+    sweep = Sweep([unit("bad", raise_, ConfigError("no")), unit("after", square, 2, requires=("bad",))])
+    run(sweep, client, journal, SETTINGS)
+    assert statuses(journal) == {"bad": "error"}
+    assert [blocked.key for blocked in sweep.blocked()] == ["after"]
+
+
+def test_an_exception_is_tried_again_within_its_budget(client, journal, tmp_path):
+    run(Sweep([unit("heals", fail_until, str(tmp_path), "a", 3)]), client, journal, SETTINGS)
+    run(Sweep([unit("never", fail_until, str(tmp_path), "b", 9)]), client, journal, SETTINGS)
+    heals, never = journal.records()
+    assert (heals.status, heals.value, heals.attempts) == ("ok", 3, 3)
+    assert (never.status, never.value, never.attempts) == ("error", None, 3)
+    assert never.reason == "RuntimeError: attempt 3 of b"
+    faults = [entry["fault"] for entry in journal.entries if entry["type"] == "attempt"]
+    assert faults == ["exception"] * 5
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ConfigError("wrong"), "error"), (UndefinedError("not a number"), "nan")],
+)
+def test_what_cannot_heal_is_tried_once(client, journal, error, status):
+    run(Sweep([unit("u", raise_, error)]), client, journal, SETTINGS)
+    (record,) = journal.records()
+    assert (record.status, record.attempts) == (status, 1)
+    assert str(error) in record.reason
+
+
+def test_a_unit_that_kills_its_worker_is_tried_elsewhere_and_then_quarantined(client, journal, tmp_path):
+    settings = Settings(slots=2, retry=RetryPolicy(deaths=2, delay=0.05))
+    units = [unit("poison", die, str(tmp_path), "p", 99), unit("heals", die, str(tmp_path), "h", 2)]
+    for each in units:
+        run(Sweep([each]), client, journal, settings)
+    run(Sweep([unit("after", square, 3)]), client, journal, settings)
+    assert statuses(journal) == {"poison": "quarantined", "heals": "ok", "after": "ok"}
+    assert (tmp_path / "p").stat().st_size == 2
+
+
+def test_a_shared_input_is_computed_once(client, journal, tmp_path):
+    shared = unit("in", make_input, str(tmp_path), "input")
+    units = [unit(f"u{i}", add, i, input=shared) for i in range(8)]
+    run(Sweep(units), client, journal, SETTINGS)
+    assert values(journal) == {f"u{i}": 100 + i for i in range(8)}
+    assert (tmp_path / "input").stat().st_size == 1
+
+
+def test_an_input_that_fails_once_is_computed_again(client, journal, tmp_path):
+    shared = unit("in", fail_until, str(tmp_path), "input", 2)
+    run(Sweep([unit("u", add, 5, input=shared)]), client, journal, SETTINGS)
+    assert values(journal) == {"u": 7}
+
+
+def test_inputs_are_forgotten_when_too_many_are_idle(client, journal, tmp_path):
+    settings = Settings(slots=1, spare_inputs=1)
+    shared = [unit(f"in{i}", make_input, str(tmp_path), f"input{i}") for i in range(3)]
+    units = [unit(f"u{i}", add, i, input=shared[i % 3]) for i in range(6)]
+    run(Sweep(units), client, journal, settings)
+    assert [(tmp_path / f"input{i}").stat().st_size for i in range(3)] == [2, 2, 2]
+
+
+def test_annotated_units_stay_within_the_window(client, journal):
+    running = []
+
+    class Watched(Sweep):
+        def ask(self, n):
+            running.append(n)
+            return super().ask(n)
+
+    run(
+        Watched(unit(f"u{i}", time.sleep, 0.01, resources={"GPU": 1}) for i in range(12)),
+        client,
+        journal,
+        Settings(slots=3),
+    )
+    assert max(running) == 3
+    assert len(values(journal)) == 12

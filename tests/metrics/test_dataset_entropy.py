@@ -1,0 +1,55 @@
+"""Dataset entropy against a loop written from its definition."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.metrics.dataset_entropy import dataset_entropy
+
+
+def naive(vectors: np.ndarray) -> float:
+    units = np.array([vector / np.linalg.norm(vector) for vector in vectors])
+    covariance = np.zeros((vectors.shape[1],) * 2)
+    for unit in units:
+        covariance += np.outer(unit - units.mean(0), unit - units.mean(0))
+    values = np.linalg.eigvalsh(covariance / np.trace(covariance))
+    return -sum(value * math.log(value) for value in values if value > 1e-15)
+
+
+@given(prompts=st.integers(2, 20), width=st.integers(2, 20), seed=st.integers(0, 999))
+def test_agrees_with_the_loop(prompts, width, seed):
+    vectors = np.random.default_rng(seed).normal(1, 1, size=(prompts, width))
+    assert dataset_entropy(torch.from_numpy(vectors)).item() == pytest.approx(naive(vectors), abs=1e-9)
+
+
+def test_directions_are_taken_before_the_mean():
+    vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+    lengths = torch.tensor([[1.0], [10.0], [1.0], [10.0]])
+    assert dataset_entropy(vectors * lengths).item() == pytest.approx(math.log(2))
+
+
+def test_orthonormal_prompts():
+    assert dataset_entropy(torch.eye(4)).item() == pytest.approx(math.log(3))
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [torch.ones(1, 4), torch.zeros(3, 4), torch.full((7, 4), 0.1), torch.tensor([[1.0, 3.0], [2.0, 6.0], [0.5, 1.5]])],
+    ids=["one prompt", "zeros", "equal", "same direction"],
+)
+def test_without_spread_of_directions_it_is_undefined(vectors):
+    assert math.isnan(dataset_entropy(vectors).item())
+
+
+def test_one_dimension_has_one_direction():
+    assert dataset_entropy(torch.tensor([[1.0], [-2.0], [3.0]])).item() == pytest.approx(0)
+
+
+@given(seed=st.integers(0, 99))
+def test_duplicated_prompts_change_nothing(seed):
+    vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(5, 4)))
+    assert dataset_entropy(vectors.repeat(2, 1)).item() == pytest.approx(dataset_entropy(vectors).item())

@@ -1,0 +1,185 @@
+"""The Reducer: the same numbers as direct calls, whatever the order, and a reason wherever there is none."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from daskmetrics.metrics import resolve
+from daskmetrics.metrics.catalogue import CATALOGUE
+from daskmetrics.metrics.engine import Reduced, Reducer
+from daskmetrics.status import Status
+
+LAYERS, PROMPTS, TOKENS, WIDTH = (0, 2, 5), 8, 6, 4
+LENGTHS = torch.tensor([6, 3, 1, 5, 6, 4, 2, 6])
+MASK = torch.arange(TOKENS) < LENGTHS[:, None]
+BATCHES = [(layer, rows, view) for layer in LAYERS for rows in ([0, 3, 5], [1, 2], [4, 6, 7]) for view in (0, 1)]
+
+
+@pytest.fixture
+def states() -> dict[tuple[int, int], torch.Tensor]:
+    """Hidden states (P, T, D) of every (layer, view)."""
+    rng = np.random.default_rng(0)
+    return {
+        (layer, view): torch.from_numpy(rng.normal(size=(PROMPTS, TOKENS, WIDTH))).float()
+        for layer in LAYERS
+        for view in (0, 1)
+    }
+
+
+def pool(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return states.where(mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True)
+
+
+def add(reducer: Reducer, states: dict, layer: int, rows: list[int], view: int) -> None:
+    batch, mask = states[layer, view][rows], MASK[rows]
+    reducer.add(layer, torch.tensor(rows), batch, mask, pool(batch, mask), view)
+
+
+def reduce(states: dict, names: list[str] = ("all",), batches: list = BATCHES) -> Reduced:
+    reducer = Reducer(resolve(names), LAYERS, PROMPTS)
+    for layer, rows, view in batches:
+        if view == 0 or reducer.needs_views:
+            add(reducer, states, layer, rows, view)
+    return reducer.finish()
+
+
+def cell(reduced: Reduced, layer: int, name: str) -> tuple[int, int]:
+    return reduced.layers.index(layer), reduced.metrics.index(name)
+
+
+def test_agrees_with_direct_calls(states):
+    reduced = reduce(states)
+    assert (reduced.layers, reduced.metrics) == (LAYERS, tuple(CATALOGUE))
+    for layer in LAYERS:
+        for name, metric in CATALOGUE.items():
+            where = cell(reduced, layer, name)
+            first, second = (pool(states[layer, view], MASK) for view in (0, 1))
+            if metric.takes == "tokens":
+                each = metric.load()(states[layer, 0], MASK).double().numpy()
+                each = each[~np.isnan(each)]
+                assert reduced.counts[where] == len(each) < PROMPTS
+                assert reduced.values[where] == pytest.approx(each.mean())
+                assert reduced.stderr[where] == pytest.approx(each.std(ddof=1) / math.sqrt(len(each)))
+            else:
+                arrays = (first, second) if metric.takes == "views" else (first,)
+                assert reduced.values[where] == pytest.approx(metric.load()(*arrays).item())
+                assert math.isnan(reduced.stderr[where])
+                assert reduced.counts[where] == PROMPTS
+    assert (reduced.status == Status.OK).all()
+    assert reduced.reasons == {}
+
+
+def test_arrays_are_plain_and_typed(states):
+    reduced = reduce(states)
+    dtypes = [array.dtype for array in (reduced.values, reduced.stderr, reduced.counts, reduced.status)]
+    assert dtypes == [np.float64, np.float64, np.int64, np.uint8]
+    assert reduced.values.shape == (3, 6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_of_adding_changes_no_bit(states, seed):
+    order = np.random.default_rng(seed).permutation(len(BATCHES))
+    shuffled = reduce(states, batches=[BATCHES[i] for i in order])
+    for field in ("values", "stderr", "counts", "status"):
+        np.testing.assert_array_equal(getattr(shuffled, field), getattr(reduce(states), field))
+
+
+def test_a_layer_that_is_not_finite_has_reasons_and_leaves_the_others_alone(states):
+    clean = reduce(states)
+    states[2, 0][3, 4] = torch.inf
+    reduced = reduce(states)
+    assert np.isnan(reduced.values[1]).all()
+    assert (reduced.status[1] == Status.NAN).all()
+    assert (reduced.counts[1] == 0).all()
+    assert set(reduced.reasons) == {(2, name) for name in CATALOGUE}
+    assert reduced.reasons[2, "curvature"] == "layer 2: states are not finite for 1 of 8 prompts"
+    np.testing.assert_array_equal(reduced.values[[0, 2]], clean.values[[0, 2]])
+
+
+def test_padding_may_hold_anything(states):
+    clean = reduce(states)
+    for array in states.values():
+        array[~MASK] = torch.nan
+    np.testing.assert_array_equal(reduce(states).values, clean.values)
+
+
+def test_a_second_view_that_is_not_finite_spoils_only_what_reads_it(states):
+    states[0, 1][0, 0] = torch.nan
+    reduced = reduce(states)
+    assert set(reduced.reasons) == {(0, "infonce")}
+    assert reduced.reasons[0, "infonce"] == "layer 0: states of the second view are not finite for 1 of 8 prompts"
+
+
+def test_vectors_that_are_not_finite_count_as_such():
+    reducer = Reducer(resolve(["effective_rank"]), [0], 2)
+    reducer.add(
+        0, torch.arange(2), torch.ones(2, 3, 2), torch.ones(2, 3, dtype=torch.bool), torch.full((2, 2), torch.nan)
+    )
+    assert reducer.finish().reasons == {(0, "effective_rank"): "layer 0: states are not finite for 2 of 2 prompts"}
+
+
+def test_what_was_never_added_is_missed(states):
+    some = reduce(states, batches=[(0, [0, 1, 2], 0), (2, list(range(8)), 0)])
+    assert some.reasons[0, "curvature"] == "layer 0: states are missing for 5 of 8 prompts"
+    assert some.reasons[2, "infonce"] == "layer 2: states of the second view are missing for 8 of 8 prompts"
+    assert some.reasons[5, "anisotropy"] == "layer 5: no states were added"
+    assert some.status[cell(some, 2, "curvature")] == Status.OK
+
+
+def test_a_metric_that_no_prompt_defines_has_a_reason(states):
+    reducer = Reducer(resolve(["curvature", "effective_rank"]), [0], 3)
+    one_token = torch.ones(3, 1, 4)
+    reducer.add(0, torch.arange(3), one_token, torch.ones(3, 1, dtype=torch.bool), one_token[:, 0])
+    reduced = reducer.finish()
+    assert np.isnan(reduced.values).all()
+    assert reduced.reasons == {
+        (0, "curvature"): "layer 0: curvature is not defined for these states",
+        (0, "effective_rank"): "layer 0: effective_rank is not defined for these states",
+    }
+
+
+def test_a_single_prompt_has_no_standard_error():
+    reducer = Reducer(resolve(["curvature"]), [0], 1)
+    reducer.add(0, torch.tensor([0]), torch.eye(4)[None], torch.ones(1, 4), torch.ones(1, 4))
+    reduced = reducer.finish()
+    assert reduced.values[0, 0] == pytest.approx(2 * math.pi / 3)
+    assert math.isnan(reduced.stderr[0, 0])
+    assert reduced.status[0, 0] == Status.OK
+
+
+def test_views_are_asked_for_only_where_a_metric_compares_them():
+    assert Reducer(resolve(["curvature", "infonce"]), [0], 2).needs_views
+    assert not Reducer(resolve(["curvature", "anisotropy"]), [0], 2).needs_views
+
+
+def test_token_metrics_do_not_read_the_second_view(states):
+    reducer = Reducer(resolve(["all"]), LAYERS, PROMPTS)
+    for layer, rows, view in BATCHES:
+        add(reducer, states, layer, rows, view)
+    expected = reducer.finish()
+    for layer in LAYERS:
+        add(reducer, states, layer, list(range(PROMPTS)), 1)
+    np.testing.assert_array_equal(reducer.finish().values, expected.values)
+
+
+def test_a_wrong_layer_or_view_is_refused(states):
+    reducer = Reducer(resolve(["curvature"]), LAYERS, PROMPTS)
+    with pytest.raises(ValueError, match="Layer 3 was added, but only 0, 2, 5 were announced"):
+        reducer.add(3, torch.tensor([0]), torch.ones(1, 2, 2), torch.ones(1, 2), torch.ones(1, 2))
+    with pytest.raises(ValueError, match="View 1 was added, but these metrics read 1, counted from 0"):
+        add(reducer, states, 0, [0], 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_goes_in_and_full_comes_out(states, dtype):
+    halves = {place: array.to(dtype) for place, array in states.items()}
+    np.testing.assert_allclose(reduce(halves).values, reduce(states).values, rtol=0.05, atol=0.05)
+
+
+def test_no_graph_is_kept(states):
+    batch = states[0, 0].requires_grad_()
+    reducer = Reducer(resolve(["prompt_entropy"]), [0], PROMPTS)
+    reducer.add(0, torch.arange(PROMPTS), batch, MASK, pool(batch, MASK))
+    assert math.isfinite(reducer.finish().values[0, 0])

@@ -1,0 +1,52 @@
+"""InfoNCE against a loop written from Chen et al. (2020), equation 1."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.metrics.infonce import infonce
+
+
+def naive(first: np.ndarray, second: np.ndarray, temperature: float) -> float:
+    z = [vector / np.linalg.norm(vector) for vector in (*first, *second)]
+    prompts, total = len(first), 0.0
+    for i in range(2 * prompts):
+        partner = (i + prompts) % (2 * prompts)
+        others = sum(math.exp(z[i] @ z[k] / temperature) for k in range(2 * prompts) if k != i)
+        total += -math.log(math.exp(z[i] @ z[partner] / temperature) / others)
+    return total / (2 * prompts)
+
+
+@given(prompts=st.integers(2, 12), width=st.integers(1, 12), seed=st.integers(0, 999))
+def test_agrees_with_the_loop(prompts, width, seed):
+    first, second = np.random.default_rng(seed).normal(size=(2, prompts, width))
+    value = infonce(torch.from_numpy(first), torch.from_numpy(second)).item()
+    assert value == pytest.approx(naive(first, second, 0.1), abs=1e-9)
+
+
+def test_two_orthogonal_prompts_at_temperature_one():
+    assert infonce(torch.eye(2), torch.eye(2), temperature=1).item() == pytest.approx(0.551445, abs=1e-6)
+
+
+@pytest.mark.parametrize("prompts", [2, 3, 50])
+def test_zero_vectors_are_at_chance(prompts):
+    zeros = torch.zeros(prompts, 4)
+    assert infonce(zeros, zeros).item() == pytest.approx(math.log(2 * prompts - 1))
+
+
+def test_the_views_may_change_places():
+    first, second = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 6, 4)))
+    assert infonce(first, second).item() == pytest.approx(infonce(second, first).item())
+
+
+def test_a_view_of_another_prompt_costs():
+    states = torch.eye(4)
+    assert infonce(states, states).item() < 0.01 < infonce(states, states.roll(1, 0)).item()
+
+
+def test_one_prompt_is_undefined():
+    assert math.isnan(infonce(torch.ones(1, 4), torch.ones(1, 4)).item())

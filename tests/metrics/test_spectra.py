@@ -1,0 +1,77 @@
+"""What the metrics share, and the published test vectors of spectra."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from daskmetrics.metrics._spectra import at_least_float32, centred, entropy, spectrum, unit_rows
+
+
+def matrix_entropy(rows: torch.Tensor) -> float:
+    return entropy(spectrum(unit_rows(rows.double()))).item()
+
+
+def test_entropy_of_orthonormal_rows():
+    assert matrix_entropy(torch.eye(4)) == pytest.approx(math.log(4))
+
+
+def test_entropy_of_orthonormal_rows_once_centred():
+    assert matrix_entropy(centred(torch.eye(4))) == pytest.approx(math.log(3))
+
+
+def test_entropy_of_rank_one():
+    assert matrix_entropy(torch.ones(5, 3)) == pytest.approx(0, abs=1e-12)
+
+
+def test_entropy_of_clusters_of_three_and_one():
+    assert matrix_entropy(torch.eye(2)[[0, 0, 0, 1]]) == pytest.approx(0.562335, abs=1e-6)
+
+
+def test_entropy_of_equicorrelated_rows():
+    gram = torch.full((4, 4), 0.5, dtype=torch.float64) + 0.5 * torch.eye(4, dtype=torch.float64)
+    assert matrix_entropy(torch.linalg.cholesky(gram)) == pytest.approx(1.073543, abs=1e-6)
+
+
+def test_squared_singular_values_of_diag_3_1_give_exp_s1():
+    assert entropy(spectrum(torch.diag(torch.tensor([3.0, 1.0]).double()))).exp().item() == pytest.approx(1.384145)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (3, 7), (2, 4, 5)])
+def test_spectrum_is_the_squared_singular_values(shape):
+    rows = np.random.default_rng(0).normal(size=shape)
+    expected = np.linalg.svd(rows, compute_uv=False)[..., ::-1] ** 2
+    np.testing.assert_allclose(spectrum(torch.from_numpy(rows)).numpy(), expected)
+
+
+def test_a_matrix_that_is_not_finite_does_not_spoil_its_batch():
+    rows = torch.eye(3).repeat(2, 1, 1)
+    rows[0, 1, 1] = torch.nan
+    assert entropy(spectrum(rows)).isnan().tolist() == [True, False]
+
+
+def test_unit_rows_survive_extreme_norms():
+    rows = torch.tensor([[3.0, 4.0]]) * torch.tensor([[1e38 / 4], [1e-38], [1e-44], [0.0]])
+    expected = torch.tensor([[0.6, 0.8]]).repeat(4, 1)
+    expected[3] = 0
+    # 1e-44 has four bits left
+    torch.testing.assert_close(unit_rows(rows), expected, rtol=0, atol=0.1)
+    torch.testing.assert_close(unit_rows(rows)[[0, 1, 3]], expected[[0, 1, 3]])
+
+
+def test_equal_rows_centre_to_exact_zeros():
+    # 0.1 is no binary number: the mean of its copies is off by rounding
+    rows = torch.full((7, 3), 0.1, dtype=torch.float64)
+    assert not centred(rows).any()
+
+
+def test_centring_keeps_what_is_not_finite_visible():
+    assert centred(torch.tensor([[torch.nan, 1.0], [0.0, 2.0]])).isnan().any()
+
+
+def test_half_precision_is_widened_and_double_kept():
+    wide = [
+        at_least_float32(torch.ones(1, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float16, torch.float64)
+    ]
+    assert wide == [torch.float32, torch.float32, torch.float64]

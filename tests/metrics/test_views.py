@@ -1,0 +1,40 @@
+"""Second views: never the same text, always the same view."""
+
+import subprocess
+import sys
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.metrics.views import second_view
+
+WORDS = st.lists(st.sampled_from(["a", "b", "cat", "Dog", "é", "..."]), max_size=30)
+
+
+@given(words=WORDS, seed=st.integers(0, 5))
+def test_a_view_differs_wherever_it_can_and_adds_no_word(words, seed):
+    text = " ".join(words)
+    view = second_view(text, seed)
+    assert (view == text) == (len(set(words)) < 2)
+    assert Counter(view.split()) <= Counter(words)
+
+
+def test_white_space_alone_makes_no_view():
+    assert second_view("one\n two", 0).split() != ["one", "two"]
+    assert second_view(" one  one ", 0) == " one  one "
+    assert second_view("", 0) == ""
+
+
+def test_text_and_seed_decide_on_every_machine():
+    text = "a view is a function of its text and of the seed of the run"
+    assert len({second_view(text, seed) for seed in range(50)}) > 25
+    code = f"from daskmetrics.metrics.views import second_view; print(second_view({text!r}, 3))"
+    again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert again.stdout.strip() == second_view(text, 3)
+
+
+def test_a_tenth_of_the_words_is_dropped():
+    words = [f"w{i}" for i in range(20_000)]
+    kept = second_view(" ".join(words), 0).split()
+    assert 0.88 < len(kept) / len(words) < 0.92

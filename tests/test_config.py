@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import re
+
+import dask.config
+import pytest
+import yaml
+
+from daskmetrics import config
+from daskmetrics.errors import ConfigError
+
+SMALL = {"name": "x", "models": [{"name": "a", "source": "somewhere"}]}
+
+
+def with_(**changes):
+    return {**SMALL, **changes}
+
+
+@pytest.mark.parametrize("path", sorted(config.folder().glob("*.yaml")), ids=lambda path: path.stem)
+def test_ready_made_configurations_are_valid(path):
+    assert config.load(path).name == path.stem
+
+
+@pytest.mark.parametrize("path", sorted((config.folder() / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
+def test_ready_made_profiles_are_valid(path):
+    assert config.parse(with_(cluster=path.stem)).cluster.workers >= 1
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (with_(serch={}), "Unknown key 'serch'. Did you mean 'search'?"),
+        (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
+        (with_(models=[{"name": "a", "train": {"wdth": 8}}]), "Unknown key 'wdth'. Did you mean 'width'?"),
+        (with_(models=[{"name": "a"}]), "needs either 'source' or 'train'"),
+        (with_(models=[]), "at least 1 item"),
+        (with_(models=[SMALL["models"][0]] * 2), "names must differ"),
+        (with_(name="a\nrm -rf ~"), "letters, digits"),
+        (with_(name="../up"), "letters, digits"),
+        (with_(protocol="corected"), "Did you mean 'corrected'?"),
+        (with_(cluster="l40"), "Did you mean 'l40s'?"),
+        (with_(cluster={"walltime": 45000}), "quotes"),
+        (with_(search={"budget": 1.5}), "less than or equal to 1"),
+        (with_(protocol={"pooling": "max"}), "'mean', 'last' or 'cls'"),
+        ({"name": "x"}, "'models' is missing."),
+    ],
+)
+def test_each_mistake_has_one_clear_message(data, message):
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        config.parse(data)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_settings_reach_any_depth(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    found = config.load(path, ["search.budget=0.05", "models.0.layers=[1, 2]", "cluster.workers=7", "protocol.preset=paper"])
+    assert (found.search.budget, found.models[0].layers, found.cluster.workers) == (0.05, (1, 2), 7)
+    assert found.protocol.padding == "left"
+
+
+@pytest.mark.parametrize("setting", ["budget", "=3", "models.3.name=x", "name.deep=1"])
+def test_a_bad_setting_is_refused(tmp_path, setting):
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    with pytest.raises(ConfigError, match="--set"):
+        config.load(path, [setting])
+
+
+def test_a_named_section_can_be_changed_by_a_setting(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(with_(cluster="a100", protocol="paper")))
+    found = config.load(path, ["cluster.workers=3", "protocol.max_length=64"])
+    assert (found.cluster.gpu_type, found.cluster.workers) == ("a100", 3)
+    assert (found.protocol.padding, found.protocol.max_length) == ("left", 64)
+
+
+def test_the_site_stands_between_the_profile_and_the_experiment():
+    with dask.config.set({"daskmetrics.cluster": {"account": "site", "workers": 5}}):
+        found = config.parse(with_(cluster={"profile": "a100", "workers": 9})).cluster
+    assert (found.account, found.gpu_type, found.workers) == ("site", "a100", 9)
+
+
+@pytest.mark.parametrize("text", ["a: [1", "- a\n- b", "\x00"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path, text):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(str(path))):
+        config.load(path)
+
+
+def test_a_missing_file_names_the_ready_made_ones():
+    with pytest.raises(ConfigError, match=r"No configuration file 'demo.yml'.*demo\.yaml"):
+        config.load("demo.yml")
+
+
+def test_a_configuration_survives_its_own_file(tmp_path):
+    first = config.parse(with_(cluster="a100", protocol="paper"))
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(first.as_dict()))
+    assert config.load(path) == first
