@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from daskmetrics.arms import Key, content_key, seed_of
@@ -23,6 +24,7 @@ PACKAGES = (
 TOPICS = "topics"
 
 PROMPT_WORDS = 32
+_QUOTE = 8  # words
 _HELD_OUT_IN = 3  # one document in three is held out: tasks need more texts than so small a model needs to learn from
 
 
@@ -91,15 +93,17 @@ def train() -> tuple[Document, ...]:
 
 @cache
 def held_out() -> tuple[Document, ...]:
-    """The other documents, without paragraphs that stand in a training document too; tasks and prompts use these.
+    """The other documents, for tasks and prompts, without the paragraphs that a training document quotes.
+
+    To quote is to share `_QUOTE` consecutive words; the manual and the docstrings often repeat each other.
 
     Examples
     --------
     >>> {document.text for document in held_out()} & {document.text for document in train()}
     set()
     """
-    seen = {line for document in train() for line in document.text.splitlines()}
-    kept = (_without(document, seen) for document in stdlib_documents() if document.is_held_out)
+    trained = frozenset(run for document in train() for run in _windows(document.text))
+    kept = (_without(document, trained) for document in stdlib_documents() if document.is_held_out)
     return tuple(document for document in kept if document.text)
 
 
@@ -144,7 +148,18 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
         lines = [passage.text for passage in passages(held_out(), PROMPT_WORDS)]
     else:
         lines = [line.strip() for line in read_text(Path(source)).splitlines()]
-    distinct = list(dict.fromkeys(line for line in lines if line))
+    return draw(lines, count, seed, source)
+
+
+def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str, ...]:
+    """Some distinct texts of those given, at random; `source` names them in an error.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer than `count` distinct texts.
+    """
+    distinct = list(dict.fromkeys(text for text in texts if text))
     if len(distinct) < count:
         raise ConfigError(
             f"Corpus '{source}' holds {len(distinct)} distinct prompts, but {count} were asked for. "
@@ -208,7 +223,7 @@ def _topics() -> Iterator[Document]:
 def _sections(text: str) -> Iterator[str]:
     """The parts of a reStructuredText that stand between underlined headings, the headings left out."""
     lines = text.splitlines()
-    headings = [i for i, (a, b) in enumerate(zip(lines, lines[1:], strict=False)) if _underlines(b, a)]
+    headings = [i for i, (a, b) in enumerate(pairwise(lines)) if _underlines(b, a)]
     starts = [0, *(i + 2 for i in headings)]
     for start, stop in zip(starts, [*headings, len(lines)], strict=True):
         yield "\n".join(lines[start:stop])
@@ -262,8 +277,16 @@ def _paragraphs(text: str) -> str:
     return "\n".join(" ".join(block) for block in blocks if block)
 
 
-def _without(document: Document, seen: set[str]) -> Document:
-    return Document(document.name, "\n".join(line for line in document.text.splitlines() if line not in seen))
+def _without(document: Document, trained: frozenset[str]) -> Document:
+    kept = (line for line in document.text.splitlines() if trained.isdisjoint(_windows(line)))
+    return Document(document.name, "\n".join(kept))
+
+
+def _windows(text: str) -> Iterator[str]:
+    """Every run of `_QUOTE` consecutive words, overlapping; a shorter text has none."""
+    words = text.split()
+    for start in range(len(words) - _QUOTE + 1):
+        yield " ".join(words[start : start + _QUOTE])
 
 
 def _runs(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:

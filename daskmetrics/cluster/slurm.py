@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 from distributed import Security
@@ -27,7 +28,11 @@ def slurm_cluster(profile: Cluster, prefix: str) -> Any:
         raise ConfigError("A Slurm profile needs dask-jobqueue: pip install 'daskmetrics[slurm]'.") from None
     if shutil.which("sbatch") is None:
         raise ConfigError("There is no 'sbatch' here. Run on the cluster's login node, or with: --set cluster=local")
-    cluster = SLURMCluster(**options(profile, prefix), security=Security.temporary())
+    logs = Path(profile.logs)
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # the workers' certificates pass through it
+    cluster = SLURMCluster(
+        **options(profile, prefix), security=Security.temporary(), shared_temp_directory=str(logs.resolve())
+    )
     cluster.scale(jobs=profile.workers)
     return cluster
 
@@ -36,6 +41,7 @@ def options(profile: Cluster, prefix: str) -> dict[str, Any]:
     """What dask-jobqueue is asked for: one job, one process, at most one GPU."""
     gres = f"gpu:{profile.gpu_type}:{profile.gpus}" if profile.gpu_type else f"gpu:{profile.gpus}"
     directives = [f"--gres={gres}"] if profile.gpus else []
+    no_limit = [] if profile.memory else ["--memory-limit", "0"]  # Slurm's own limit holds
     return {
         "queue": profile.partition,
         "account": profile.account,
@@ -49,7 +55,7 @@ def options(profile: Cluster, prefix: str) -> dict[str, Any]:
         "interface": profile.interface,
         "job_extra_directives": [*directives, *profile.directives],
         "job_script_prologue": list(profile.prologue),
-        "worker_extra_args": ["--resources", ",".join(f"{name}={n}" for name, n in RESOURCES.items())],
+        "worker_extra_args": [*no_limit, "--resources", ",".join(f"{name}={n}" for name, n in RESOURCES.items())],
         "log_directory": profile.logs,
         "python": f"exec {sys.executable}",  # signals of Slurm reach the worker itself
         "scheduler_options": {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix},

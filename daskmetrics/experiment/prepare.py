@@ -13,7 +13,7 @@ from daskmetrics import corpus, metrics, suites, training
 from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid, select_revisions
 from daskmetrics.bandit import policy_named
 from daskmetrics.config import Config, Model, Recipe
-from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.errors import unknown
 from daskmetrics.layout import cache_folder
 from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.store import Axis, Template
@@ -194,7 +194,4 @@ def _prompts(config: Config) -> tuple[str, ...]:
     if not source.startswith("task:"):
         return corpus.prompts(source, count, seed)
     (task,) = task_room.resolve([source.removeprefix("task:")])
-    texts = corpus.draw(task.texts(), count, seed)
-    if len(texts) < 2:
-        raise ConfigError(f"Corpus '{source}' has {len(texts)} distinct texts; at least 2 are needed.")
-    return texts
+    return corpus.draw(task.texts(), count, seed, source)

@@ -13,7 +13,7 @@ from daskmetrics.experiment import measuring, searching
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.layout import RunFolder
 from daskmetrics.planning import Estimate, encode_seconds, estimate
-from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, tokens_of
+from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, size_of
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
@@ -61,6 +61,9 @@ def _rows(experiment: Experiment, folder: RunFolder, plan: Estimate, units_left:
         ),
         ("disk", f"{plan.disk_bytes / 1e6:,.1f} MB in '{folder.path}', {_free(folder.path) / 1e9:,.0f} GB free"),
     ]
+    unknown = sum(searching.task_size(t, experiment.config.protocol) is UNKNOWN_TASK for t in experiment.tasks)
+    if unknown:
+        rows.append(("missing", f"the data of {unknown} tasks is not here; {UNKNOWN_TASK.texts:,} texts were assumed"))
     if missing:
         rows.append(("missing", f"{missing:,} checkpoints are not on this machine and would be fetched from the hub"))
     return rows
@@ -92,10 +95,9 @@ def _seconds(experiment: Experiment, unit: execution.WorkUnit) -> float:
         steps = max(1, (int(revision.removeprefix("step")) + 1) // 2)  # log-spaced: half of the way from the one before
         tokens = 3.0 * steps * recipe.batch * recipe.context  # backwards costs twice forwards
         return encode_seconds(width, suite.depth, tokens, recipe.context, flops)
-    characters = sum(map(len, experiment.prompts))
-    tokens, length = tokens_of(characters, len(experiment.prompts), experiment.config.protocol.max_length)
+    size = size_of(map(len, experiment.prompts), experiment.config.protocol.max_length)
     views = 2 if experiment.needs_views else 1
-    return encode_seconds(width, suite.depth, views * tokens, length, flops)
+    return encode_seconds(width, suite.depth, views * size.tokens, size.length, flops)
 
 
 def _free(path: Path) -> int:

@@ -19,6 +19,7 @@ from daskmetrics.bandit import Campaign, policy_named
 from daskmetrics.cluster import connect, workers
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
+from daskmetrics.execution.journal import read
 from daskmetrics.experiment import measuring, searching
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.experiment.progress import Display, numbers
@@ -58,7 +59,7 @@ def run(experiment: Experiment, folder: RunFolder, display: Display) -> Outcome:
     Raises
     ------
     ConfigError
-        If hub revisions cannot be had or no worker arrives.
+        If weights or a task's data cannot be had, or no worker arrives.
     LockedError
         If another driver holds the run.
     ClusterLostError
@@ -66,16 +67,23 @@ def run(experiment: Experiment, folder: RunFolder, display: Display) -> Outcome:
     DaskmetricsError
         If not one checkpoint could be measured.
     """
+    if folder.journal.exists() and _finished(read(folder.journal), experiment):
+        return Outcome(0, 0)
+    _require_inputs(experiment)
     folder.create()
     with Journal(folder.journal, folder.lock) as journal:
-        if _finished(journal.entries, experiment):
-            return Outcome(0, 0)
-        for model in experiment.config.models:
-            require_on_hub(model, experiment.missing.get(model.name, ()))
         _begin(experiment, folder, journal)
         outcome = _Driver(experiment, folder, journal, display).drive()
         journal.append({"type": "finished", "key": experiment.key})
     return outcome
+
+
+def _require_inputs(experiment: Experiment) -> None:
+    """Stop now, and not in the middle, if weights or data are neither here nor to be had."""
+    for task in experiment.tasks:
+        task.texts()
+    for model in experiment.config.models:
+        require_on_hub(model, experiment.missing.get(model.name, ()))
 
 
 def _finished(entries: Iterable[Mapping[str, Any]], experiment: Experiment) -> bool:

@@ -12,12 +12,12 @@ import numpy as np
 from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.bandit import Campaign, Outcome, Pick, Problem, arm_features
 from daskmetrics.config import Protocol
-from daskmetrics.errors import DaskmetricsError
+from daskmetrics.errors import ConfigError, DaskmetricsError
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import work
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.planning import encode_seconds, score_seconds
-from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, tokens_of
+from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, TextSize, size_of
 from daskmetrics.tasks import Task
 
 
@@ -120,7 +120,7 @@ def _revisions(suite: Suite, keys: Mapping[Checkpoint, Key], measured: Container
 def pose(experiment: Experiment, suites: Sequence[Suite], metrics: np.ndarray | None = None) -> Problem:
     """The problem over these suites, with metrics (arms, metrics) as features beside the arms' positions."""
     arms = grid(suites)
-    encode, score = costs(experiment, arms)
+    encode, score = _costs(experiment, arms)
     return Problem(
         arms=arms,
         tasks=tuple(task.name for task in experiment.tasks),
@@ -143,24 +143,23 @@ def _baseline(experiment: Experiment, arms: Sequence[Arm]) -> Checkpoint:
     return experiment.baseline if experiment.baseline in there else arms[-1].checkpoint
 
 
-def costs(experiment: Experiment, arms: Sequence[Arm]) -> tuple[np.ndarray, np.ndarray]:
+def _costs(experiment: Experiment, arms: Sequence[Arm]) -> tuple[np.ndarray, np.ndarray]:
     """Assumed seconds to encode and to score, each an array (arms, tasks)."""
     depths = {suite.model: suite.depth for suite in experiment.suites}
     flops = {"cpu": CPU_FLOPS, "gpu": GPU_FLOPS}[experiment.config.search.device]
-    sizes = [_size(task, experiment.config.protocol) for task in experiment.tasks]
-    by_model: Mapping[str, tuple[list[float], list[float]]] = {
-        model: (
-            [encode_seconds(width, depths[model], tokens, length, flops) for _, tokens, length in sizes],
-            [score_seconds(texts, width) for texts, _, _ in sizes],
-        )
-        for model, width in experiment.widths.items()
-    }
-    encode = np.array([by_model[arm.model][0] for arm in arms], dtype=float).reshape(len(arms), len(sizes))
-    score = np.array([by_model[arm.model][1] for arm in arms], dtype=float).reshape(len(arms), len(sizes))
+    sizes = [task_size(task, experiment.config.protocol) for task in experiment.tasks]
+    encode, score = np.empty((2, len(arms), len(sizes)))
+    for model, width in experiment.widths.items():
+        own = [i for i, arm in enumerate(arms) if arm.model == model]
+        encode[own] = [encode_seconds(width, depths[model], size.tokens, size.length, flops) for size in sizes]
+        score[own] = [score_seconds(size.texts, width) for size in sizes]
     return encode, score
 
 
-def _size(task: Task, protocol: Protocol) -> tuple[int, float, float]:
-    """Texts, tokens and tokens per text of a task."""
-    texts = task.texts()
-    return len(texts), *tokens_of(sum(map(len, texts)), len(texts), protocol.max_length)
+def task_size(task: Task, protocol: Protocol) -> TextSize:
+    """How much text a task is; assumed where its data is not here, which only a preview meets."""
+    try:
+        texts = task.texts()
+    except ConfigError:
+        return UNKNOWN_TASK
+    return size_of(map(len, texts), protocol.max_length)

@@ -6,6 +6,9 @@ machine was. They need only be right relative to each other; measured times stan
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 CPU_FLOPS = 2e10
 """Assumed sustained float32 operations per second of one CPU core in a forward pass."""
 
@@ -29,10 +32,29 @@ def forward_flops(width: int, depth: int, tokens: float, length: float) -> float
     return tokens * depth * (24.0 * width**2 + 4.0 * length * width)
 
 
-def tokens_of(characters: float, texts: int, max_length: int) -> tuple[float, float]:
-    """Assumed number of tokens of some texts, and tokens per text."""
-    length = min(float(max_length), max(1.0, characters / CHARACTERS_PER_TOKEN / max(1, texts)))
-    return length * texts, length
+@dataclass(frozen=True)
+class TextSize:
+    """How much text there is: number of texts, tokens in all, and tokens per text."""
+
+    texts: int
+    tokens: float
+    length: float
+
+
+UNKNOWN_TASK = TextSize(texts=5_000, tokens=250_000.0, length=50.0)
+"""Assumed of a task whose data is not on this machine."""
+
+
+def size_of(characters: Iterable[int], max_length: int) -> TextSize:
+    """Assumed size of texts with these numbers of characters.
+
+    Examples
+    --------
+    >>> size_of([30, 60, 3000], max_length=100)
+    TextSize(texts=3, tokens=130.0, length=43.333333333333336)
+    """
+    tokens = [min(float(max_length), max(1.0, n / CHARACTERS_PER_TOKEN)) for n in characters]
+    return TextSize(len(tokens), sum(tokens), sum(tokens) / max(1, len(tokens)))
 
 
 def encode_seconds(width: int, depth: int, tokens: float, length: float, flops: float = CPU_FLOPS) -> float:

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# A real Slurm on one machine, for tests: several nodes with GPUs that are device files.
+# slurm.sh start DIR [nodes=4] [gpus<=4 per node =2] [baseport=16817] | stop DIR
+# Needs slurmctld, slurmd and slurm-client (Debian, Ubuntu); no munge, no root, no systemd, no cgroups.
+set -euo pipefail
+cmd=$1 R=$(realpath -m "$2") N=${3:-4} G=${4:-2} P=${5:-16817}
+export SLURM_CONF=$R/slurm.conf
+if [ "$cmd" = stop ]; then
+  ids=$(squeue -h -o %A 2>/dev/null || true); [ -z "$ids" ] || { scancel $ids || true; sleep 1; }
+  for f in $R/run/*.pid; do [ -e "$f" ] && { p=$(cat $f); kill $p 2>/dev/null || true; for _ in $(seq 50); do kill -0 $p 2>/dev/null || break; sleep .1; done; }; done
+  exit 0
+fi
+mkdir -p $R/{ctld,spool,log,run}; U=$(id -un) H=$(hostname -s); dev=(null zero full urandom)
+cat > $R/slurm.conf <<C
+ClusterName=fake
+SlurmctldHost=$H(127.0.0.1)
+SlurmUser=$U
+SlurmdUser=$U
+AuthType=auth/none
+CredType=cred/none
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+SlurmctldPort=$P
+StateSaveLocation=$R/ctld
+SlurmdSpoolDir=$R/spool/%n
+SlurmctldPidFile=$R/run/slurmctld.pid
+SlurmdPidFile=$R/run/slurmd.%n.pid
+SlurmctldLogFile=$R/log/slurmctld.log
+SlurmdLogFile=$R/log/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc=$R/log/jobcomp.txt
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0,sched_min_interval=0
+SlurmdParameters=config_overrides
+GresTypes=gpu
+ReturnToService=2
+KillWait=3
+SlurmdTimeout=30
+MinJobAge=300
+DefMemPerCPU=256
+NodeName=gpu[0-$((N-1))] NodeHostname=$H NodeAddr=127.0.0.1 Port=[$((P+1))-$((P+N))] CPUs=$((G*4)) RealMemory=65536 Gres=gpu:l40s:$G State=UNKNOWN
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-00:00:00 DefaultTime=10:00 State=UP
+C
+for ((i=0;i<G;i++)); do echo "NodeName=gpu[0-$((N-1))] Name=gpu Type=l40s File=/dev/${dev[i]}"; done > $R/gres.conf
+slurmctld -c -f $SLURM_CONF
+for ((i=0;i<N;i++)); do mkdir -p $R/spool/gpu$i; slurmd -N gpu$i -f $SLURM_CONF; done
+for _ in $(seq 100); do [ "$(sinfo -h -t idle -o %D 2>/dev/null)" = "$N" ] && { echo "export SLURM_CONF=$SLURM_CONF"; exit 0; }; sleep .1; done
+echo "cluster did not come up; see $R/log" >&2; exit 1

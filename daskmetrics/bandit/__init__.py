@@ -1,0 +1,35 @@
+"""The search: which (arm, task) cells to pay for, and what they say about the best arm.
+
+Pure mathematics of numbers: nothing here knows of futures, files or weights. Imports run downwards in this list.
+
+=================== ==================================================================================
+`problem`           arms, tasks, features and costs; the ledger that charges shared encodings once
+`rewards`           raw scores to values that tasks can be compared and averaged by
+`posterior`         a Gaussian process over all cells, and what it says of every arm
+`policy`            what a policy sees (`State`) and answers (`Choice`)
+`race` ...          one policy per file; `registry` knows them by name
+`recommendation`    the best arm, its confidence and its price
+`campaign`          the learner: ``ask`` and ``tell``, deterministic in any order of arrival
+`replay`            a campaign over a table of known scores
+=================== ==================================================================================
+"""
+
+from daskmetrics.bandit.campaign import Campaign, Pick
+from daskmetrics.bandit.policy import Choice, Policy, State
+from daskmetrics.bandit.problem import Outcome, Problem, arm_features
+from daskmetrics.bandit.recommendation import Recommendation
+from daskmetrics.bandit.registry import policies, policy_named
+
+__all__ = [
+    "Campaign",
+    "Choice",
+    "Outcome",
+    "Pick",
+    "Policy",
+    "Problem",
+    "Recommendation",
+    "State",
+    "arm_features",
+    "policies",
+    "policy_named",
+]

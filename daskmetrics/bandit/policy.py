@@ -1,0 +1,120 @@
+"""What a policy sees and answers: a pure choice, so that a search can be rebuilt from its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from daskmetrics.arms import seed_of
+from daskmetrics.bandit.posterior import Posterior, first_max, fit
+from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Outcome, Problem
+
+Why = Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The cell that a policy wants next, by its indices, and the reason in a few numbers or words."""
+
+    arm: int
+    task: int
+    why: Why = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All that decision number ``len(cells)`` may depend on.
+
+    Attributes
+    ----------
+    problem : Problem
+    cells : sequence of (arm, task)
+        Indices of the cells asked for so far, in the order of the decisions.
+    outcomes : sequence of Outcome
+        Of the first of these cells; the others are pending.
+    paid : ndarray (A, T)
+        The same cells as a mask, whatever became of them: they are never asked for again.
+    cost : ndarray (A, T)
+        What a cell would cost next, shared encodings taken into account.
+    rest : float
+        The part of the budget that is not spent; infinite where the budget pays for every cell.
+    seed : int
+        Of the search.
+    """
+
+    problem: Problem
+    cells: Sequence[tuple[int, int]]
+    outcomes: Sequence[Outcome]
+    paid: Bools
+    cost: Floats
+    rest: float
+    seed: int
+
+    @cached_property
+    def seen(self) -> Observations:
+        """The scores that are known, sorted by cell."""
+        answered = zip(self.cells, self.outcomes, strict=False)
+        return Observations.of((*cell, one.score, one.stderr) for cell, one in answered if one.score is not None)
+
+    @cached_property
+    def pending(self) -> Observations:
+        """The cells whose outcome is to come, sorted; their scores are not to be read."""
+        return Observations.of((*cell, 0.0, 0.0) for cell in self.cells[len(self.outcomes) :])
+
+    @property
+    def settled(self) -> Bools:
+        """Arms all of whose cells are answered (A,)."""
+        answered, _ = self._answers
+        return np.asarray(answered == len(self.problem.tasks))
+
+    @property
+    def usable(self) -> Bools:
+        """Arms that did not fail more often than they gave a score (A,): others are not worth recommending."""
+        answered, failed = self._answers
+        return np.asarray(2 * failed <= answered)
+
+    @cached_property
+    def belief(self) -> Posterior:
+        """The posterior of every arm; computed only if someone looks at it."""
+        return fit(self.problem, self.seen, self.pending)
+
+    @cached_property
+    def leader(self) -> int:
+        """The usable arm with the greatest expected objective."""
+        return first_max(self.belief.mean, self.usable)
+
+    @cached_property
+    def left(self) -> float:
+        """What the search may still spend: the rest of the budget, less what confirming the leader will cost."""
+        dearest = float(self.problem.arm_cost.max())
+        if self.rest > 2 * dearest:  # far from the end it need not be known who leads
+            return self.rest - dearest
+        return self.rest - float(self.cost[self.leader].sum())
+
+    @cached_property
+    def open(self) -> Bools:
+        """Cells that may be chosen: not paid for yet, and affordable (A, T)."""
+        # sums of costs are exact to rounding only
+        return np.asarray(~self.paid & (self.cost <= self.left + 1e-9 * self.problem.exhaustive_cost))
+
+    def random(self) -> np.random.Generator:
+        """A generator of this decision's own: no generator is shared between two decisions."""
+        return np.random.default_rng(seed_of("bandit", self.seed, len(self.cells)))
+
+    @cached_property
+    def _answers(self) -> tuple[Ints, Ints]:
+        """How many of an arm's cells are answered, and how many of these failed (A,)."""
+        arms = np.array([arm for arm, _ in self.cells[: len(self.outcomes)]], dtype=np.intp)
+        failures = np.array([outcome.score is None for outcome in self.outcomes], dtype=bool)
+        size = len(self.problem.arms)
+        return np.bincount(arms, minlength=size), np.bincount(arms[failures], minlength=size)
+
+
+class Policy(Protocol):
+    """A pure function of a `State`; None when nothing open is worth its cost."""
+
+    def __call__(self, state: State, /) -> Choice | None: ...

@@ -1,0 +1,271 @@
+"""What is searched: arms, tasks, what is known of the arms beforehand, and what every cell would cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmetrics.arms import Arm, Cell, Checkpoint, Suite
+from daskmetrics.errors import DataError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Arms x tasks with their costs; everything a search knows before it has paid for anything.
+
+    Attributes
+    ----------
+    arms : tuple of Arm, length A
+    tasks : tuple of str, length T
+    features : ndarray (A, F)
+        As `arm_features` gives them: step, depth, one column per model, then any number of metrics; all finite.
+    encode_cost : ndarray (A, T)
+        Cost of encoding a task's texts with the arm's checkpoint: equal for its layers, since it is paid once for all.
+    score_cost : ndarray (A, T)
+        Cost of scoring one layer's embeddings. The unit is free but known beforehand, so that two runs decide alike
+        however fast the machine was.
+    baseline : Checkpoint
+        Its last layer is the default arm: what one would use without searching.
+    reward : {"zscore", "mean"}
+        How the scores of different tasks become comparable; see `daskmetrics.bandit.rewards`.
+
+    Raises
+    ------
+    DataError
+        If shapes do not match, a number is not finite, or the baseline has no arm.
+    """
+
+    arms: tuple[Arm, ...]
+    tasks: tuple[str, ...]
+    features: Floats
+    encode_cost: Floats
+    score_cost: Floats
+    baseline: Checkpoint
+    reward: Literal["zscore", "mean"] = "zscore"
+
+    def __post_init__(self) -> None:
+        cells = (len(self.arms), len(self.tasks))
+        _check_shape("encode_cost", self.encode_cost, cells)
+        _check_shape("score_cost", self.score_cost, cells)
+        if len(set(self.arms)) < cells[0] or len(set(self.tasks)) < cells[1] or 0 in cells:
+            raise DataError(f"A search needs distinct arms and tasks, got {cells[0]} arms and {cells[1]} tasks.")
+        least = 2 + len(self.models)
+        if self.features.shape[:1] != cells[:1] or self.features.ndim != 2 or self.features.shape[1] < least:
+            raise DataError(
+                f"features must be ({cells[0]}, {least} or more): step, depth, one column per model, metrics; "
+                f"got {self.features.shape}."
+            )
+        if not np.isfinite(self.features).all():
+            raise DataError("features must be finite; arm_features() replaces missing metrics by their mean.")
+        if min(self.encode_cost.min(), self.score_cost.min(), (self.encode_cost + self.score_cost).min()) < 0:
+            raise DataError("Costs must not be negative.")
+        if (self.encode_cost != self.encode_cost[self.first_of_checkpoint]).any():
+            raise DataError("encode_cost must be equal for all layers of a checkpoint: one encoding gives them all.")
+        if not len(self.baseline_arms):
+            raise DataError(f"The baseline {self.baseline} has no arm among the {cells[0]} that are compared.")
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models, in order of their first arm."""
+        return tuple(dict.fromkeys(arm.model for arm in self.arms))
+
+    @cached_property
+    def checkpoint_index(self) -> Ints:
+        """Which checkpoint an arm belongs to, numbered in order of first appearance (A,)."""
+        number = {point: i for i, point in enumerate(dict.fromkeys(arm.checkpoint for arm in self.arms))}
+        return np.array([number[arm.checkpoint] for arm in self.arms], dtype=np.intp)
+
+    @cached_property
+    def first_of_checkpoint(self) -> Ints:
+        """For every arm the first arm of its checkpoint (A,)."""
+        _, first = np.unique(self.checkpoint_index, return_index=True)
+        return first[self.checkpoint_index]
+
+    @cached_property
+    def arm_index(self) -> dict[Arm, int]:
+        return {arm: i for i, arm in enumerate(self.arms)}
+
+    @cached_property
+    def task_index(self) -> dict[str, int]:
+        return {task: i for i, task in enumerate(self.tasks)}
+
+    @cached_property
+    def baseline_arms(self) -> Ints:
+        """The layers of the baseline checkpoint, ascending."""
+        own = [i for i, arm in enumerate(self.arms) if arm.checkpoint == self.baseline]
+        return np.array(sorted(own, key=lambda i: self.arms[i].layer), dtype=np.intp)
+
+    @property
+    def default_arm(self) -> int:
+        """Index of the last layer of the baseline checkpoint."""
+        return int(self.baseline_arms[-1])
+
+    @cached_property
+    def arm_cost(self) -> Floats:
+        """Cost of one arm on all tasks with nothing shared (A,)."""
+        return np.asarray((self.encode_cost + self.score_cost).sum(axis=1))
+
+    @cached_property
+    def exhaustive_cost(self) -> float:
+        """Cost of every cell, shared encodings counted once."""
+        once = np.unique(self.first_of_checkpoint)
+        return float(self.score_cost.sum() + self.encode_cost[once].sum())
+
+    def cell(self, arm: int, task: int) -> Cell:
+        return Cell(self.arms[arm], self.tasks[task])
+
+    def locate(self, cell: Cell) -> tuple[int, int]:
+        """Indices (arm, task) of a cell; the inverse of `cell`."""
+        if cell.arm not in self.arm_index or cell.task not in self.task_index:
+            raise DataError(f"Cell {cell} is not part of this search: were its models, revisions or tasks changed?")
+        return self.arm_index[cell.arm], self.task_index[cell.task]
+
+
+class Ledger:
+    """What has been paid for: the first cell of a (checkpoint, task) pays its encoding, its neighbours only a score.
+
+    Examples
+    --------
+    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    >>> one = np.ones((4, 1))
+    >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), 10 * one, one, Checkpoint("m", "step1"))
+    >>> ledger = Ledger(problem)
+    >>> [ledger.charge(arm, 0) for arm in range(4)]
+    [11.0, 1.0, 11.0, 1.0]
+    >>> ledger.spent == problem.exhaustive_cost
+    True
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._paid = np.zeros(problem.score_cost.shape, dtype=bool)
+        self._encoded = np.zeros_like(self._paid)  # per arm, equal for all layers of a checkpoint
+        self.spent = 0.0
+
+    @property
+    def paid(self) -> Bools:
+        """Cells that were charged (A, T)."""
+        return self._paid.copy()
+
+    def cost(self) -> Floats:
+        """What each cell would cost next (A, T); 0 for what is paid."""
+        fresh = self._problem.score_cost + np.where(self._encoded, 0.0, self._problem.encode_cost)
+        return np.where(self._paid, 0.0, fresh)
+
+    def charge(self, arm: int, task: int) -> float:
+        """Pay for a cell and return its cost; a cell can be bought once."""
+        if self._paid[arm, task]:
+            raise DataError(f"Cell {self._problem.cell(arm, task)} was already paid for.")
+        encode = 0.0 if self._encoded[arm, task] else float(self._problem.encode_cost[arm, task])
+        cost = float(self._problem.score_cost[arm, task]) + encode
+        self._paid[arm, task] = True
+        self._encoded[self._problem.checkpoint_index == self._problem.checkpoint_index[arm], task] = True
+        self.spent += cost
+        return cost
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cell that was paid for: a score with its standard error, or None if it failed."""
+
+    score: float | None
+    stderr: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.score is None:
+            return
+        if not (math.isfinite(self.score) and math.isfinite(self.stderr) and self.stderr >= 0):
+            raise DataError(f"A score must be finite, got {self.score} +- {self.stderr}; a failure is Outcome(None).")
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Scores that are known, one row per cell: indices of arm and task, raw score and its standard error (n,)."""
+
+    arm: Ints
+    task: Ints
+    score: Floats
+    stderr: Floats
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int, float, float]]) -> Observations:
+        """From (arm, task, score, stderr) rows in any order; kept sorted by cell.
+
+        Sums over floats depend on their order, so an order of arrival must not reach them.
+        """
+        arm, task, score, stderr = np.array(sorted(rows), dtype=float).reshape(-1, 4).T
+        return cls(arm.astype(np.intp), task.astype(np.intp), score.copy(), stderr.copy())
+
+    def __len__(self) -> int:
+        return len(self.arm)
+
+
+def arm_features(suites: Sequence[Suite], metrics: Floats | None = None) -> Floats:
+    """What is known of every arm before any task: where it lies and what its label-free metrics are.
+
+    Parameters
+    ----------
+    suites : sequence of Suite
+        Rows come in the order of `daskmetrics.arms.grid`.
+    metrics : ndarray (A, M) or None
+        NaN where a metric is missing.
+
+    Returns
+    -------
+    ndarray (A, 2 + number of suites + metrics kept)
+        Training step, log2(step + 1) scaled to [0, 1] within the suite; relative depth in [0, 1]; one-hot model; the
+        metrics with mean 0 and sd 1 over all arms, missing ones 0 (the mean), constant ones dropped.
+
+    Examples
+    --------
+    >>> arm_features([Suite("m", ("step0", "step1", "step3", "main"), (2,), 4)])
+    array([[0. , 0.5, 1. ],
+           [0.5, 0.5, 1. ],
+           [1. , 0.5, 1. ],
+           [1. , 0.5, 1. ]])
+    """
+    rows = [
+        [time, layer / suite.depth, *(float(suite is other) for other in suites)]
+        for suite in suites
+        for time in _times(suite)
+        for layer in suite.layers
+    ]
+    position = np.array(rows, dtype=float)
+    if metrics is None:
+        return position
+    _check_shape("metrics", metrics, (len(position), metrics.shape[-1]), finite=False)
+    return np.hstack([position, _standardised(metrics)])
+
+
+def _times(suite: Suite) -> list[float]:
+    steps = [point.step for point in suite.checkpoints()]
+    last = max((step for step in steps if step), default=1)
+    return [float(np.log2(step + 1) / np.log2(last + 1)) if step is not None else 1.0 for step in steps]
+
+
+def _standardised(columns: Floats) -> Floats:
+    known = np.isfinite(columns)
+    count = np.maximum(known.sum(axis=0), 1)
+    centred = np.where(known, columns, 0.0)
+    centred = np.where(known, columns - centred.sum(axis=0) / count, 0.0)
+    sd = np.sqrt((centred**2).sum(axis=0) / count)
+    # rounding leaves a trace of spread in a constant column
+    varies = sd > 1e-9 * np.abs(np.where(known, columns, 0.0)).max(axis=0, initial=0.0)
+    return np.asarray(centred[:, varies] / sd[varies])
+
+
+def _check_shape(name: str, got: Floats, wanted: tuple[int, int], finite: bool = True) -> None:
+    if got.shape != wanted:
+        raise DataError(f"{name} must have one row per arm and shape {wanted}, got {got.shape}.")
+    if finite and not np.isfinite(got).all():
+        raise DataError(f"{name} must be finite.")

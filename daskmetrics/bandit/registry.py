@@ -1,0 +1,38 @@
+"""Policies by name; other packages add theirs by the entry point group ``daskmetrics.policies``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+
+from daskmetrics.bandit import race, random, sweep
+from daskmetrics.bandit.policy import Policy
+from daskmetrics.errors import unknown
+
+GROUP = "daskmetrics.policies"
+
+
+def policies() -> Mapping[str, Policy]:
+    """All policies that are installed; an entry point cannot replace one of our own.
+
+    Examples
+    --------
+    >>> {"race", "random", "sweep"} <= set(policies())
+    True
+    """
+    found = {point.name: point.load() for point in entry_points(group=GROUP)}
+    return {**found, "race": race.ask, "random": random.ask, "sweep": sweep.ask}
+
+
+def policy_named(name: str) -> Policy:
+    """The policy of a name.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name, with the nearest valid one.
+    """
+    known = policies()
+    if name not in known:
+        raise unknown("policy", name, known)
+    return known[name]

@@ -1,0 +1,55 @@
+"""A small search whose best arm is known: smooth over training and depth, correlated tasks, unequal costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from daskmetrics.arms import Cell, Checkpoint, Suite, grid
+from daskmetrics.bandit import Outcome, Problem, arm_features
+from daskmetrics.bandit.problem import Floats
+
+
+@dataclass(frozen=True)
+class World:
+    """A problem, its true scores (A, T), and what telling a pick gives."""
+
+    problem: Problem
+    scores: Floats
+
+    @property
+    def table(self) -> dict[Cell, float]:
+        p, (arms, tasks) = self.problem, self.scores.shape
+        return {p.cell(a, t): float(self.scores[a, t]) for a in range(arms) for t in range(tasks)}
+
+    def outcome(self, cell: Cell) -> Outcome:
+        return Outcome(float(self.scores[self.problem.locate(cell)]), 0.005)
+
+
+def make_world(seed: int = 0, reward: str = "mean", revisions: int = 6, layers: int = 4, tasks: int = 5) -> World:
+    rng = np.random.default_rng(seed)
+    steps = ("step0", *(f"step{4**i}" for i in range(revisions - 1)))
+    suites = [Suite(name, steps, tuple(range(layers)), layers - 1) for name in ("small", "large")]
+    features = arm_features(suites)
+    time, depth, large = features[:, 0], features[:, 1], features[:, 3]
+    peak = rng.uniform([0.6, 0.3], [1.0, 0.8])
+    common = 0.1 * large - (time - peak[0]) ** 2 - 0.5 * (depth - peak[1]) ** 2
+    slopes = rng.normal(scale=0.1, size=(2, tasks))
+    noise = rng.normal(scale=0.01, size=(len(features), tasks))
+    scores = 0.6 + 0.3 * (common[:, None] + features[:, :2] @ slopes + noise)
+    arms = grid(suites)
+    price = rng.lognormal(sigma=1.5, size=tasks)
+    encode = price * np.array([1.0, 4.0])[large.astype(int)][:, None] * np.ones((len(arms), 1))
+    score = 0.2 * price * np.ones_like(encode)
+    baseline = Checkpoint("large", steps[-1])
+    return World(
+        Problem(arms, tuple(f"task{t}" for t in range(tasks)), features, encode, score, baseline, reward), scores
+    )
+
+
+@pytest.fixture(scope="session")
+def world() -> Callable[..., World]:
+    return make_world

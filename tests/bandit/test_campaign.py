@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daskmetrics.arms import Arm
+from daskmetrics.bandit import Campaign, Outcome, Pick, policy_named
+from daskmetrics.bandit.campaign import CONFIRMATIONS
+from daskmetrics.errors import ConfigError, DaskmetricsError, DataError
+
+
+def campaign(problem, policy="race", budget=0.25, window=4, seed=0, decided=()):
+    return Campaign(problem, policy_named(policy), budget=budget, window=window, seed=seed, decided=decided)
+
+
+def drive(search, outcome, rng=None, slots=4):
+    """Run to the end on a number of workers; with a generator, they finish in random order."""
+    running = list(search.open)
+    while not search.done:
+        running += search.ask(max(slots - len(running), 0))
+        pick = running.pop(int(rng.integers(len(running))) if rng else 0)
+        search.tell(pick.index, outcome(pick.cell))
+    return search
+
+
+def failing(world, fails):
+    return lambda cell: Outcome(None) if fails(cell) else world.outcome(cell)
+
+
+@pytest.mark.parametrize("policy", ["race", "random", "sweep"])
+@pytest.mark.parametrize("reward", ["mean", "zscore"])
+def test_stages_follow_each_other_and_no_cell_is_paid_twice(world, policy, reward):
+    small = world(reward=reward)
+    search = drive(campaign(small.problem, policy), small.outcome)
+    stages = [pick.stage for pick in search.picks]
+    baseline = 5 if reward == "mean" else 20
+    assert stages[:baseline] == ["baseline"] * baseline and "baseline" not in stages[baseline:]
+    assert len({pick.cell for pick in search.picks}) == len(search.picks)
+    assert search.recommendation().confirmed
+    assert search.spent == pytest.approx(sum(pick.cost for pick in search.picks))
+
+
+@settings(max_examples=12, deadline=None)
+@given(order=st.integers(0, 2**32), slots=st.integers(1, 6), reward=st.sampled_from(["mean", "zscore"]))
+def test_the_order_of_arrival_changes_nothing(world, order, slots, reward):
+    small = world(seed=1, reward=reward, revisions=4)
+    calm = drive(campaign(small.problem), small.outcome, slots=4)
+    wild = drive(campaign(small.problem), small.outcome, np.random.default_rng(order), slots)
+    assert wild.picks == calm.picks
+    assert wild.recommendation() == calm.recommendation()
+
+
+def test_decisions_wait_for_the_window_and_not_for_more(world):
+    small = world()
+    search = campaign(small.problem, window=4)
+    first = search.ask(99)
+    assert [pick.index for pick in first] == [0, 1, 2, 3]
+    search.tell(2, small.outcome(first[2].cell))
+    assert search.ask(99) == []  # decision 4 needs outcome 0
+    search.tell(0, small.outcome(first[0].cell))
+    assert [pick.index for pick in search.ask(99)] == [4]
+    search.tell(1, small.outcome(first[1].cell))
+    assert [pick.index for pick in search.ask(99)] == [5, 6]
+    assert [pick.index for pick in search.open] == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("policy", ["race", "random"])
+def test_an_interrupted_search_goes_on_as_if_it_had_not_been(world, policy):
+    small = world(seed=3, revisions=3)
+    whole = drive(campaign(small.problem, policy), small.outcome)
+    for split in range(len(whole.picks) + 1):
+        known = [Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]]
+        search = campaign(small.problem, policy, decided=known)
+        assert search.spent == pytest.approx(sum(pick.cost for pick in known))
+        for pick in known[::-2]:  # every other outcome was recorded, in no special order
+            search.tell(pick.index, small.outcome(pick.cell))
+        assert drive(search, small.outcome).picks == whole.picks
+        assert search.recommendation() == whole.recommendation()
+
+
+def test_seed_and_window_decide_and_the_number_of_workers_does_not(world):
+    small = world()
+
+    def picks(policy="race", slots=4, **options):
+        return drive(campaign(small.problem, policy, **options), small.outcome, slots=slots).picks
+
+    assert picks("random", seed=0) != picks("random", seed=1)
+    assert picks(window=1) != picks(window=4)
+    assert picks(slots=1) == picks(slots=9)
+
+
+@pytest.mark.parametrize("policy", ["race", "random", "sweep"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_budget_is_kept_up_to_the_confirmation_of_changed_leaders(world, policy, seed):
+    small = world(seed=seed)
+    search = drive(campaign(small.problem, policy, budget=0.3, seed=seed), small.outcome)
+    searched = sum(pick.cost for pick in search.picks if pick.stage != "confirm")
+    assert searched <= search.budget * (1 + 1e-9)
+    confirmed = {pick.cell.arm for pick in search.picks if pick.stage == "confirm"}
+    assert len(confirmed) <= CONFIRMATIONS
+    assert search.spent <= search.budget + 2 * small.problem.arm_cost.max()
+
+
+def test_a_sweep_with_the_whole_budget_measures_every_cell(world):
+    small = world(reward="zscore", revisions=3)
+    search = drive(campaign(small.problem, "sweep", budget=1.0), small.outcome)
+    assert len(search.picks) == small.scores.size
+    assert search.spent == pytest.approx(small.problem.exhaustive_cost)
+
+
+def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
+    small = world(seed=2)
+    lost = {pick.cell for pick in drive(campaign(small.problem), small.outcome).picks[5::4]}
+    search = drive(campaign(small.problem), failing(small, lost.__contains__))
+    assert len({pick.cell for pick in search.picks}) == len(search.picks)
+    answer = search.recommendation()
+    assert answer.failed == sum(pick.cell in lost for pick in search.picks) > 0
+    assert answer.cells + answer.failed == len(search.picks)
+    assert all((answer.arm, name) not in {(cell.arm, cell.task) for cell in lost} for name in answer.best.scores)
+
+
+def test_an_arm_that_always_fails_is_not_recommended(world):
+    small = world(seed=4)
+    best = small.problem.arms[int(small.scores.mean(axis=1).argmax())]
+    search = drive(campaign(small.problem, budget=0.4), failing(small, lambda cell: cell.arm == best))
+    answer = search.recommendation()
+    assert answer.arm != best and answer.confirmed
+
+
+@pytest.mark.parametrize("reward", ["mean", "zscore"])
+def test_a_search_whose_baseline_fails_goes_on_without_it(world, reward):
+    small = world(reward=reward)
+    search = drive(
+        campaign(small.problem, budget=0.5), failing(small, lambda c: c.arm.checkpoint == small.problem.baseline)
+    )
+    answer = search.recommendation()
+    assert answer.arm.checkpoint != small.problem.baseline
+    assert answer.default.scores == {} and answer.default.mean is None
+
+
+def test_when_every_cell_fails_there_is_no_recommendation(world):
+    search = drive(campaign(world().problem), lambda cell: Outcome(None))
+    with pytest.raises(DaskmetricsError, match="no cell was measured"):
+        search.recommendation()
+
+
+def test_a_recommendation_says_what_a_report_needs(world):
+    small = world(seed=5, reward="zscore")
+    search = drive(campaign(small.problem, budget=0.4), small.outcome)
+    answer = search.recommendation()
+    assert answer.arm == answer.top[0].arm and len(answer.top) == 10
+    assert set(answer.best.scores) == set(answer.default.scores) == set(small.problem.tasks)
+    best = small.problem.arm_index[answer.arm]
+    assert answer.best.mean.score == pytest.approx(small.scores[best].mean())
+    assert answer.best.mean.stderr == pytest.approx(0.005 / np.sqrt(5))
+    assert answer.best.interval[0] < answer.best.value < answer.best.interval[1]
+    assert answer.default.arm == small.problem.arms[small.problem.default_arm]
+    assert 0.5 < answer.probability_best <= 1
+    assert answer.spent < answer.exhaustive == small.problem.exhaustive_cost
+    plain = json.loads(json.dumps(answer.as_dict(), allow_nan=False))
+    assert Arm(**plain["best"]["arm"]) == answer.arm
+    assert plain["best"]["interval"] == list(answer.best.interval)
+
+
+def test_a_recommendation_can_be_had_while_the_search_runs(world):
+    small = world()
+    search = campaign(small.problem)
+    (first, *_) = search.ask(4)
+    search.tell(first.index, small.outcome(first.cell))
+    assert not search.done
+    assert not search.recommendation().confirmed
+    assert search.ask(1)[0].index == 4  # looking does not decide
+
+
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(world):
+    inside = []
+    for seed in range(12):
+        small = world(seed=seed, revisions=4)
+        rng = np.random.default_rng(seed)
+        noisy = replace(small, scores=small.scores + rng.normal(scale=0.005, size=small.scores.shape))
+        best = drive(campaign(small.problem, seed=seed), noisy.outcome).recommendation().best
+        low, high = best.interval
+        inside.append(low <= small.scores[small.problem.arm_index[best.arm]].mean() <= high)
+    assert np.mean(inside) >= 0.75  # 0.95 less the winner's curse and what twelve draws allow
+
+
+@pytest.mark.parametrize("change", [{"budget": 0.0}, {"budget": 1.5}, {"window": 0}])
+def test_a_budget_or_window_out_of_range_is_refused(world, change):
+    with pytest.raises(ConfigError, match="budget in"):
+        campaign(world().problem, **change)
+
+
+def test_an_outcome_is_told_once_and_only_for_a_decision(world):
+    small = world()
+    search = campaign(small.problem)
+    (pick,) = search.ask(1)
+    search.tell(pick.index, small.outcome(pick.cell))
+    for index in (pick.index, 7):
+        with pytest.raises(DataError, match=f"Decision {index} was told already or never made"):
+            search.tell(index, small.outcome(pick.cell))
+
+
+def test_recorded_decisions_that_do_not_fit_are_refused(world):
+    small = world()
+    picks = drive(campaign(small.problem), small.outcome).picks
+    with pytest.raises(DataError, match="Decision 0 is missing"):
+        campaign(small.problem, decided=picks[1:])
+    with pytest.raises(DataError, match="not part of this search"):
+        campaign(world(revisions=2, layers=2).problem, decided=picks)

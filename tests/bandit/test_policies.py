@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from daskmetrics.bandit import Outcome, State, policies, policy_named, registry
+from daskmetrics.bandit.problem import Ledger
+from daskmetrics.bandit.replay import replay
+from daskmetrics.errors import ConfigError
+
+
+def state_of(world, cells, known=None, rest=np.inf, seed=0):
+    ledger = Ledger(world.problem)
+    for arm, task in cells:
+        ledger.charge(arm, task)
+    outcomes = [world.outcome(world.problem.cell(*cell)) for cell in cells[:known]]
+    return State(world.problem, cells, outcomes, ledger.paid, ledger.cost(), rest, seed)
+
+
+def draw(world, n, seed=0):
+    cells = np.argwhere(np.isfinite(world.scores))
+    return [(int(a), int(t)) for a, t in np.random.default_rng(seed).permutation(cells)[:n]]
+
+
+def test_an_unknown_policy_is_named_with_its_neighbour():
+    with pytest.raises(ConfigError, match=r"Unknown policy 'rase'\. Did you mean 'race'"):
+        policy_named("rase")
+
+
+def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
+    class Point:
+        def __init__(self, name):
+            self.name = name
+
+        def load(self):
+            return "theirs"
+
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Point("race"), Point("mine")])
+    assert policies()["mine"] == "theirs"
+    assert policies()["race"] != "theirs"
+
+
+@pytest.mark.parametrize("name", ["race", "random", "sweep"])
+def test_a_choice_is_open_and_repeatable(world, name):
+    cells = draw(world(), 40)
+    one, other = (policy_named(name)(state_of(world(), cells, known=35)) for _ in range(2))
+    assert one == other
+    assert (one.arm, one.task) not in cells
+
+
+@pytest.mark.parametrize("name", ["race", "random", "sweep"])
+def test_nothing_is_chosen_that_cannot_be_paid(world, name):
+    small = world()
+    assert policy_named(name)(state_of(small, draw(small, 40), rest=0.0)) is None
+
+
+@pytest.mark.parametrize("name", ["random", "sweep"])
+def test_nothing_is_left_when_all_is_paid(world, name):
+    small = world()
+    assert policy_named(name)(state_of(small, draw(small, small.scores.size))) is None
+
+
+def test_race_stops_when_no_rival_is_left(world):
+    small = world()
+    every = draw(small, small.scores.size)
+    runner_up = [cell for cell in every if cell != (int(small.scores.mean(axis=1).argmin()), 0)]
+    assert policy_named("race")(state_of(small, runner_up)) is None  # the worst arm's last cell is not worth buying
+
+
+def test_race_prefers_the_cheaper_of_two_alike_tasks(world):
+    small = world()
+    chosen = policy_named("race")(state_of(small, draw(small, 10)))
+    price = small.problem.score_cost[0]
+    assert price[chosen.task] <= np.median(price)
+    assert set(chosen.why) == {"leader", "rivals", "loss"}
+
+
+def test_race_does_not_ask_for_the_same_in_other_words_while_it_is_pending(world):
+    small = world()
+    cells = draw(small, 40)
+    race = policy_named("race")
+    first = race(state_of(small, cells))
+    second = race(state_of(small, [*cells, (first.arm, first.task)], known=40))
+    assert (second.arm, second.task) != (first.arm, first.task)
+
+
+def test_random_depends_on_its_seed_and_its_decision(world):
+    small = world()
+    cells = draw(small, 40)
+    random = policy_named("random")
+    chosen = {(c.arm, c.task) for c in (random(state_of(small, cells[:n], seed=s)) for n in (30, 40) for s in range(4))}
+    assert len(chosen) > 5
+
+
+def test_an_arm_that_keeps_failing_is_neither_leader_nor_rival(world):
+    small = world()
+    cells = draw(small, 60, seed=1)
+    best = int(small.scores.mean(axis=1).argmax())
+    cells = [cell for cell in cells if cell[0] != best] + [(best, 0), (best, 1)]
+    state = state_of(small, cells)
+    failing = replace(state, outcomes=[*state.outcomes[:-2], Outcome(None), Outcome(None)])
+    assert not failing.usable[best] and failing.usable.sum() == len(failing.usable) - 1
+    assert failing.leader != best
+    assert policy_named("race")(failing).arm != best
+
+
+@pytest.mark.parametrize("reward", ["mean", "zscore"])
+def test_race_beats_random_on_average(world, reward):
+    regret = {name: [] for name in ("race", "random")}
+    for seed in range(8):
+        small = world(seed=seed, reward=reward)
+        for name, found in regret.items():
+            result = replay(small.problem, small.table, policy_named(name), budget=0.3, seed=seed)
+            found.append(result.trace[-1].regret)
+    assert np.mean(regret["race"]) < 0.2 * np.mean(regret["random"])
+    assert np.median(regret["race"]) == 0.0

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from daskmetrics.arms import Checkpoint, Suite
+from daskmetrics.bandit import Outcome, arm_features
+from daskmetrics.bandit.problem import Ledger, Observations
+from daskmetrics.errors import DataError
+
+
+def test_an_encoding_is_paid_once_per_checkpoint_and_task(world):
+    problem = world().problem
+    first, second = (i for i, arm in enumerate(problem.arms) if arm.checkpoint == problem.baseline and arm.layer < 2)
+    ledger = Ledger(problem)
+    assert ledger.cost()[second, 1] == problem.encode_cost[second, 1] + problem.score_cost[second, 1]
+    ledger.charge(first, 1)
+    assert ledger.cost()[second, 1] == problem.score_cost[second, 1]
+    assert ledger.cost()[second, 2] == problem.encode_cost[second, 2] + problem.score_cost[second, 2]
+    assert ledger.charge(second, 1) == problem.score_cost[second, 1]
+
+
+def test_paying_for_everything_costs_what_exhaustive_says_in_any_order(world):
+    problem = world().problem
+    cells = np.argwhere(np.ones(problem.score_cost.shape, dtype=bool))
+    for seed in range(3):
+        ledger = Ledger(problem)
+        for arm, task in np.random.default_rng(seed).permutation(cells):
+            ledger.charge(arm, task)
+        assert ledger.spent == pytest.approx(problem.exhaustive_cost)
+        assert not ledger.cost().any()
+
+
+def test_a_cell_cannot_be_bought_twice(world):
+    ledger = Ledger(world().problem)
+    ledger.charge(0, 0)
+    with pytest.raises(DataError, match="already paid"):
+        ledger.charge(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: {"encode_cost": p.encode_cost * np.arange(1, len(p.arms) + 1)[:, None]}, "equal for all layers"),
+        (lambda p: {"score_cost": p.score_cost[:, :2]}, "score_cost must"),
+        (lambda p: {"score_cost": p.score_cost * np.nan}, "score_cost must be finite"),
+        (lambda p: {"score_cost": -p.score_cost}, "negative"),
+        (lambda p: {"features": p.features[:, :2]}, "one column per model"),
+        (lambda p: {"features": p.features / 0.0}, "features must be finite"),
+        (lambda p: {"baseline": Checkpoint("large", "step999")}, "has no arm"),
+        (lambda p: {"tasks": ("task0",) * len(p.tasks)}, "distinct"),
+    ],
+)
+def test_a_problem_that_does_not_fit_together_is_refused(world, change, message):
+    problem = world().problem
+    with np.errstate(all="ignore"):
+        changed = change(problem)
+    with pytest.raises(DataError, match=message):
+        replace(problem, **changed)
+
+
+def test_the_default_arm_is_the_last_layer_of_the_baseline(world):
+    problem = world().problem
+    assert str(problem.arms[problem.default_arm]) == f"{problem.baseline}/3"
+
+
+def test_metrics_are_standardised_with_missing_ones_at_the_mean():
+    suite = Suite("m", ("step0", "main"), (0, 1), 1)
+    metrics = np.array([[1.0, 5.0, np.nan], [np.nan, 5.0, np.nan], [2.0, 5.0, np.nan], [3.0, np.inf, np.nan]])
+    kept = arm_features([suite], metrics)[:, 3:]
+    sd = np.sqrt(2 / 3)
+    # the constant and the empty column are gone
+    np.testing.assert_allclose(kept, [[-1 / sd], [0.0], [0.0], [1 / sd]])
+
+
+def test_two_suites_differ_by_their_model_columns():
+    suites = [Suite("a", ("step0", "step8"), (1,), 2), Suite("b", ("step0", "step2"), (4,), 4)]
+    expected = [[0, 0.5, 1, 0], [1, 0.5, 1, 0], [0, 1, 0, 1], [1, 1, 0, 1]]
+    np.testing.assert_array_equal(arm_features(suites), expected)
+
+
+def test_observations_forget_their_order():
+    rows = [(2, 0, 0.3, 0.1), (0, 1, 0.2, 0.1), (0, 0, 0.1, 0.1)]
+    one, other = Observations.of(rows), Observations.of(reversed(rows))
+    assert one.arm.tolist() == other.arm.tolist() == [0, 0, 2]
+    assert one.score.tolist() == other.score.tolist() == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize("outcome", [(float("nan"), 0.0), (0.5, float("inf")), (0.5, -0.1)])
+def test_a_failure_is_never_a_number(outcome):
+    with pytest.raises(DataError, match="finite"):
+        Outcome(*outcome)

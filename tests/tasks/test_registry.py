@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from daskmetrics.errors import ConfigError
+from daskmetrics.tasks import catalogue, registry, resolve
+from daskmetrics.tasks.mteb import MtebTask
+from daskmetrics.tasks.stdlib import TASKS
+
+
+def test_naming_tasks_is_light() -> None:
+    code = """
+import sys
+from daskmetrics.tasks import resolve
+resolve(["stdlib:all", "preset:layer-by-layer-32"])
+assert not {"torch", "sklearn", "mteb", "dask", "transformers"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_all_expands_and_each_task_comes_once() -> None:
+    assert [task.name for task in resolve(["stdlib:all", "stdlib:order"])] == list(TASKS)
+
+
+def test_the_preset_names_the_tasks_of_the_paper() -> None:
+    tasks = resolve(["preset:layer-by-layer-32"])
+    kinds = [task.kind for task in tasks]
+    assert len({task.key for task in tasks}) == 32
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
+        "classification": 10,
+        "clustering": 6,
+        "pair_classification": 3,
+        "reranking": 4,
+        "sts": 9,
+    }
+
+
+@pytest.mark.parametrize("name", ["stdlib:ordre", "mteb:", "preset:other", ""])
+def test_an_unknown_name_lists_the_valid_ones(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"Unknown task .*stdlib:next_token"):
+        resolve([name])
+
+
+def test_a_package_can_bring_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("own:task", "tests_own_task:TASK", registry.GROUP)
+    module = type(sys)("tests_own_task")
+    module.TASK = TASKS["stdlib:order"]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tests_own_task", module)
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([entry]) if group == registry.GROUP else ())
+    assert "own:task" in catalogue()
+    assert resolve(["own:task"])[0] is TASKS["stdlib:order"]
+
+
+def test_without_the_benchmark_its_texts_say_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    task = MtebTask("Banking77Classification")
+    assert (task.name, task.kind, task.main_score) == ("mteb:Banking77Classification", "classification", "accuracy")
+    with pytest.raises(ConfigError, match=r"pip install 'daskmetrics\[mteb\]'"):
+        task.texts()

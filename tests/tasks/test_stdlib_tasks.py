@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from daskmetrics import corpus
+from daskmetrics.errors import DataError
+from daskmetrics.tasks import resolve
+from daskmetrics.tasks.stdlib import PACKAGES, TASKS, Examples, StdlibTask
+
+CHANCE = {"stdlib:next_token": 1 / 3, "stdlib:order": 1 / 2, "stdlib:retrieval": 0.021, "stdlib:package": 1 / 12, "stdlib:word": 1 / 20}
+tasks = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+
+
+def planted(examples: Examples) -> NDArray[np.float32]:
+    """Embeddings that hold the answer: the class, or for pairs the pair's identity and the side."""
+    noise = np.random.default_rng(0).normal(size=(len(examples.texts), 32))
+    if examples.labels:
+        noise[:, :20] += 10 * np.eye(20)[list(examples.labels)]
+    else:
+        pairs = len(noise) // 2
+        noise[pairs:] = noise[:pairs]
+        noise[pairs:, 0] += 4
+    return noise.astype(np.float32)
+
+
+@tasks
+def test_a_planted_embedding_scores_high(task: StdlibTask) -> None:
+    score = task.evaluate(planted(task.draw()), seed=0)
+    assert score.value > 0.9
+    assert score.stderr < 0.02
+
+
+@tasks
+def test_a_random_embedding_scores_near_chance(task: StdlibTask) -> None:
+    noise = np.random.default_rng(1).normal(size=(len(task.texts()), 32))
+    score = task.evaluate(noise, seed=0)
+    assert abs(score.value - CHANCE[task.name]) < 4 * score.stderr
+    assert 0 < score.stderr < 0.04
+
+
+@tasks
+def test_constant_embeddings_score_no_better_than_chance(task: StdlibTask) -> None:
+    score = task.evaluate(np.ones((len(task.texts()), 8), dtype=np.float32), seed=0)
+    assert score.value <= CHANCE[task.name] + 0.02
+
+
+@tasks
+def test_scores_repeat(task: StdlibTask) -> None:
+    embeddings = np.random.default_rng(2).normal(size=(len(task.texts()), 16))
+    assert task.evaluate(embeddings, seed=3) == task.evaluate(embeddings, seed=3)
+
+
+@tasks
+def test_seeds_of_63_bits_are_fine(task: StdlibTask) -> None:
+    task.evaluate(planted(task.draw()), seed=2**63 - 1)
+
+
+@tasks
+def test_a_task_travels_to_a_worker(task: StdlibTask) -> None:
+    there = pickle.loads(pickle.dumps(task))
+    assert there == task
+    assert there.key == task.key
+
+
+@tasks
+@pytest.mark.parametrize("wrong", ["rows", "nan"])
+def test_unfit_embeddings_are_refused(task: StdlibTask, wrong: str) -> None:
+    embeddings = np.zeros((len(task.texts()) - (wrong == "rows"), 4))
+    if wrong == "nan":
+        embeddings[0, 0] = np.nan
+    with pytest.raises(DataError, match=task.name):
+        task.evaluate(embeddings, seed=0)
+
+
+@tasks
+def test_texts_are_short_many_and_held_out(task: StdlibTask) -> None:
+    texts = task.texts()
+    assert 400 <= len(texts) <= 1000
+    assert max(len(text.split()) for text in texts) <= 24
+    trained = " ".join(" ".join(document.text.split()) for document in corpus.train())
+    assert not [text for text in texts if len(text.split()) >= 10 and text in trained]
+
+
+def test_classes_are_balanced() -> None:
+    for name, classes, each in (("stdlib:next_token", 3, 300), ("stdlib:package", len(PACKAGES), 40), ("stdlib:word", 20, 24)):
+        assert np.bincount(TASKS[name].draw().labels).tolist() == [each] * classes
+
+
+def test_no_text_of_a_pair_task_occurs_twice() -> None:
+    for name in ("stdlib:order", "stdlib:retrieval"):
+        texts = TASKS[name].texts()
+        assert len(set(texts[: len(texts) // 2])) == len(set(texts[len(texts) // 2 :])) == len(texts) // 2
+
+
+def test_keys_differ() -> None:
+    assert len({task.key for task in resolve(["stdlib:all"])}) == len(TASKS)

@@ -1,0 +1,169 @@
+"""The main job as a user runs it: real processes, real models, killed and resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import xarray
+import yaml
+
+import daskmetrics as dm
+from daskmetrics.execution.journal import read
+
+SMALL = {
+    "name": "small",
+    "models": [
+        {"name": "a", "train": {"width": 16, "depth": 2, "heads": 2, "steps": 8, "vocabulary": 300, "context": 32}},
+        {"name": "b", "train": {"width": 8, "depth": 1, "heads": 2, "steps": 4, "vocabulary": 300, "context": 32}},
+    ],
+    "corpus": {"prompts": 24},
+    "tasks": ["stdlib:order", "stdlib:package"],
+    "search": {"budget": 0.6},
+}
+
+
+class Place:
+    """A folder of its own, with its own cache, in which the command line is used."""
+
+    def __init__(self, path: Path, config: dict = SMALL) -> None:
+        path.mkdir()
+        self.path, self.run_folder = path, path / "runs" / config["name"]
+        self.journal = self.run_folder / "journal.jsonl"
+        (path / "config.yaml").write_text(yaml.safe_dump(config))
+        self.environment = {**os.environ, "DASKMETRICS_CACHE": str(path / "cache"), "COLUMNS": "200"}
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "daskmetrics", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=self.path, env=self.environment, text=True, **pipes)
+
+    def call(self, *words: str) -> tuple[int, str, str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=500)
+        return process.returncode, out, err
+
+    def result(self) -> dict:
+        found = [entry for entry in read(self.journal) if entry["type"] == "result"][-1]
+        return {name: value for name, value in found.items() if name != "location"}
+
+    def picks(self) -> list:
+        picks = [entry["note"]["pick"] for entry in read(self.journal) if "pick" in entry.get("note", {})]
+        return sorted({pick["index"]: pick for pick in picks}.items())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        tree = xarray.open_datatree(self.run_folder / "store.zarr", engine="zarr", chunks=None).load()
+        return {f"{node.path}/{name}": array.values for node in tree.leaves for name, array in node.data_vars.items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Place:
+    place = Place(tmp_path_factory.mktemp("undisturbed") / "place")
+    code, out, err = place.call("run", "config.yaml")
+    assert code == 0, err
+    return place
+
+
+def test_the_last_screen_names_the_best_arm_and_where_everything_lies(undisturbed):
+    code, out, _ = undisturbed.call("run", "config.yaml")
+    assert code == 0
+    assert "Nothing to do" in out
+    best = dm.open(undisturbed.run_folder).best()
+    assert str(best.arm) in out
+    for path in ("report/index.html", "store.zarr", "journal.jsonl"):
+        assert path in out
+        assert (undisturbed.run_folder / path).exists()
+
+
+def test_the_answer_holds_in_the_store(undisturbed):
+    run = dm.open(undisturbed.run_folder)
+    best = run.best()
+    for task, measured in best.scores.items():
+        stored = run.scores[task].sel(model=best.arm.model, checkpoint=best.arm.revision, layer=best.arm.layer)
+        assert float(stored) == measured["score"]
+    assert np.isfinite(run.metrics.prompt_entropy.sel(model="a")).all()
+    assert run.metrics.curvature.attrs["units"]
+    assert run.metrics.sizes == {"model": 2, "checkpoint": 5, "layer": 3}
+
+
+def test_the_winner_loads_by_its_snippet(undisturbed):
+    namespace: dict = {}
+    exec(dm.open(undisturbed.run_folder).best().code, namespace)
+    assert namespace["embed"](["one", "two words"]).shape[0] == 2
+
+
+def test_a_finished_run_is_left_as_it_is(undisturbed):
+    before = undisturbed.journal.read_bytes()
+    assert undisturbed.call("run", "config.yaml")[0] == 0
+    assert undisturbed.journal.read_bytes() == before
+
+
+def test_a_larger_budget_goes_on_from_what_is_known(undisturbed):
+    known = {entry["key"] for entry in read(undisturbed.journal) if entry["type"] == "record"}
+    code, _, err = undisturbed.call("run", "config.yaml", "--set", "search.budget=0.8")
+    assert code == 0, err
+    records = [entry["key"] for entry in read(undisturbed.journal) if entry["type"] == "record"]
+    assert len(records) == len(set(records)) > len(known)
+    assert known <= set(records)
+
+
+def test_killed_at_any_moment_and_run_again_it_ends_the_same(tmp_path):
+    quiet, killed = Place(tmp_path / "quiet"), Place(tmp_path / "killed")
+    assert quiet.call("run", "config.yaml")[0] == 0
+    total = len(quiet.journal.read_bytes().splitlines())
+    for share in (0.02, 0.2, 0.4, 0.55, 0.7, 0.85, 0.97):
+        _kill_when(killed, lines=int(share * total))
+    code, _, err = killed.call("run", "config.yaml")
+    assert code == 0, err
+    assert killed.result() == quiet.result()
+    assert killed.picks() == quiet.picks()
+    ours, theirs = killed.arrays(), quiet.arrays()
+    assert ours.keys() == theirs.keys()
+    for name, values in ours.items():
+        np.testing.assert_array_equal(values, theirs[name], err_msg=name)
+    keys = [entry["key"] for entry in read(killed.journal) if entry["type"] == "record"]
+    assert len(keys) == len(set(keys))
+
+
+def _kill_when(place: Place, lines: int) -> None:
+    """Run, and kill the driver with SIGKILL once the journal has so many lines; its workers must not stay behind."""
+    process = place.start("run", "config.yaml")
+    deadline = time.monotonic() + 400
+    while process.poll() is None and time.monotonic() < deadline:
+        if place.journal.exists() and place.journal.read_bytes().count(b"\n") >= lines:
+            break
+        time.sleep(0.005)
+    children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not alive
+
+
+def test_a_store_that_was_damaged_is_mended_by_the_next_run(undisturbed):
+    arrays = undisturbed.arrays()
+    chunk = next(path for path in (undisturbed.run_folder / "store.zarr/a/metrics/c").rglob("*") if path.is_file())
+    chunk.write_bytes(chunk.read_bytes()[:-4])
+    assert undisturbed.call("run", "config.yaml", "--set", "search.budget=0.9")[0] == 0
+    mended = undisturbed.arrays()
+    np.testing.assert_array_equal(mended["/a/metrics"], arrays["/a/metrics"])
+
+
+def test_a_real_encoder_has_all_its_seven_layers_measured(tmp_path, minilm):
+    config = yaml.safe_load((Path(__file__).parent.parent / "configs" / "minilm.yaml").read_text())
+    place = Place(tmp_path / "minilm", config)
+    code, out, err = place.call(
+        "run", "config.yaml", "--set", f"models.0.source={minilm}", "--set", "corpus.prompts=32", "--set", "tasks=['stdlib:order']"
+    )
+    assert code == 0, err
+    run = dm.open(place.run_folder)
+    assert run.metrics.layer.values.tolist() == list(range(7))
+    assert all(np.isfinite(run.metrics[name]).all() for name in ("prompt_entropy", "curvature", "infonce"))
+    assert str(run.best().arm) in out

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+
+from daskmetrics.config import Recipe
+from daskmetrics.errors import ConfigError
+from daskmetrics.training import is_complete, recipe_key, revisions, suite, train_to
+
+
+def weights(folder: Path, revision: str) -> bytes:
+    return (folder / revision / "model.safetensors").read_bytes()
+
+
+def in_one_go(recipe: Recipe, folder: Path) -> bytes:
+    train_to(recipe, folder, revisions(recipe)[-1])
+    return weights(folder, revisions(recipe)[-1])
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_chain_of_calls_equals_one_go_bit_for_bit(recipe: Recipe, tmp_path: Path) -> None:
+    chain = tmp_path / "chain"
+    for revision in revisions(recipe):
+        torch.manual_seed(hash(revision))  # the state of the process must not matter
+        train_to(recipe, chain, revision)
+    assert weights(chain, "step12") == in_one_go(recipe, tmp_path / "once")
+    assert names(chain) == {"corpus", "resume", *revisions(recipe)}
+    assert names(chain / "resume") == {"step12.pt"}
+
+
+def test_the_loss_goes_down_and_the_summary_tells_it(recipe: Recipe, tmp_path: Path) -> None:
+    first, last = (train_to(recipe, tmp_path / "s", revision) for revision in ("step0", "step12"))
+    assert last["loss"] < first["loss"] - 0.3
+    assert (first["tokens"], last["tokens"]) == (0, 12 * 4 * 16)
+    assert last["seconds"] > 0
+
+
+def test_a_complete_revision_is_not_trained_again(recipe: Recipe, tmp_path: Path) -> None:
+    summary = train_to(recipe, tmp_path / "s", "step2")
+    before = (tmp_path / "s" / "step2" / "model.safetensors").stat()
+    assert train_to(recipe, tmp_path / "s", "step2") == summary
+    assert (tmp_path / "s" / "step2" / "model.safetensors").stat() == before
+
+
+def test_the_random_state_of_the_process_is_left_alone(recipe: Recipe, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train_to(recipe, tmp_path / "s", "step1")
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("lost", ["resume", "corpus", "step4", "torn state", "older state", "leftovers"])
+def test_whatever_a_crash_left_the_weights_are_the_same(recipe: Recipe, tmp_path: Path, lost: str) -> None:
+    folder = tmp_path / "crashed"
+    train_to(recipe, folder, "step4")
+    state = folder / "resume" / "step4.pt"
+    if lost == "torn state":
+        state.write_bytes(state.read_bytes()[:1000])
+    elif lost == "older state":
+        shutil.copy(state, folder / "resume" / "step5.pt.123.part")
+        (folder / "resume" / "step3.pt").write_bytes(b"")
+    elif lost == "leftovers":
+        (folder / ".step8-abc").mkdir()
+        (folder / ".step8-abc" / "model.safetensors").write_bytes(b"half")
+        (folder / "resume" / "step8.pt.123.part").write_bytes(b"half")
+    else:
+        shutil.rmtree(folder / lost)
+    assert in_one_go(recipe, folder) == in_one_go(recipe, tmp_path / "once")
+
+
+def test_an_earlier_revision_can_be_made_later(recipe: Recipe, tmp_path: Path) -> None:
+    train_to(recipe, tmp_path / "late", "step8")
+    train_to(recipe, tmp_path / "late", "step4")
+    train_to(recipe, tmp_path / "once", "step4")
+    assert weights(tmp_path / "late", "step4") == weights(tmp_path / "once", "step4")
+    assert names(tmp_path / "late" / "resume") == {"step8.pt"}
+
+
+def test_two_processes_at_once_do_not_disturb_each_other(recipe: Recipe, tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    context = multiprocessing.get_context("spawn")
+    both = [context.Process(target=train_to, args=(recipe, folder, "step8")) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
+    train_to(recipe, tmp_path / "once", "step8")
+    assert weights(folder, "step8") == weights(tmp_path / "once", "step8")
+    assert names(folder) == {"corpus", "resume", "step8"}
+
+
+def test_a_killed_process_leaves_nothing_that_matters(recipe: Recipe, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    code = """
+import sys
+from pathlib import Path
+from daskmetrics.config import Recipe
+from daskmetrics.training import revisions, train_to
+recipe = Recipe.model_validate_json(sys.argv[1])
+for revision in revisions(recipe):
+    train_to(recipe, Path(sys.argv[2]), revision)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code, recipe.model_dump_json(), str(folder)])
+    while not is_complete(folder, "step2"):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert in_one_go(recipe, folder) == in_one_go(recipe, tmp_path / "once")
+
+
+def test_transformers_loads_a_revision(recipe: Recipe, tmp_path: Path) -> None:
+    train_to(recipe, tmp_path / "s", "step4")
+    folder = tmp_path / "s" / "step4"
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert type(model).__name__ == "GPTNeoXForCausalLM"
+    body = AutoModel.from_pretrained(folder, dtype=torch.float32)
+    inputs = AutoTokenizer.from_pretrained(folder)(["3 times seven is 21"], return_tensors="pt")
+    with torch.no_grad():
+        states = body(**inputs, output_hidden_states=True, use_cache=False).hidden_states
+        there = model.gpt_neox(**inputs, use_cache=False).last_hidden_state
+    assert len(states) == recipe.depth + 1
+    assert states[0].shape[-1] == recipe.width
+    assert torch.equal(states[-1], there)
+
+
+def test_training_is_quiet(recipe: Recipe, tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from daskmetrics.config import Recipe
+from daskmetrics.training import train_to
+train_to(Recipe.model_validate_json({recipe.model_dump_json()!r}), Path({str(tmp_path / "s")!r}), "step1")
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
+
+
+def test_naming_revisions_needs_no_torch(recipe: Recipe) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from daskmetrics.config import Recipe
+from daskmetrics.training import is_complete, recipe_key, revisions
+recipe = Recipe.model_validate_json({recipe.model_dump_json()!r})
+recipe_key(recipe), revisions(recipe), is_complete(Path("nowhere"), "step0")
+assert not {{"torch", "transformers", "tokenizers", "distributed"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_last_step_is_always_saved() -> None:
+    assert revisions(Recipe(steps=8)) == ("step0", "step1", "step2", "step4", "step8")
+    assert revisions(Recipe(steps=9))[-2:] == ("step8", "step9")
+
+
+def test_the_key_follows_the_text_not_the_file(recipe: Recipe, tmp_path: Path) -> None:
+    moved = recipe.model_copy(update={"corpus": shutil.copy(recipe.corpus, tmp_path / "moved.txt")})
+    other = recipe.model_copy(update={"seed": 1})
+    assert recipe_key(moved) == recipe_key(recipe) != recipe_key(other)
+    Path(moved.corpus).write_text("another text", encoding="utf-8")
+    assert recipe_key(moved) != recipe_key(recipe)
+
+
+def test_unusable_requests_are_refused(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Unknown revision 'step3'.*step12"):
+        train_to(recipe, tmp_path / "s", "step3")
+    (tmp_path / "short.txt").write_text("short", encoding="utf-8")
+    with pytest.raises(ConfigError, match="context of 16 needs more"):
+        train_to(recipe.model_copy(update={"corpus": str(tmp_path / "short.txt")}), tmp_path / "t", "step0")
+
+
+def test_a_state_that_vanishes_is_as_good_as_none(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "step4.pt").symlink_to(tmp_path / "gone")
+    assert suite._resume(recipe, tmp_path, step=4).step == 0
