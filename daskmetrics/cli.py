@@ -154,7 +154,10 @@ def tasks() -> None:
 
     _table(
         ("task", "kind", "score", "question"),
-        [(task.name, task.kind, task.main_score, task.description) for task in (make() for make in catalogue().values())],
+        [
+            (task.name, task.kind, task.main_score, task.description)
+            for task in (make() for make in catalogue().values())
+        ],
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run is to do: YAML read into one frozen, validated value; unknown keys are refused with the nearest valid one."""
+"""What a run is to do: YAML read into one frozen, validated value; unknown keys are refused with the nearest."""
 
 from __future__ import annotations
 
@@ -292,17 +292,16 @@ def _say(item: Mapping[str, Any]) -> str:
     if item["type"] == "extra_forbidden":
         section = _section(item["loc"][:-1])
         inside = f" in '{'.'.join(str(p) for p in item['loc'][:-1])}'" if len(item["loc"]) > 1 else ""
-        return str(unknown("key", str(item["loc"][-1]), section.model_fields if section else ())) + inside
+        return str(unknown("key", str(item["loc"][-1]), section.model_fields)) + inside
     if item["type"] == "missing":
         return f"'{place}' is missing."
     message = item["msg"].removeprefix("Value error, ")
     return f"'{place}': got {item['input']!r}; {message}." if place else f"{message}."
 
 
-def _section(loc: Sequence[Any]) -> type[Section] | None:
+def _section(loc: Sequence[Any]) -> type[Section]:
     """The section of the configuration that a place such as ('models', 0, 'train') lies in."""
-    section: Any = Config
-    kinds = {
+    kinds: dict[Any, type[Section]] = {
         "models": Model,
         "train": Recipe,
         "corpus": Corpus,
@@ -310,6 +309,5 @@ def _section(loc: Sequence[Any]) -> type[Section] | None:
         "search": Search,
         "cluster": Cluster,
     }
-    for part in loc:
-        section = kinds.get(part, section) if isinstance(part, str) else section
-    return section
+    named = [kinds[part] for part in loc if part in kinds]
+    return named[-1] if named else Config

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from daskmetrics.errors import DataError
 from daskmetrics.suites import Location
 
 FINAL_NORMS = ("final_layer_norm", "ln_f", "norm", "norm_f")
-"""Names of the norm after the last block: GPT-NeoX, GPT-2, Llama and its kin, Mamba. Encoders such as BERT have none."""
+"""The norm after the last block in GPT-NeoX, GPT-2, Llama and its kin, Mamba. Encoders such as BERT have none."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,14 @@ class Model:
         hidden = output.hidden_states
 
         def states(layer: int) -> Tensor:
-            last = layer == self.depth
-            if self.final_norm is None or self.protocol.state_norm == "hidden_states":
-                return hidden[layer]
-            if self.protocol.state_norm == "raw":
-                return captured[0] if last else hidden[layer]
+            as_returned: Tensor = hidden[layer]  # transformers has applied the final norm to the last one only
+            last, wanted = layer == self.depth, self.protocol.state_norm
+            if self.final_norm is None or wanted == "hidden_states" or last == (wanted == "final_ln"):
+                return as_returned
+            if last:
+                return captured[0]
             with torch.inference_mode():
-                return hidden[layer] if last else self.final_norm(hidden[layer])  # the last is normed already
+                return cast(Tensor, self.final_norm(as_returned))
 
         return Batch(torch.tensor(rows), mask, states)
 
@@ -160,10 +161,7 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
         weights = mask.unsqueeze(-1).to(torch.float32)
         return (states.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
     positions = torch.arange(mask.shape[1], device=mask.device)
-    if pooling == "last":
-        index = torch.where(mask, positions, -1).argmax(1)
-    else:
-        index = mask.float().argmax(1)
+    index = torch.where(mask, positions, -1).argmax(1) if pooling == "last" else mask.float().argmax(1)
     return states[torch.arange(states.shape[0], device=states.device), index]
 
 

@@ -126,7 +126,7 @@ def _find_on_hub(model: Model) -> Found:
     return Found(Suite(model.name, revisions, layers_of(model, depth), depth), locations, width, missing)
 
 
-def _hub_revisions(model: Model) -> Sequence[str]:
+def _hub_revisions(model: Model) -> tuple[str, ...]:
     if model.revisions == "all":
         return ("main",)
     return select_revisions(model.revisions, None)

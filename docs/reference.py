@@ -1,7 +1,7 @@
 """Writes docs/reference.md from the docstrings of the public modules.
 
-    python docs/reference.py           write it
-    python docs/reference.py --check   fail if it is not what the docstrings say
+python docs/reference.py           write it
+python docs/reference.py --check   fail if it is not what the docstrings say
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ HEAD = "# Reference\n\nGenerated from the docstrings by `make docs`; do not edit
 
 def modules() -> Iterator[Path]:
     """Public modules, each package before what it holds."""
-    for path in sorted(ROOT.glob("daskmetrics/**/*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path.name)):
+    for path in sorted(
+        ROOT.glob("daskmetrics/**/*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path.name)
+    ):
         if not path.name.startswith("_") or path.name == "__init__.py":
             yield path
 
 
 def page() -> str:
+    """The whole reference."""
     return HEAD + "".join(_module(path) for path in modules())
 
 
@@ -62,6 +65,7 @@ def _text(node: ast.Module | ast.FunctionDef | ast.ClassDef) -> str:
 
 
 def main() -> int:
+    """Write or check the page; the exit code."""
     if "--check" in sys.argv[1:]:
         fresh = TARGET.is_file() and TARGET.read_text(encoding="utf-8") == page()
         print("fresh" if fresh else "docs/reference.md is not what the docstrings say: run make docs")

@@ -15,7 +15,12 @@ def call(folder: Path, *words: str, config: dict | None = None) -> subprocess.Co
     if config is not None:
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
     return subprocess.run(
-        [sys.executable, "-m", "daskmetrics", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=200
+        [sys.executable, "-m", "daskmetrics", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
     )
 
 
@@ -58,7 +63,9 @@ def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(("verb", "words"), [("metrics", ("effective_rank", "nats")), ("tasks", ("stdlib:order", "accuracy"))])
+@pytest.mark.parametrize(
+    ("verb", "words"), [("metrics", ("effective_rank", "nats")), ("tasks", ("stdlib:order", "accuracy"))]
+)
 def test_listings(tmp_path, verb, words):
     done = call(tmp_path, verb)
     assert done.returncode == 0, done.stderr
@@ -67,5 +74,7 @@ def test_listings(tmp_path, verb, words):
 
 
 def test_dask_has_our_verbs(tmp_path):
-    done = subprocess.run([Path(sys.executable).parent / "dask", "metrics", "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [Path(sys.executable).parent / "dask", "metrics", "--help"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0 and "report" in done.stdout

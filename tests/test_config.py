@@ -54,7 +54,9 @@ def test_each_mistake_has_one_clear_message(data, message):
 def test_settings_reach_any_depth(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump(SMALL))
-    found = config.load(path, ["search.budget=0.05", "models.0.layers=[1, 2]", "cluster.workers=7", "protocol.preset=paper"])
+    found = config.load(
+        path, ["search.budget=0.05", "models.0.layers=[1, 2]", "cluster.workers=7", "protocol.preset=paper"]
+    )
     assert (found.search.budget, found.models[0].layers, found.cluster.workers) == (0.05, (1, 2), 7)
     assert found.protocol.padding == "left"
 

@@ -66,7 +66,7 @@ class Place:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Place:
     place = Place(tmp_path_factory.mktemp("undisturbed") / "place")
-    code, out, err = place.call("run", "config.yaml")
+    code, _, err = place.call("run", "config.yaml")
     assert code == 0, err
     return place
 
@@ -160,7 +160,14 @@ def test_a_real_encoder_has_all_its_seven_layers_measured(tmp_path, minilm):
     config = yaml.safe_load((Path(__file__).parent.parent / "configs" / "minilm.yaml").read_text())
     place = Place(tmp_path / "minilm", config)
     code, out, err = place.call(
-        "run", "config.yaml", "--set", f"models.0.source={minilm}", "--set", "corpus.prompts=32", "--set", "tasks=['stdlib:order']"
+        "run",
+        "config.yaml",
+        "--set",
+        f"models.0.source={minilm}",
+        "--set",
+        "corpus.prompts=32",
+        "--set",
+        "tasks=['stdlib:order']",
     )
     assert code == 0, err
     run = dm.open(place.run_folder)

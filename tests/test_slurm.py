@@ -15,7 +15,7 @@ import yaml
 import daskmetrics as dm
 from daskmetrics.cluster import connect, workers
 from daskmetrics.cluster.slurm import options
-from daskmetrics.config import Cluster, folder, parse
+from daskmetrics.config import Cluster, parse
 
 ROOT = Path(__file__).parent.parent
 
@@ -104,7 +104,9 @@ def test_the_job_of_each_profile(name, request):
     given = parse({"name": "x", "models": [{"name": "m", "source": "s"}], "cluster": name}).cluster
     wanted = options(given, "/prefix")
     wanted.pop("scheduler_options")
-    script = SLURMJob("tls://scheduler:1", name="worker", python="python", **{k: v for k, v in wanted.items() if k != "python"}).job_script()
+    script = SLURMJob(
+        "tls://scheduler:1", name="worker", python="python", **{k: v for k, v in wanted.items() if k != "python"}
+    ).job_script()
     recorded = ROOT / "tests" / "recorded" / f"{name}.sbatch"
     if os.environ.get("DASKMETRICS_RECORD"):
         recorded.parent.mkdir(exist_ok=True)

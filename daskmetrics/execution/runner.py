@@ -41,7 +41,7 @@ class Settings:
     """
 
     slots: int
-    retry: RetryPolicy = RetryPolicy()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     spare_inputs: int = 4
     fetch_timeout: float = 60.0
 

@@ -89,7 +89,8 @@ def test_the_first_record_of_a_key_counts(paths):
 def test_a_second_driver_is_refused_and_told_who(paths):
     hold = (
         "import sys; from pathlib import Path; from daskmetrics.execution.journal import Journal\n"
-        f"journal = Journal(Path({str(paths[0])!r}), Path({str(paths[1])!r})); print('held', flush=True); sys.stdin.read()"
+        f"journal = Journal(Path({str(paths[0])!r}), Path({str(paths[1])!r}))\n"
+        "print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline() == b"held\n"
