@@ -39,12 +39,12 @@ class Recipe(Section):
 
     width: int = Field(64, ge=8, description="hidden size")
     depth: int = Field(4, ge=1, description="number of transformer blocks")
-    heads: int = Field(4, ge=1)
+    heads: int = Field(2, ge=1)
     context: int = Field(64, ge=8, description="tokens per training sequence")
     vocabulary: int = Field(1024, ge=300, description="size of the byte-level BPE")
-    batch: int = Field(16, ge=1, description="sequences per step")
+    batch: int = Field(8, ge=1, description="sequences per step")
     steps: int = Field(512, ge=1, description="optimizer steps; revisions are saved at step 0, 1, 2, 4, 8, ...")
-    learning_rate: float = Field(3e-3, gt=0)
+    learning_rate: float = Field(1e-2, gt=0)
     corpus: str = Field("stdlib", description="'stdlib', or a text file")
     seed: int = 0
 

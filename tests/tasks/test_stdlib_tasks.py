@@ -11,7 +11,13 @@ from daskmetrics.errors import DataError
 from daskmetrics.tasks import resolve
 from daskmetrics.tasks.stdlib import PACKAGES, TASKS, Examples, StdlibTask
 
-CHANCE = {"stdlib:next_token": 1 / 3, "stdlib:order": 1 / 2, "stdlib:retrieval": 0.021, "stdlib:package": 1 / 12, "stdlib:word": 1 / 20}
+CHANCE = {
+    "stdlib:next_token": 1 / 3,
+    "stdlib:order": 1 / 2,
+    "stdlib:retrieval": 0.021,
+    "stdlib:package": 1 / 12,
+    "stdlib:word": 1 / 20,
+}
 tasks = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 
 
@@ -86,7 +92,11 @@ def test_texts_are_short_many_and_held_out(task: StdlibTask) -> None:
 
 
 def test_classes_are_balanced() -> None:
-    for name, classes, each in (("stdlib:next_token", 3, 300), ("stdlib:package", len(PACKAGES), 40), ("stdlib:word", 20, 24)):
+    for name, classes, each in (
+        ("stdlib:next_token", 3, 300),
+        ("stdlib:package", len(PACKAGES), 40),
+        ("stdlib:word", 20, 24),
+    ):
         assert np.bincount(TASKS[name].draw().labels).tolist() == [each] * classes
 
 
