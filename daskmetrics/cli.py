@@ -38,7 +38,7 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group("metrics", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="daskmetrics")
 def main() -> None:
     """Which layer of which checkpoint of which model gives the best embeddings?

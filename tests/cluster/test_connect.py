@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+from distributed import Client, LocalCluster
+
+from daskmetrics.cluster import connect, workers
+from daskmetrics.config import Cluster
+from daskmetrics.errors import ConfigError
+
+
+def test_workers_offer_what_units_ask_for(client):
+    assert [worker["resources"] for worker in workers(client).values()] == [{"GPU": 1, "CPU": 1}] * 2
+
+
+def test_processes_speak_tls(client):
+    assert client.scheduler.address.startswith("tls://127.0.0.1:")
+    assert all(address.startswith("tls://127.0.0.1:") for address in workers(client))
+
+
+def test_a_stranger_without_certificate_is_refused(client):
+    with pytest.raises((OSError, TypeError)):
+        Client(client.scheduler.address.replace("tls://", "tcp://"), timeout=3, set_as_default=False)
+
+
+def test_the_dashboard_is_on_loopback_behind_a_private_prefix(client):
+    link = client.dashboard_link
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/status", link)
+    assert urllib.request.urlopen(link, timeout=30).status == 200
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(re.sub(r"/[\w-]{20,}/", "/", link), timeout=30)
+
+
+def test_nothing_listens_beyond_loopback(client):
+    pids = set(client.run(lambda: __import__("os").getpid()).values())
+    sockets = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=False)
+    if sockets.returncode:
+        pytest.skip("needs ss (iproute2)")
+    ours = [line for line in sockets.stdout.splitlines() if any(f"pid={pid}," in line for pid in pids)]
+    assert ours and all(line.split()[3].startswith("127.0.0.1:") for line in ours)
+
+
+def test_a_scheduler_whose_workers_lack_resources_is_refused():
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        profile = Cluster(kind="existing", address=cluster.scheduler_address)
+        with pytest.raises(ConfigError, match="offers no resource GPU or CPU"), connect(profile):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (None, "give cluster.address"),
+        ("none.json", "no scheduler file 'none.json'"),
+        ("tcp://127.0.0.1:1", "No scheduler answers"),
+    ],
+)
+def test_an_existing_scheduler_that_is_not_there(address, message):
+    profile = Cluster(kind="existing", address=address)
+    with pytest.raises(ConfigError, match=message), connect(profile):
+        pass

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from daskmetrics import training
+from daskmetrics.execution import Record, Sweep
+from daskmetrics.experiment import measuring
+from daskmetrics.layout import RunFolder
+
+
+def done(unit) -> Record:
+    return Record(unit.key, unit.name, unit.kind, "ok")
+
+
+def test_each_checkpoint_is_measured_as_soon_as_it_is_trained(prepared, tmp_path):
+    sweep = Sweep(measuring.units(prepared(), RunFolder(tmp_path), []))
+    (first, other) = sweep.ask(10)
+    assert (first.name, other.name) == ("a@step0", "b@step0")
+    assert {first.kind, other.kind} == {"train"}
+    sweep.tell(done(first))
+    assert [(unit.kind, unit.name) for unit in sweep.ask(10)] == [("train", "a@step1"), ("measure", "a@step0")]
+
+
+def test_revisions_on_disk_are_not_trained_again(prepared, tmp_path):
+    experiment = prepared(models=[{"name": "b", "train": {"width": 8, "depth": 1, "steps": 2}}])
+    own = experiment.trainings["b"]
+    training.train_to(own.recipe, own.folder, "step0")
+    units = measuring.units(experiment, RunFolder(tmp_path), [])
+    assert [unit.name for unit in units if unit.kind == "train"] == ["b@step1", "b@step2"]
+    assert [unit.requires for unit in units if unit.kind == "measure"][0] == ()
+
+
+def test_a_revision_that_was_recorded_and_is_gone_is_trained_again(prepared, tmp_path):
+    experiment = prepared()
+    before = measuring.units(experiment, RunFolder(tmp_path), [])
+    after = measuring.units(experiment, RunFolder(tmp_path), [done(before[0])])
+    assert after[0].name == before[0].name
+    assert after[0].key != before[0].key
+    assert [unit.key for unit in before if unit.kind == "measure"] == [
+        unit.key for unit in after if unit.kind == "measure"
+    ]
+
+
+def test_only_what_leads_to_the_wanted_revisions_is_trained(prepared, tmp_path):
+    model = {"name": "b", "train": {"width": 8, "depth": 1, "steps": 4}, "revisions": ["step1"]}
+    units = measuring.units(prepared(models=[model]), RunFolder(tmp_path), [])
+    assert [(unit.kind, unit.name) for unit in units] == [
+        ("train", "b@step0"),
+        ("train", "b@step1"),
+        ("measure", "b@step1"),
+    ]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from daskmetrics.arms import Arm, Checkpoint
+
+
+def test_arms_of_suites_that_are_still_to_be_trained(prepared):
+    experiment = prepared()
+    assert [len(suite.arms()) for suite in experiment.suites] == [4 * 3, 3 * 1]
+    assert experiment.baseline == Checkpoint("b", "step2")
+    assert prepared(search={"baseline": "a@step4"}).baseline == Checkpoint("a", "step4")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1},
+        {"protocol": {"pooling": "last"}},
+        {"protocol": {"batch_tokens": 512}},
+        {"corpus": {"prompts": 17}},
+        {"metrics": ["curvature", "infonce"]},
+        {"models": [{"name": "a", "train": {"width": 16, "depth": 2, "steps": 4, "seed": 1}}]},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_whatever_changes_the_numbers_changes_the_keys(prepared, changes):
+    first, second = prepared(), prepared(**changes)
+    checkpoint = Checkpoint("a", "step1")
+    assert first.measure_key(first.suites[0], checkpoint) != second.measure_key(second.suites[0], checkpoint)
+    assert first.key != second.key
+
+
+@pytest.mark.parametrize("changes", [{"cluster": {"workers": 9}}, {"name": "other"}], ids=["cluster", "name"])
+def test_where_it_runs_changes_nothing(prepared, changes):
+    assert prepared().key == prepared(**changes).key
+
+
+def test_a_search_is_changed_by_its_budget_and_its_measurements_are_not(prepared):
+    first, second = prepared(), prepared(search={"budget": 0.9})
+    assert first.key != second.key
+    assert first.measuring_key == second.measuring_key
+
+
+def test_cells_of_one_checkpoint_share_their_encoding(prepared):
+    experiment = prepared()
+    order, package = experiment.tasks
+    keys = {experiment.score_key(Arm("a", "step1", layer), order) for layer in (0, 1, 2)}
+    assert len(keys) == 3
+    assert experiment.encode_key(Checkpoint("a", "step1"), order) != experiment.encode_key(
+        Checkpoint("a", "step1"), package
+    )
+    assert experiment.encode_key(Checkpoint("a", "step1"), order) != experiment.encode_key(
+        Checkpoint("a", "step2"), order
+    )
+
+
+def test_prompts_may_come_from_a_task(prepared):
+    experiment = prepared(corpus={"source": "task:stdlib:order", "prompts": 20})
+    assert len(experiment.prompts) == 20
+    assert set(experiment.prompts) <= set(experiment.tasks[0].texts())

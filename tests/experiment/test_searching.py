@@ -1,0 +1,129 @@
+"""The search as a source, message by message, without processes."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from daskmetrics.arms import seed_of
+from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.errors import DaskmetricsError
+from daskmetrics.execution import Record
+from daskmetrics.experiment import searching
+
+
+def measured(experiment, lost=()) -> list[Record]:
+    records = []
+    for suite in experiment.suites:
+        for checkpoint in suite.checkpoints():
+            key = experiment.measure_key(suite, checkpoint)
+            if str(checkpoint) in lost:
+                records.append(Record(key, str(checkpoint), "measure", "quarantined", reason="its worker died"))
+                continue
+            values = np.random.default_rng(seed_of(key)).normal(size=(len(suite.layers), len(experiment.metrics)))
+            records.append(Record(key, str(checkpoint), "measure", "ok", value={"values": values.tolist()}))
+    return records
+
+
+def answer(unit) -> Record:
+    value = {"score": seed_of(unit.key) % 1000 / 1000, "stderr": 0.01, "n": 100, "encode_seconds": 0.1}
+    return Record(unit.key, unit.name, unit.kind, "ok", value=value)
+
+
+class Bench:
+    """A search whose units are answered by hand."""
+
+    def __init__(self, experiment, decided=(), lost=()):
+        self.problem = searching.problem(experiment, measured(experiment, lost))
+        self.key = searching.search_key(experiment, self.problem)
+        config = experiment.config.search
+        self.campaign = Campaign(
+            self.problem,
+            policy_named(config.policy),
+            budget=config.budget,
+            window=config.window,
+            seed=0,
+            decided=decided,
+        )
+        self.search = searching.Search(experiment, self.campaign, self.key)
+        self.entries: list[dict] = []
+
+    def drive(self, slots=4, seed=0, stop_after=10_000):
+        """Answer in random order with so many units in flight; the units that were asked for."""
+        rng, flight, asked = random.Random(seed), [], []
+        while len(asked) < stop_after:
+            fresh = self.search.ask(slots - len(flight))
+            asked += fresh
+            flight += fresh
+            self.entries += [{"type": "ask", "key": unit.key, "note": unit.note} for unit in fresh]
+            if not flight:
+                break
+            self.search.tell(answer(flight.pop(rng.randrange(len(flight)))))
+        return asked
+
+
+def test_cells_are_asked_for_once_and_share_encodings(prepared):
+    bench = Bench(prepared())
+    asked = bench.drive()
+    assert len({unit.key for unit in asked}) == len(asked) > 4
+    inputs = {unit.input.key for unit in asked}
+    assert len(inputs) < len(asked)
+    assert {tuple(unit.resources) for unit in asked} == {("CPU",)}
+    assert {tuple(unit.input.resources) for unit in asked} == {("GPU",)}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_order_of_arrival_changes_nothing(prepared, seed):
+    quiet, shuffled = Bench(prepared()), Bench(prepared())
+    first, second = quiet.drive(slots=1), shuffled.drive(slots=6, seed=seed)
+    assert [unit.key for unit in first] == [unit.key for unit in second]
+    assert quiet.campaign.recommendation() == shuffled.campaign.recommendation()
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 7, 12])
+def test_it_goes_on_from_the_journal(prepared, stop_after):
+    quiet, broken = Bench(prepared()), Bench(prepared())
+    quiet.drive()
+    asked = broken.drive(stop_after=stop_after)
+    resumed = Bench(prepared(), decided=searching.decided(broken.entries, broken.key))
+    for unit in asked[: stop_after // 2]:  # what was recorded before the interruption
+        resumed.search.tell(answer(unit))
+    again = resumed.drive(seed=stop_after)
+    assert not {unit.key for unit in again} & {unit.key for unit in asked[: stop_after // 2]}
+    assert resumed.campaign.picks == quiet.campaign.picks
+    assert resumed.campaign.recommendation() == quiet.campaign.recommendation()
+
+
+def test_decisions_of_another_search_are_not_taken_over(prepared):
+    bench = Bench(prepared())
+    bench.drive(stop_after=5)
+    assert searching.decided(bench.entries, "another") == []
+    assert len(searching.decided(bench.entries, bench.key)) >= 5
+
+
+def test_a_checkpoint_that_could_not_be_measured_takes_no_part(prepared):
+    bench = Bench(prepared(), lost=("b@step2", "a@step1"))
+    arms = bench.problem.arms
+    assert not {"b@step2", "a@step1"} & {str(arm.checkpoint) for arm in arms}
+    assert bench.problem.baseline == arms[-1].checkpoint  # the configured one is gone
+    assert bench.drive()
+
+
+def test_no_checkpoint_at_all_is_an_error(prepared):
+    experiment = prepared()
+    lost = tuple(map(str, experiment.checkpoints))
+    with pytest.raises(DaskmetricsError, match="Not one checkpoint"):
+        searching.problem(experiment, measured(experiment, lost))
+
+
+def test_failed_cells_are_not_asked_for_again(prepared):
+    bench = Bench(prepared())
+    asked = []
+    while units := bench.search.ask(1):
+        asked += units
+        failed = Record(units[0].key, units[0].name, "score", "nan", reason="not finite")
+        bench.search.tell(failed if len(asked) % 3 == 0 else answer(units[0]))
+    assert len({unit.key for unit in asked}) == len(asked)
+    assert bench.campaign.recommendation().failed == len(asked) // 3
