@@ -1,0 +1,43 @@
+"""What is read from a run's files afterwards: answers for a terminal, figures and one HTML page.
+
+============== =======================================================================
+`run`          `Run` and `Best`: the journal, the store and the answer as values
+`facts`        what the journal says: scores, metrics, failures, seconds
+`wording`      the sentences that terminal, page and notebook share
+`text`         texts for a terminal
+`maps`         heat maps of layer x checkpoint
+`agreement`    metric against score
+`plots`        the search's path, training loss
+`sheet`        the blank sheet on which panels are drawn
+`figures`      which figures a run has, as PNG with captions
+`png`          pixels as a file, quickly
+`html`         the page and the notebook cards
+`arrays`       the store as labelled arrays
+`snippet`      the lines of Python that load an arm
+============== =======================================================================
+
+Nothing here computes anything anew, imports torch or needs a scheduler.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daskmetrics.layout import RunFolder
+from daskmetrics.report.run import Best, Run
+from daskmetrics.report.text import best_text, status_text, summary_text, whereabouts
+
+__all__ = ["Best", "Run", "best_text", "status_text", "summary_text", "whereabouts", "write"]
+
+
+def write(folder: RunFolder) -> Path:
+    """Write the HTML report and its figures; the path of the page.
+
+    Raises
+    ------
+    ConfigError
+        If there is no run in this folder.
+    """
+    from daskmetrics.report.html import write_page
+
+    return write_page(Run(folder.path))

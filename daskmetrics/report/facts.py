@@ -1,0 +1,151 @@
+"""What the journal says of a run, as plain values: scores, metrics, failures and seconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Any
+
+from daskmetrics.arms import Arm, Suite, training_order
+from daskmetrics.execution.units import Record
+from daskmetrics.report.run import Run, cell_of
+
+Values = Mapping[Arm, float]
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Measured seconds on the workers; an encoding that several layers shared counts once."""
+
+    train: float
+    measure: float
+    encode: float
+    score: float
+
+    @property
+    def total(self) -> float:
+        return self.train + self.measure + self.encode + self.score
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Values that are lacking for one reason, with the first of them as an example."""
+
+    kind: str
+    status: str
+    count: int
+    example: str
+    reason: str
+
+
+def scores(run: Run) -> dict[Arm, dict[str, float]]:
+    """Raw scores by arm and task, in the order in which they came."""
+    found: dict[Arm, dict[str, float]] = {}
+    for record in _of(run, "score"):
+        cell = run.cells[record.key]
+        found.setdefault(cell.arm, {})[cell.task] = record.value["score"]
+    return found
+
+
+def mean_scores(run: Run) -> dict[Arm, float]:
+    """Mean raw score of each arm that was scored on every task; others could not be compared with them."""
+    return {arm: fsum(own.values()) / len(own) for arm, own in scores(run).items() if len(own) == len(run.tasks)}
+
+
+def leader(run: Run) -> tuple[Arm, float] | None:
+    """The arm with the greatest mean score so far, among those that were scored on every task."""
+    return max(mean_scores(run).items(), key=lambda item: item[1], default=None)
+
+
+def metrics(run: Run) -> dict[str, dict[Arm, float]]:
+    """Metric values by metric and arm; an undefined value is lacking."""
+    found: dict[str, dict[Arm, float]] = {}
+    for record in _of(run, "measure"):
+        model, _, revision = record.name.partition("@")
+        for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
+            for name, value in zip(record.value["names"], row, strict=True):
+                own = found.setdefault(name, {})
+                if value is not None:
+                    own[Arm(model, revision, layer)] = value
+    return found
+
+
+def losses(run: Run) -> dict[str, list[tuple[int, float]]]:
+    """Training loss by model, as (step, loss) in order of training; empty if the run trained nothing itself."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for record in _of(run, "train"):
+        arm = _arm(record)
+        if arm.checkpoint.step is not None:
+            found.setdefault(arm.model, []).append((arm.checkpoint.step, record.value["loss"]))
+    return {model: sorted(found[model]) for model in run.models if model in found}
+
+
+def suites(run: Run) -> tuple[Suite, ...]:
+    """The checkpoints and layers that the run has tried so far, model by model."""
+    layers: dict[str, set[int]] = {}
+    revisions: dict[str, set[str]] = {}
+    for record in run.records:
+        if record.kind == "measure":
+            arm = _arm(record)
+            revisions.setdefault(arm.model, set()).add(arm.revision)
+            layers.setdefault(arm.model, set()).update(record.value["layers"] if record.ok else ())
+    return tuple(
+        Suite(model, training_order(revisions[model]), tuple(sorted(layers[model])), max(layers[model]))
+        for model in run.models
+        if layers.get(model)
+    )
+
+
+def spending(run: Run) -> Spending:
+    """Where the workers' time went."""
+    encoded = {
+        (run.cells[r.key].arm.checkpoint, run.cells[r.key].task): r.value["encode_seconds"] for r in _of(run, "score")
+    }
+    sums = {kind: fsum(record.seconds for record in _of(run, kind)) for kind in ("train", "measure", "score")}
+    return Spending(sums["train"], sums["measure"], fsum(encoded.values()), sums["score"])
+
+
+def failures(run: Run) -> tuple[Failure, ...]:
+    """What has no value, grouped by reason, the most frequent first; reasons that differ in numbers alone are one."""
+    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for kind, status, name, reason in _lacking(run):
+        groups.setdefault((kind, status, re.sub(r"\d+", "#", reason)), []).append((name, reason))
+    found = [Failure(kind, status, len(all_), *all_[0]) for (kind, status, _), all_ in groups.items()]
+    return tuple(sorted(found, key=lambda failure: -failure.count))
+
+
+def _lacking(run: Run) -> Iterator[tuple[str, str, str, str]]:
+    for record in run.records:
+        if not record.ok:
+            yield record.kind, record.status, record.name, record.reason or "no reason was recorded"
+        elif record.kind == "measure":
+            for layer, name, reason in record.value["reasons"]:
+                yield name, "nan", f"{record.name}/{layer}", reason
+
+
+def open_picks(run: Run) -> int:
+    """Cells that the latest search decided on and that have no answer yet."""
+    answered = {run.cells[record.key] for record in run.records if record.kind == "score"}
+    return sum(cell_of(pick) not in answered for pick in run.picks)
+
+
+def cells_planned(run: Run) -> int:
+    """Cells that an exhaustive sweep would score."""
+    return int(run.start["arms"]) * len(run.tasks)
+
+
+def top(run: Run) -> Sequence[Mapping[str, Any]]:
+    """The arms with the greatest expected objective, best first, as the result lists them."""
+    return run.result["top"] if run.result else ()
+
+
+def _of(run: Run, kind: str) -> Iterator[Record]:
+    return (record for record in run.records if record.kind == kind and record.ok)
+
+
+def _arm(record: Record) -> Arm:
+    """The checkpoint that a record of training or measuring is about, as an arm without a layer of its own."""
+    model, _, revision = record.name.partition("@")
+    return Arm(model, revision, 0)

@@ -1,0 +1,91 @@
+"""The lines of Python that load an arm with transformers alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from daskmetrics.arms import Arm
+
+_FINAL_NORM = {"gpt_neox": "final_layer_norm", "gpt2": "ln_f", "llama": "norm", "mistral": "norm", "qwen2": "norm"}
+
+_ANY_NORM = """norms = ("final_layer_norm", "ln_f", "norm", "norm_f")  # as the usual architectures call it
+final_norm = next((getattr(model, name) for name in norms if hasattr(model, name)), torch.nn.Identity())"""
+
+_FORWARD = """output = model(batch["input_ids"], attention_mask=batch["attention_mask"], output_hidden_states=True)
+    states = output.hidden_states[{layer}]"""
+
+_LAST_RAW = """raw = []  # hidden_states[{layer}] is normed already, so what enters the norm is caught
+    hook = final_norm.register_forward_pre_hook(lambda norm, args: raw.append(args[0]))
+    model(batch["input_ids"], attention_mask=batch["attention_mask"])
+    hook.remove()
+    states = raw[0]"""
+
+_POOLING = {
+    "mean": """mask = batch["attention_mask"].unsqueeze(-1)
+    return (states.float() * mask).sum(1) / mask.sum(1)""",
+    "last": """mask = batch["attention_mask"]
+    last = (mask * torch.arange(mask.shape[1])).argmax(1)  # the last real token
+    return states[torch.arange(len(states)), last].float()""",
+    "cls": """first = batch["attention_mask"].argmax(1)  # the first real token
+    return states[torch.arange(len(states)), first].float()""",
+}
+
+
+def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:
+    """Python source of a function ``embed(texts)`` that gives the arm's vectors (n, D).
+
+    Parameters
+    ----------
+    arm : Arm
+    location : mapping
+        ``path`` of the weights, their ``revision`` or None, and the model's ``depth``.
+    protocol : mapping
+        As in the configuration.
+    """
+    revision = f", revision={location['revision']!r}" if location["revision"] else ""
+    norm, states = _states(arm, location, protocol)
+    return f"""import torch
+from transformers import AutoModel, AutoTokenizer
+
+path = {location["path"]!r}
+tokenizer = AutoTokenizer.from_pretrained(path{revision}, padding_side={protocol["padding"]!r})
+tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+model = AutoModel.from_pretrained(path{revision}, dtype=torch.{protocol["dtype"]}).eval()
+max_length = min({protocol["max_length"]}, getattr(model.config, "max_position_embeddings", {protocol["max_length"]}))
+{norm}
+
+@torch.inference_mode()
+def embed(texts):
+    batch = tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+    {states}
+    {_POOLING[protocol["pooling"]]}
+
+
+print(embed(["Which layer is best?"]).shape)
+"""
+
+
+def _states(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) -> tuple[str, str]:
+    """The line that finds the model's final norm, if it is needed, and those that give the states (n, tokens, D)."""
+    last = arm.layer == location["depth"]
+    norm = _final_norm(Path(location["path"]))
+    forward = _FORWARD.format(layer=arm.layer)
+    if norm and protocol["state_norm"] == "raw" and last:
+        return norm + "\n", _LAST_RAW.format(layer=arm.layer)
+    if norm and protocol["state_norm"] == "final_ln" and not last:  # the last layer is normed already
+        return norm + "\n", f"{forward}\n    states = final_norm(states)  # as if the model ended at this layer"
+    return "", forward
+
+
+def _final_norm(folder: Path) -> str | None:
+    """Source that finds the norm after the last block; None for encoders of the BERT family, which have none."""
+    try:
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError):
+        return _ANY_NORM  # a hub id
+    if kind in ("bert", "roberta", "distilbert", "mpnet"):
+        return None
+    return f"final_norm = model.{_FINAL_NORM[kind]}" if kind in _FINAL_NORM else _ANY_NORM

@@ -1,0 +1,180 @@
+"""Run folders as a run leaves them, with values that are made up: the report only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from daskmetrics import config, store
+from daskmetrics.arms import Arm, Cell, Checkpoint, Suite, grid, log_steps
+from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, policy_named
+from daskmetrics.execution import Journal, Record
+from daskmetrics.layout import RunFolder
+from daskmetrics.metrics import catalogue
+from daskmetrics.report import Run
+
+STEPS = tuple(f"step{step}" for step in log_steps(8))
+SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3), 3))
+TASKS = ("stdlib:order", "stdlib:package", "stdlib:retrieval")
+HOSTILE = "ValueError: <script>alert('x')</script> \x1b[2J"
+ENVIRONMENT = {"python": "3.11.7", "machine": "Linux x86_64, 2 CPUs", "daskmetrics": "0.1.0", "numpy": "2.0"}
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens in a run.
+
+    ``failing`` are checkpoints and cells (their names) that fail; ``decisions`` is how many the search takes before
+    the run is killed, None for a run that ends.
+    """
+
+    suites: tuple[Suite, ...] = SUITES
+    tasks: tuple[str, ...] = TASKS
+    failing: tuple[str, ...] = ()
+    decisions: int | None = None
+    budget: float = 0.5
+    flat: bool = False
+    key: str = "k" * 32
+    trained: bool = True
+
+    def quality(self, arm: Arm) -> float:
+        """Best in the middle layers of late checkpoints, unless all arms are alike."""
+        suite = next(suite for suite in self.suites if suite.model == arm.model)
+        time = suite.revisions.index(arm.revision) / max(1, len(suite.revisions) - 1)
+        depth = arm.layer / suite.depth
+        return 0.5 if self.flat else 0.35 + 0.3 * time * (1 - 1.5 * (depth - 0.6) ** 2)
+
+    def score(self, cell: Cell) -> float:
+        noise = np.random.default_rng(list(str(cell).encode())).normal(0, 0.005)
+        return round(self.quality(cell.arm) + 0.05 * self.tasks.index(cell.task) + float(noise), 6)
+
+
+def tell(path: Path, story: Story) -> Run:
+    """Live through a story, with the journal, the store and the campaign that a real run uses."""
+    folder = RunFolder(path).create()
+    settings = {
+        "name": "demo",
+        "models": [{"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites],
+        "tasks": list(story.tasks),
+        "search": {"budget": story.budget},
+    }
+    plain = config.parse(settings).as_dict()
+    folder.config.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
+    with Journal(folder.journal, folder.lock) as journal:
+        journal.append(_start(story))
+        store.create(folder.store, _template(story))
+        measured = list(_measure(story, folder, journal))
+        if story.tasks and not _search(story, folder, journal, measured):
+            return Run(path)
+        journal.append({"type": "finished", "key": story.key})
+    return Run(path)
+
+
+def _start(story: Story) -> dict[str, Any]:
+    return {
+        "type": "start",
+        "key": story.key,
+        "name": "demo",
+        "arms": len(grid(story.suites)),
+        "checkpoints": sum(len(suite.revisions) for suite in story.suites),
+        "tasks": {task: {"kind": "classification", "main_score": "accuracy"} for task in story.tasks},
+        "environment": ENVIRONMENT,
+    }
+
+
+def _template(story: Story) -> store.Template:
+    metrics = catalogue().values()
+    measured = store.Axis(*zip(*((m.name, m.units, m.description) for m in metrics), strict=True))
+    scored = store.Axis(story.tasks, ("accuracy",) * len(story.tasks), ("a question",) * len(story.tasks))
+    return store.Template(story.suites, measured, scored, {"name": "demo"})
+
+
+def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suite]:
+    """Train and measure every checkpoint; the suites as far as they could be measured."""
+    for suite in story.suites:
+        kept = []
+        for checkpoint in suite.checkpoints():
+            if story.trained:
+                loss = {"loss": 7.0 - suite.revisions.index(checkpoint.revision) / 3, "tokens": 1.0, "seconds": 0.5}
+                _record(journal, f"train-{checkpoint}", str(checkpoint), "train", loss)
+            if str(checkpoint) in story.failing:
+                _record(journal, f"measure-{story.key}-{checkpoint}", str(checkpoint), "measure", None)
+                continue
+            block = _block(story, suite, checkpoint)
+            reasons = [[0, "curvature", "Not defined for one token."]] if checkpoint.step == 0 else []
+            value = {"layers": list(suite.layers), "names": list(catalogue()), **block.as_json(), "reasons": reasons}
+            _record(journal, f"measure-{story.key}-{checkpoint}", str(checkpoint), "measure", value)
+            store.write(folder.store, "metrics", checkpoint, block)
+            kept.append(checkpoint.revision)
+        if kept:
+            yield Suite(suite.model, tuple(kept), suite.layers, suite.depth)
+
+
+def _block(story: Story, suite: Suite, checkpoint: Checkpoint) -> store.Block:
+    arms = [Arm(*asdict(checkpoint).values(), layer) for layer in suite.layers]
+    values = np.array([[(i + 1) * story.quality(arm) for i, _ in enumerate(catalogue())] for arm in arms])
+    status = np.ones(values.shape, np.uint8)
+    if checkpoint.step == 0:
+        values[0, list(catalogue()).index("curvature")], status[0, list(catalogue()).index("curvature")] = np.nan, 2
+    return store.Block(values, values / 100, status)
+
+
+def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[Suite]) -> bool:
+    """Whether the search came to its end."""
+    arms = grid(suites)
+    costs = np.ones((len(arms), len(story.tasks)))
+    baseline = suites[-1].checkpoints()[-1]
+    problem = Problem(arms, story.tasks, arm_features(suites), 4 * costs, costs, baseline)
+    campaign = Campaign(problem, policy_named("race"), budget=story.budget, window=2, seed=0)
+    while not campaign.done:
+        for pick in campaign.ask(1):
+            key = f"score-{story.key}-{pick.cell}"
+            note = {"search": story.key, "pick": pick.as_dict()}
+            journal.append({"type": "ask", "key": key, "name": str(pick.cell), "note": note})
+            if len(campaign.picks) == story.decisions:
+                return False
+            failed = str(pick.cell) in story.failing
+            value = {"score": story.score(pick.cell), "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
+            _record(journal, key, str(pick.cell), "score", None if failed else value)
+            campaign.tell(pick.index, Outcome(None) if failed else Outcome(value["score"], value["stderr"]))
+    best = campaign.recommendation()
+    depth = next(suite.depth for suite in suites if suite.model == best.arm.model)
+    location = {"path": "models/x", "revision": None, "depth": depth}
+    journal.append({"type": "result", "key": story.key, "location": location, **best.as_dict()})
+    _store_scores(story, folder, journal)
+    return True
+
+
+def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
+    run = Run(folder.path)
+    cells = {
+        (cell.arm.model, cell.arm.revision, cell.arm.layer, cell.task): (r.value["score"], 0.01, store.Status.OK)
+        for r in journal.records()
+        if r.ok and (cell := run.cells.get(r.key))
+    }
+    store.restore(folder.store, "scores", store.score_blocks(story.suites, story.tasks, cells))
+    store.finish(folder.store, {})
+
+
+def _record(journal: Journal, key: str, name: str, kind: str, value: Any) -> None:
+    failure = {"status": "error", "reason": HOSTILE} if value is None else {"status": "ok"}
+    journal.append(Record(key, name, kind, value=value, seconds=1.0, **failure).entry())
+
+
+@pytest.fixture
+def a_run(tmp_path: Path) -> Callable[..., Run]:
+    """Tells a story in ``tmp_path/demo``; called again, it goes on in the same folder."""
+    return lambda **changes: tell(tmp_path / "demo", Story(**changes))
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that ended, with one failed checkpoint and one failed cell."""
+    story = Story(failing=("tiny@step0", "small@step8/0:stdlib:package"))
+    return tell(tmp_path_factory.mktemp("runs") / "demo", story)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from daskmetrics.report import write
+from daskmetrics.report.html import best_card, page, run_card
+
+VOID = {"meta", "img", "br"}
+
+
+class Checker(HTMLParser):
+    """Every tag is closed by its own; what is loaded, and which tags there are."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.loaded: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.loaded += [value for name, value in attrs if name in ("src", "href", "action")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def written(finished):
+    return write(finished.folder).read_text(encoding="utf-8")
+
+
+def test_the_page_is_whole_and_loads_nothing(finished, written):
+    checked = Checker(written)
+    assert not checked.tags & {"script", "link", "iframe"}
+    assert checked.loaded and all(source.startswith("data:image/png;base64,") for source in checked.loaded)
+    assert not re.search(r"https?:|url\(|@import", written)
+    assert "{{" not in written and "{%" not in written
+
+
+def test_names_and_reasons_are_escaped(written):
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in written
+
+
+def test_the_answer_comes_first_and_everything_else_follows(finished, written):
+    headings = re.findall(r"<h2>(.*?)</h2>", written)
+    assert headings == [
+        "Scores by task",
+        "Leading arms",
+        "Load the best arm",
+        "Figures",
+        "Work and cost",
+        "Without a value",
+        "How it was made",
+        "How to cite",
+    ]
+    best = finished.best()
+    answer = f"Layer {best.arm.layer} of {best.arm.model} at step {best.arm.checkpoint.step}"
+    assert written.index(answer) < written.index("Scores by task")
+    for text in ("final_ln", "0.1.0", "seed", finished.start["key"], "are assumed from", "prefers-color-scheme"):
+        assert text in written
+
+
+def test_the_figures_are_png_files_too(finished, written):
+    for name in ("scores", "metrics", "agreement", "path", "training"):
+        png = (finished.folder.report / f"{name}.png").read_bytes()
+        assert png.startswith(b"\x89PNG")
+        assert struct.unpack(">I", png[16:20])[0] == 1500  # pixels wide
+    assert not list(finished.folder.report.glob(".*"))
+
+
+def test_an_unfinished_run_has_a_page(a_run):
+    text = write(a_run(decisions=20).folder).read_text(encoding="utf-8")
+    assert Checker(text) and "No answer yet" in text and "This run is unfinished" in text and "Leader so far" in text
+
+
+def test_a_run_without_tasks_has_a_page(a_run):
+    run = a_run(tasks=())
+    text = write(run.folder).read_text(encoding="utf-8")
+    assert Checker(text) and "Metrics only" in text and "Scores by task" not in text
+    assert sorted(p.stem for p in run.folder.report.glob("*.png")) == ["metrics", "training"]
+
+
+def test_a_run_of_which_nothing_could_be_measured_has_a_page(a_run):
+    names = tuple(f"{model}@step{step}" for model in ("tiny", "small") for step in (0, 1, 2, 4, 8))
+    text = write(a_run(tasks=(), failing=names, trained=False).folder).read_text(encoding="utf-8")
+    assert Checker(text) and "<figure>" not in text
+
+
+def test_without_matplotlib_the_page_names_the_extra(finished, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("figures", "maps", "plots", "agreement", "sheet"):
+        monkeypatch.delitem(sys.modules, f"daskmetrics.report.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    text = write(finished.folder).read_text(encoding="utf-8")
+    assert Checker(text) and "daskmetrics[plot]" in text and "<figure>" not in text
+
+
+def test_the_page_of_a_hostile_name(finished, monkeypatch):
+    monkeypatch.setitem(finished.start, "name", "<b>&")
+    assert "&lt;b&gt;&amp;" in page(finished, []) and "<b>&" not in page(finished, [])
+
+
+def test_the_cards_of_a_notebook(finished):
+    best, card = finished.best(), best_card(finished.best())
+    assert str(best.arm) in card and "embed(texts)" in card and best._repr_html_() == card
+    assert Checker(card) and Checker(run_card(finished)) and finished._repr_html_() == run_card(finished)
+    assert "color: inherit" in card and not re.search(r"https?:", card)  # the theme's own colours, and no network

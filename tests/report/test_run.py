@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from daskmetrics.arms import Arm
+from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.execution import Journal
+from daskmetrics.report import Run, facts
+
+
+def test_the_best_arm_and_the_default_are_compared_on_the_tasks_that_both_have(finished):
+    best = finished.best()
+    assert best.arm in {standing_arm(standing) for standing in finished.result["top"]}
+    assert best.default == Arm("small", "step8", 3)
+    assert best.gain == pytest.approx((best.score - best.default_score, 2**0.5 * 0.01 / 3**0.5))
+    assert 0 < best.share < 1 and 0 <= best.probability <= 1
+
+
+def standing_arm(standing):
+    return Arm(**standing["arm"])
+
+
+def test_there_is_no_best_arm_before_the_search_has_ended(a_run):
+    with pytest.raises(DataError, match="run it again to resume"):
+        a_run(decisions=5).best()
+
+
+def test_a_run_without_tasks_says_so(a_run):
+    with pytest.raises(DataError, match="no tasks"):
+        a_run(tasks=()).best()
+
+
+def test_a_folder_without_a_run_and_a_run_that_never_began(tmp_path):
+    with pytest.raises(ConfigError, match="No run in"):
+        Run(tmp_path)
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock"):
+        pass
+    with pytest.raises(DataError, match="before it began"):
+        Run(tmp_path)
+
+
+def test_a_living_driver_is_named(finished):
+    assert finished.driver is None
+    with Journal(finished.folder.journal, finished.folder.lock):
+        assert finished.driver.startswith("process ")
+
+
+def test_scores_of_another_protocol_do_not_count(a_run):
+    before = a_run(budget=1.0)
+    again = a_run(budget=0.3, key="n" * 32)  # every checkpoint is measured anew, so nothing of before is comparable
+    assert again.counts["score", "ok"] == len(again.picks) < before.counts["score", "ok"]
+    assert again.counts["measure", "ok"] == 10
+
+
+def test_scores_of_a_checkpoint_that_was_not_measured_again_are_taken_over(a_run):
+    before = a_run()
+    with Journal(before.folder.journal, before.folder.lock) as journal:
+        journal.append({**before.start, "key": "another budget"})
+    after = Run(before.folder.path)
+    assert after.result is None and not after.finished
+    assert facts.scores(after) == facts.scores(before)
+    assert facts.metrics(after) == facts.metrics(before)
+
+
+def test_a_task_that_is_no_longer_asked_for_is_left_out(a_run):
+    before = a_run()
+    with Journal(before.folder.journal, before.folder.lock) as journal:
+        tasks = {"stdlib:order": before.start["tasks"]["stdlib:order"]}
+        journal.append({**before.start, "key": "fewer tasks", "tasks": tasks})
+    scores = facts.scores(Run(before.folder.path))
+    assert {task for own in scores.values() for task in own} == {"stdlib:order"}

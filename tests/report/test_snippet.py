@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, GPT2Config, GPT2Model, GPTNeoXConfig, GPTNeoXForCausalLM
+
+from daskmetrics.arms import Arm
+from daskmetrics.config import Protocol
+from daskmetrics.models import Model
+from daskmetrics.report.snippet import snippet
+from daskmetrics.suites import Location
+
+TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
+VOCABULARY = 31_000
+
+
+@pytest.fixture(scope="module")
+def neox(tmp_path_factory, minilm):
+    """A random GPT-NeoX whose final norm is far from the identity, and which has positions for 64 tokens only."""
+    folder = tmp_path_factory.mktemp("neox")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    network = GPTNeoXForCausalLM(
+        GPTNeoXConfig(vocab_size=VOCABULARY, max_position_embeddings=64, initializer_range=0.5, **sizes)
+    )
+    torch.nn.init.normal_(network.base_model.final_layer_norm.weight, 1, 0.2)
+    network.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory, minilm):
+    """A random GPT-2: its positions are absolute, so the side of the padding matters."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    torch.manual_seed(0)
+    GPT2Model(GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=32, n_layer=2, n_head=4)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
+    return folder
+
+
+def embedded(folder, layer, protocol, depth=2):
+    """The vectors of the snippet, in a namespace of its own, and those of the model that was searched."""
+    code = snippet(
+        Arm("m", "step0", layer), {"path": str(folder), "revision": None, "depth": depth}, protocol.model_dump()
+    )
+    space: dict = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, space)
+    assert "torch.Size([1, " in printed.getvalue()
+    expected = Model(Location(str(folder), None, "x"), protocol).encode(TEXTS, [layer], protocol.pooling)[0]
+    return space["embed"](TEXTS).numpy(), expected
+
+
+def agree(got, expected):
+    np.testing.assert_allclose(got, expected, atol=1e-5 * abs(expected).max())
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
+@pytest.mark.parametrize("state_norm", ["final_ln", "hidden_states", "raw"])
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_the_snippet_gives_the_vectors_that_were_scored(neox, pooling, state_norm, layer):
+    agree(*embedded(neox, layer, Protocol(pooling=pooling, state_norm=state_norm)))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_on_either_side_of_padding(neox, gpt2, pooling, padding):
+    for folder in (neox, gpt2):
+        agree(*embedded(folder, 1, Protocol(pooling=pooling, padding=padding)))
+
+
+def test_an_encoder_without_a_final_norm(minilm):
+    agree(*embedded(minilm, 3, Protocol(), depth=6))
+
+
+def test_a_model_type_that_is_not_known_here(gpt2, monkeypatch):
+    monkeypatch.setattr("daskmetrics.report.snippet._FINAL_NORM", {})
+    agree(*embedded(gpt2, 1, Protocol()))
+
+
+def test_the_last_layer_before_the_norm_is_caught_with_a_hook(neox):
+    location = {"path": str(neox), "revision": None, "depth": 2}
+    code = snippet(Arm("m", "step0", 2), location, Protocol(state_norm="raw").model_dump())
+    assert "hidden_states[2] is normed already" in code and "register_forward_pre_hook" in code
+
+
+def test_a_hub_revision_and_hostile_names_are_quoted(tmp_path):
+    location = {"path": "a'); import os #", "revision": "step'1", "depth": 2}
+    code = snippet(Arm("m", "step1", 1), location, Protocol().model_dump())
+    compile(code, "snippet", "exec")
+    assert f"path = {location['path']!r}" in code and f"revision={location['revision']!r}" in code
+
+
+def test_a_configuration_that_cannot_be_read(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"no": "type"}))
+    code = snippet(Arm("m", "step0", 1), {"path": str(tmp_path), "revision": None, "depth": 2}, Protocol().model_dump())
+    assert "torch.nn.Identity()" in code
