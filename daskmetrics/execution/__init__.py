@@ -1,13 +1,26 @@
 """Durable execution on Dask: work units, their records, the journal, and the loop that runs a source.
 
 The loop knows futures, faults and retries, and nothing of what is computed; a source knows what is wanted next, and
-nothing of Dask. To resume is to tell a source what the journal holds and go on.
+nothing of Dask. To resume is to answer a source from what the journal holds and go on.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.retry import RetryPolicy
-from daskmetrics.execution.runner import ClusterLostError, Settings, run
 from daskmetrics.execution.sweep import Sweep
 from daskmetrics.execution.units import Record, Source, WorkUnit
 
+if TYPE_CHECKING:
+    from daskmetrics.execution.runner import ClusterLostError, Settings, run
+
 __all__ = ["ClusterLostError", "Journal", "Record", "RetryPolicy", "Settings", "Source", "Sweep", "WorkUnit", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    # who only reads a journal need not wait for Dask
+    if name in ("ClusterLostError", "Settings", "run"):
+        from daskmetrics.execution import runner
+
+        return getattr(runner, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

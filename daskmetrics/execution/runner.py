@@ -16,7 +16,7 @@ from distributed.scheduler import KilledWorker
 
 from daskmetrics.arms import Key
 from daskmetrics.errors import ConfigError, DaskmetricsError, DataError, UndefinedError
-from daskmetrics.execution.journal import Journal
+from daskmetrics.execution.journal import Journal, encode
 from daskmetrics.execution.retry import Fault, GiveUp, RetryPolicy
 from daskmetrics.execution.units import Record, Source, WorkUnit
 
@@ -67,7 +67,7 @@ def run(
     settings: Settings,
     on_record: Callable[[Record], None] = lambda record: None,
 ) -> None:
-    """Run all work of a source to its end; what the journal already holds is told to the source and not run again.
+    """Run all work of a source to its end; a unit that the journal already holds is answered from there.
 
     A unit is committed by its line in the journal; only then does the source learn of it.
 
@@ -85,8 +85,6 @@ def run(
     ClusterLostError
         If the scheduler goes away. Run again to resume.
     """
-    for record in journal.records():
-        source.tell(record)
     _Loop(source, client, journal, settings, on_record).run()
 
 
@@ -101,6 +99,8 @@ class _Loop:
     ) -> None:
         self.source, self.client, self.journal, self.settings = source, client, journal, settings
         self.on_record = on_record
+        self.known = {record.key: record for record in journal.records()}
+        self.asked = {encode(entry) for entry in journal.entries if entry["type"] == "ask"}
         self.attempts: dict[Key, _Attempt] = {}
         # on a shared scheduler an old future of the same key would answer with its own function's result
         self.nonce = secrets.token_hex(4)
@@ -116,14 +116,23 @@ class _Loop:
 
     def _top_up(self) -> bool:
         """Fill the window; False when nothing is running and nothing is left."""
-        for unit in self.source.ask(self.settings.slots - len(self.attempts)):
-            self.journal.append({"type": "ask", "key": unit.key, "name": unit.name, "note": dict(unit.note)})
-            self.attempts[unit.key] = _Attempt(unit)
+        while units := self.source.ask(self.settings.slots - len(self.attempts)):
+            for unit in units:
+                self._take(unit)
         now = time.monotonic()
         for attempt in self.attempts.values():
             if attempt.future is None and attempt.not_before <= now:
                 self._submit(attempt)
         return bool(self.attempts)
+
+    def _take(self, unit: WorkUnit) -> None:
+        entry = {"type": "ask", "key": unit.key, "name": unit.name, "note": dict(unit.note)}
+        if encode(entry) not in self.asked:
+            self.journal.append(entry)
+        if unit.key in self.known:
+            self.source.tell(self.known[unit.key])
+        else:
+            self.attempts[unit.key] = _Attempt(unit)
 
     def _submit(self, attempt: _Attempt) -> None:
         unit = attempt.unit

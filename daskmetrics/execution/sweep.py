@@ -27,7 +27,6 @@ class Sweep:
 
     def __init__(self, units: Iterable[WorkUnit]) -> None:
         self._open: dict[Key, WorkUnit] = {unit.key: unit for unit in units}
-        self._total = len(self._open)
         self._records: dict[Key, Record] = {}
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
@@ -37,8 +36,7 @@ class Sweep:
         return ready
 
     def tell(self, record: Record) -> None:
-        self._records.setdefault(record.key, record)
-        self._open.pop(record.key, None)
+        self._records[record.key] = record
 
     def blocked(self) -> list[WorkUnit]:
         """Units that were never asked for, since a unit that they require failed."""

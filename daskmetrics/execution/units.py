@@ -83,4 +83,4 @@ class Source(Protocol):
         """At most ``n`` units to run now. None now, with nothing running, means the source is exhausted."""
 
     def tell(self, record: Record) -> None:
-        """Take in a result: of this run, or of the journal when a run is resumed."""
+        """Take in the result of a unit that was asked for: computed now, or known from before an interruption."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -17,6 +15,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from daskmetrics.execution import Record
 
 LINE_EVERY = 30.0  # seconds between plain lines where there is no terminal
 
@@ -60,30 +60,31 @@ class Display:
         """A line that stays."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
-    def phase(self, name: str, total: int, done: int = 0) -> None:
+    def phase(self, name: str, total: float, done: int = 0) -> None:
         """Begin a phase of ``total`` units, of which some are done already."""
         if total:
             self._tasks[name] = self._bars.add_task(name, total=total, completed=done, latest="")
 
-    def advance(self, name: str, latest: str = "", by: int = 1) -> None:
-        """One more unit of a phase is done; ``latest`` says what it showed."""
+    def advance(self, name: str, latest: str, to: float | None = None) -> None:
+        """One more unit of a phase is done, or ``to`` of its total; ``latest`` says what it showed."""
         if name not in self._tasks:
             return
         first = not any(task.completed for task in self._bars.tasks)
-        self._bars.update(self._tasks[name], advance=by, latest=latest)
+        self._bars.update(self._tasks[name], latest=latest, advance=1 if to is None else None, completed=to)
         task = self._bars.tasks[self._bars.task_ids.index(self._tasks[name])]
         if not self.live and (first or task.finished or time.monotonic() - self._last_line > LINE_EVERY):
             self._last_line = time.monotonic()
             elapsed = self._last_line - self._started
             self.say(f"{elapsed:5.0f} s  {name}: {task.completed:.0f} of {task.total:.0f}  {latest}")
 
-    def resize(self, name: str, total: int) -> None:
-        """The number of units of a phase became known better."""
-        if name in self._tasks:
-            self._bars.update(self._tasks[name], total=total)
 
-
-def numbers(value: Mapping[str, Any]) -> str:
-    """A few measured values of the last layer, as the first thing to see of a checkpoint."""
-    last = zip(value["names"], value["values"][-1], strict=True)
-    return "  ".join(f"{name} {number:.3g}" for name, number in list(last)[:2] if number is not None)
+def said(record: Record) -> str:
+    """What a record says, in a few words: the first thing that a user sees of a checkpoint or a cell."""
+    if not record.ok:
+        return f"{record.name}  {record.status}"
+    if record.kind == "train":
+        return f"{record.name}  loss {record.value['loss']:.2f}"
+    if record.kind == "score":
+        return f"{record.name}  {record.value['score']:.3f}"
+    last = list(zip(record.value["names"], record.value["values"][-1], strict=True))
+    return "  ".join([record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)])

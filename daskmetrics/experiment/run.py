@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from daskmetrics.execution import run as run_source
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import measuring, searching
 from daskmetrics.experiment.prepare import Experiment
-from daskmetrics.experiment.progress import Display, numbers
+from daskmetrics.experiment.progress import Display, said
 from daskmetrics.layout import RunFolder
 from daskmetrics.status import Status
 from daskmetrics.suites import require_on_hub
@@ -182,7 +183,8 @@ class _Driver:
             decided=searching.decided(self.journal.entries, key),
         )
         search = searching.Search(self.experiment, campaign, key)
-        run_source(search, client, self.journal, settings, self._show)
+        self.display.phase("search", math.ceil(campaign.budget))  # in the cost that the budget is counted in
+        run_source(search, client, self.journal, settings, lambda record: self._show(record, campaign.spent))
         best = campaign.recommendation()
         self.journal.append(
             {
@@ -199,16 +201,12 @@ class _Driver:
         depth = next(suite.depth for suite in self.experiment.suites if suite.model == arm.model)
         return {"path": location.path, "revision": location.revision, "depth": depth}
 
-    def _show(self, record: Record) -> None:
+    def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok
         self.failed += not record.ok
         if not record.ok:
             self.display.say(f"[yellow]{record.kind} {record.name}: {record.status}, {record.reason}[/]")
-        latest = {"measure": lambda value: numbers(value), "train": lambda value: f"loss {value['loss']:.2f}"}
-        text = (
-            latest.get(record.kind, lambda value: f"{value['score']:.3f}")(record.value) if record.ok else record.status
-        )
-        self.display.advance("search" if record.kind == "score" else record.kind, f"{record.name}  {text}")
+        self.display.advance("search" if record.kind == "score" else record.kind, said(record), spent)
 
     def _complete_store(self) -> None:
         """Make the store equal to the journal, whatever happened to it, and ready for readers."""

@@ -24,41 +24,25 @@ from daskmetrics.tasks import Task
 class Search:
     """Turns the picks of a campaign into work units and their records into outcomes.
 
-    Its state is a replay: what the journal holds is told first, and a pick whose cell is already known is answered
-    from there instead of being submitted.
+    Its state is a replay: decisions of an interrupted search are asked for again, in order, before new ones are made.
     """
 
     def __init__(self, experiment: Experiment, campaign: Campaign, key: Key) -> None:
         self.experiment, self.campaign, self.key = experiment, campaign, key
         self._tasks = {task.name: task for task in experiment.tasks}
         self._layers = {suite.model: suite.layers for suite in experiment.suites}
-        self._waiting = list(campaign.open)  # decided before an interruption, and perhaps never run
+        self._decided = list(campaign.open)  # before an interruption
         self._running: dict[Key, Pick] = {}
-        self._known: dict[Key, Record] = {}
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        units: list[WorkUnit] = []
-        while len(units) < n and (pick := self._next()):
-            unit = self._unit(pick)
-            if unit.key in self._known:
-                self.campaign.tell(pick.index, _outcome(self._known[unit.key]))
-            else:
-                self._running[unit.key] = pick
-                units.append(unit)
+        again, self._decided = self._decided[:n], self._decided[n:]
+        picks = [*again, *self.campaign.ask(n - len(again))]
+        units = [self._unit(pick) for pick in picks]
+        self._running |= {unit.key: pick for unit, pick in zip(units, picks, strict=True)}
         return units
 
     def tell(self, record: Record) -> None:
-        if record.kind != "score":
-            return
-        self._known[record.key] = record
-        pick = self._running.pop(record.key, None)
-        if pick is not None:
-            self.campaign.tell(pick.index, _outcome(record))
-
-    def _next(self) -> Pick | None:
-        if self._waiting:
-            return self._waiting.pop(0)
-        return next(iter(self.campaign.ask(1)), None)
+        self.campaign.tell(self._running.pop(record.key).index, _outcome(record))
 
     def _unit(self, pick: Pick) -> WorkUnit:
         experiment, arm = self.experiment, pick.cell.arm

@@ -45,9 +45,7 @@ def test_nothing_listens_beyond_loopback(client):
 
 
 def test_a_scheduler_whose_workers_lack_resources_is_refused():
-    with LocalCluster(
-        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         profile = Cluster(kind="existing", address=cluster.scheduler_address)
         with pytest.raises(ConfigError, match="offers no resource GPU or CPU"), connect(profile):
             pass

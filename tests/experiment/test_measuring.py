@@ -25,7 +25,7 @@ def test_revisions_on_disk_are_not_trained_again(prepared, tmp_path):
     training.train_to(own.recipe, own.folder, "step0")
     units = measuring.units(experiment, RunFolder(tmp_path), [])
     assert [unit.name for unit in units if unit.kind == "train"] == ["b@step1", "b@step2"]
-    assert [unit.requires for unit in units if unit.kind == "measure"][0] == ()
+    assert next(unit.requires for unit in units if unit.kind == "measure") == ()
 
 
 def test_a_revision_that_was_recorded_and_is_gone_is_trained_again(prepared, tmp_path):
