@@ -6,6 +6,8 @@ import base64
 import os
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +23,28 @@ EXTRA = "No figures: they need matplotlib, which comes with the extra 'plot': pi
 
 
 def write_page(run: Run) -> Path:
-    """Write ``report/index.html`` and the figures beside it; the path of the page."""
+    """Write ``report/index.html`` and the figures beside it, unless they show the journal as it is; the page's path."""
     folder = run.folder.report
     folder.mkdir(exist_ok=True)
+    if _is_fresh(folder / "index.html", run):
+        return folder / "index.html"
     pictures, note = _pictures(run)
     for picture in pictures:
         _write(folder / f"{picture.name}.png", picture.png)
     return _write(folder / "index.html", page(run, pictures, note).encode())
+
+
+def _is_fresh(page: Path, run: Run) -> bool:
+    """Whether this version wrote the page after the journal's last line, with figures if they can be drawn."""
+    if not page.is_file() or page.stat().st_mtime_ns <= run.folder.journal.stat().st_mtime_ns:
+        return False
+    head = page.read_text(encoding="utf-8")[:1000]
+    drawn = any(page.parent.glob("*.png")) or find_spec("matplotlib") is None
+    return f'content="{_generator()}"' in head and drawn
+
+
+def _generator() -> str:
+    return f"daskmetrics {version('daskmetrics')}"
 
 
 def page(run: Run, pictures: list[Picture], note: str = "") -> str:
@@ -43,6 +60,7 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
             pictures=pictures,
             note=note,
             about=_about(run),
+            generator=_generator(),
             version=run.start["environment"]["daskmetrics"],
         )
     )

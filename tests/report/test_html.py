@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import struct
 import sys
@@ -102,6 +103,7 @@ def test_without_matplotlib_the_page_names_the_extra(finished, monkeypatch):
     for name in ("figures", "maps", "plots", "agreement", "sheet"):
         monkeypatch.delitem(sys.modules, f"daskmetrics.report.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    (finished.folder.report / "index.html").unlink(missing_ok=True)
     text = write(finished.folder).read_text(encoding="utf-8")
     assert Checker(text) and "daskmetrics[plot]" in text and "<figure>" not in text
 
@@ -116,3 +118,15 @@ def test_the_cards_of_a_notebook(finished):
     assert str(best.arm) in card and "embed(texts)" in card and best._repr_html_() == card
     assert Checker(card) and Checker(run_card(finished)) and finished._repr_html_() == run_card(finished)
     assert "color: inherit" in card and not re.search(r"https?:", card)  # the theme's own colours, and no network
+
+
+def test_a_fresh_page_is_kept_and_a_stale_one_written_again(finished):
+    page = finished.folder.report / "index.html"
+    page.unlink(missing_ok=True)
+    write(finished.folder)
+    written = page.stat().st_mtime_ns
+    write(finished.folder)
+    assert page.stat().st_mtime_ns == written
+    os.utime(finished.folder.journal)
+    write(finished.folder)
+    assert page.stat().st_mtime_ns > written
