@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from daskmetrics.arms import Checkpoint, Suite, content_key
+from daskmetrics.arms import Checkpoint, Key, Suite, content_key
 from daskmetrics.errors import DataError
 from daskmetrics.status import FLAGS, Status
 
@@ -49,6 +49,8 @@ class Template:
     ----------
     suites : tuple of Suite
     metrics, tasks : Axis
+    meaning : str
+        Key of everything that decides the numbers: weights, prompts, protocol, tasks, seed.
     attributes : mapping
         Protocol, versions and the like; kept at the root of the store.
     """
@@ -56,13 +58,14 @@ class Template:
     suites: tuple[Suite, ...]
     metrics: Axis
     tasks: Axis
+    meaning: Key
     attributes: Mapping[str, Any]
 
     @property
-    def key(self) -> str:
-        """Names the shape and meaning of the store, not its environment."""
+    def key(self) -> Key:
+        """Names the shape and the meaning of the store: numbers of two different keys must not stand in one store."""
         suites = [[s.model, s.revisions, s.layers, s.depth] for s in self.suites]
-        return content_key("store", 1, suites, self.metrics.names, self.tasks.names)
+        return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)
 
 
 @dataclass(frozen=True)

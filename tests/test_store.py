@@ -16,8 +16,8 @@ def axis(*names: str) -> store.Axis:
     return store.Axis(names, ("nats",) * len(names), tuple(f"about {name}" for name in names))
 
 
-def template(metrics=("m1", "m2"), tasks=("t",), **attributes) -> store.Template:
-    return store.Template(SUITES, axis(*metrics), axis(*tasks), attributes)
+def template(metrics=("m1", "m2"), tasks=("t",), meaning="0", **attributes) -> store.Template:
+    return store.Template(SUITES, axis(*metrics), axis(*tasks), meaning, attributes)
 
 
 def block(seed: int, layers: int = 3, names: int = 2) -> store.Block:
@@ -66,11 +66,12 @@ def test_a_checkpoint_that_is_not_planned_is_refused(path):
         store.write(path, "metrics", Checkpoint("a", "step9"), block(0))
 
 
-def test_an_existing_store_is_kept_and_another_shape_replaces_it(path):
+@pytest.mark.parametrize("change", [{"metrics": ("m1", "m3")}, {"meaning": "another protocol"}])
+def test_an_existing_store_is_kept_and_another_shape_or_meaning_replaces_it(path, change):
     store.write(path, "metrics", Checkpoint("a", "step0"), block(5))
     store.create(path, template())
     assert store.read_block(path, "metrics", Checkpoint("a", "step0")).equals(block(5))
-    store.create(path, template(metrics=("m1", "m2", "m3")))
+    store.create(path, template(**change))
     assert (store.read_block(path, "metrics", Checkpoint("a", "step0")).status == Status.MISSING).all()
     assert [p.name for p in path.parent.iterdir()] == ["store.zarr"]
 

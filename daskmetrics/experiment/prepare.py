@@ -103,10 +103,14 @@ class Experiment:
         )
 
     @cached_property
+    def numbers_key(self) -> Key:
+        """Names everything that decides metrics and scores."""
+        return content_key("numbers", self.measuring_key, [task.key for task in self.tasks], self.config.seed)
+
+    @cached_property
     def key(self) -> Key:
         """Names everything that decides the answer; where and on how many workers it runs is not part of it."""
-        search = self.config.search.model_dump(mode="json")
-        return content_key("run", self.measuring_key, [task.key for task in self.tasks], search, self.config.seed)
+        return content_key("run", self.numbers_key, self.config.search.model_dump(mode="json"))
 
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
         location, names = self.locations[checkpoint], [metric.name for metric in self.metrics]
@@ -137,7 +141,7 @@ class Experiment:
             tuple(task.main_score for task in self.tasks),
             tuple(task.description for task in self.tasks),
         )
-        return Template(self.suites, measured, scored, attributes)
+        return Template(self.suites, measured, scored, self.numbers_key, attributes)
 
 
 def prepare(config: Config) -> Experiment:

@@ -13,19 +13,20 @@ from typing import Any
 
 import yaml
 from distributed import Client
+from rich.markup import escape
 
 from daskmetrics import store
-from daskmetrics.arms import Arm, Checkpoint
+from daskmetrics.arms import Arm
 from daskmetrics.bandit import Campaign, policy_named
 from daskmetrics.cluster import connect, workers
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import measuring, searching
+from daskmetrics.experiment.chunks import metric_chunks, score_chunks
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.experiment.progress import Display, said
 from daskmetrics.layout import RunFolder
-from daskmetrics.status import Status
 from daskmetrics.suites import require_on_hub
 
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker idles while the driver thinks
@@ -116,7 +117,7 @@ def _begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
         "environment": about,
     }
     store.create(folder.store, experiment.template(attributes))
-    store.restore(folder.store, "metrics", metric_blocks(experiment, journal.records()))
+    store.restore(folder.store, "metrics", metric_chunks(experiment, journal.records()))
 
 
 def environment() -> dict[str, str]:
@@ -126,17 +127,6 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         **{name: version(name) for name in packages},
-    }
-
-
-def metric_blocks(experiment: Experiment, records: Iterable[Record]) -> dict[Checkpoint, store.Block]:
-    """The metric chunks that the journal vouches for."""
-    by_key = {record.key: record for record in records if record.kind == "measure" and record.ok}
-    return {
-        checkpoint: store.Block.of(by_key[key].value)
-        for suite in experiment.suites
-        for checkpoint in suite.checkpoints()
-        if (key := experiment.measure_key(suite, checkpoint)) in by_key
     }
 
 
@@ -205,30 +195,13 @@ class _Driver:
         self.computed += record.ok
         self.failed += not record.ok
         if not record.ok:
-            self.display.say(f"[yellow]{record.kind} {record.name}: {record.status}, {record.reason}[/]")
+            self.display.say(f"[yellow]{record.kind} {record.name}: {record.status}, {escape(str(record.reason))}[/]")
         self.display.advance("search" if record.kind == "score" else record.kind, said(record), spent)
 
     def _complete_store(self) -> None:
         """Make the store equal to the journal, whatever happened to it, and ready for readers."""
         records = list(self.journal.records())
-        store.restore(self.folder.store, "metrics", metric_blocks(self.experiment, records))
+        store.restore(self.folder.store, "metrics", metric_chunks(self.experiment, records))
         if self.experiment.tasks:
-            store.restore(self.folder.store, "scores", self._score_blocks(records))
+            store.restore(self.folder.store, "scores", score_chunks(self.experiment, records))
         store.finish(self.folder.store, {})
-
-    def _score_blocks(self, records: Iterable[Record]) -> dict[Checkpoint, store.Block]:
-        by_key = {record.key: record for record in records if record.kind == "score"}
-        names = [task.name for task in self.experiment.tasks]
-        cells = {}
-        for arm in self.experiment.arms:
-            for task in self.experiment.tasks:
-                record = by_key.get(self.experiment.score_key(arm, task))
-                if record is not None:
-                    cells[arm.model, arm.revision, arm.layer, task.name] = _cell(record)
-        return store.score_blocks(self.experiment.suites, names, cells)
-
-
-def _cell(record: Record) -> tuple[float, float, Status]:
-    if not record.ok:
-        return float("nan"), float("nan"), Status.of(record.status)
-    return record.value["score"], record.value["stderr"], Status.OK

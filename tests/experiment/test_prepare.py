@@ -29,6 +29,7 @@ def test_whatever_changes_the_numbers_changes_the_keys(prepared, changes):
     checkpoint = Checkpoint("a", "step1")
     assert first.measure_key(first.suites[0], checkpoint) != second.measure_key(second.suites[0], checkpoint)
     assert first.key != second.key
+    assert first.template({}).key != second.template({}).key  # old and new numbers never stand in one store
 
 
 @pytest.mark.parametrize("changes", [{"cluster": {"workers": 9}}, {"name": "other"}], ids=["cluster", "name"])

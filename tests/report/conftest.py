@@ -92,7 +92,7 @@ def _template(story: Story) -> store.Template:
     metrics = catalogue().values()
     measured = store.Axis(*zip(*((m.name, m.units, m.description) for m in metrics), strict=True))
     scored = store.Axis(story.tasks, ("accuracy",) * len(story.tasks), ("a question",) * len(story.tasks))
-    return store.Template(story.suites, measured, scored, {"name": "demo"})
+    return store.Template(story.suites, measured, scored, "meaning", {"name": "demo"})
 
 
 def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suite]:
