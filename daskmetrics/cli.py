@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -85,6 +86,8 @@ def run_command(
 
         Console().print(preview(prepared, place))
         return
+    for ended_by in (signal.SIGTERM, signal.SIGHUP):  # as Slurm and a closed terminal do
+        signal.signal(ended_by, signal.default_int_handler)
     with experiment.Display(console) as display:
         outcome = experiment.run(prepared, place, display)
     _last_screen(place, outcome.nothing_to_do)

@@ -118,8 +118,9 @@ def test_killed_at_any_moment_and_run_again_it_ends_the_same(tmp_path):
     quiet, killed = Place(tmp_path / "quiet"), Place(tmp_path / "killed")
     assert quiet.call("run", "config.yaml")[0] == 0
     total = len(quiet.journal.read_bytes().splitlines())
-    for share in (0.02, 0.25, 0.5, 0.75, 0.97):
-        _kill_when(killed, lines=int(share * total))
+    kinds = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGKILL)
+    for share, kind in zip((0.02, 0.25, 0.5, 0.75, 0.97), kinds, strict=True):
+        _kill_when(killed, int(share * total), kind)
     code, _, err = killed.call("run", "config.yaml")
     assert code == 0, err
     assert killed.result() == quiet.result()
@@ -132,8 +133,8 @@ def test_killed_at_any_moment_and_run_again_it_ends_the_same(tmp_path):
     assert len(keys) == len(set(keys))
 
 
-def _kill_when(place: Place, lines: int) -> None:
-    """Run, and kill the driver with SIGKILL once the journal has so many lines; its workers must not stay behind."""
+def _kill_when(place: Place, lines: int, kind: signal.Signals) -> None:
+    """Run, and send the driver a signal once the journal has so many lines; its workers must not stay behind."""
     process = place.start("run", "config.yaml")
     deadline = time.monotonic() + 400
     while process.poll() is None and time.monotonic() < deadline:
@@ -141,8 +142,9 @@ def _kill_when(place: Place, lines: int) -> None:
             break
         time.sleep(0.005)
     children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.send_signal(kind)
+    _, err = process.communicate()
+    assert kind == signal.SIGKILL or "run the same command again to resume" in err
     _, alive = psutil.wait_procs(children, timeout=60)
     assert not alive
 

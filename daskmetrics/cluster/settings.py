@@ -23,6 +23,8 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
         "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
+        # work that is cancelled when a run is stopped is no news to its user
+        "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
         "distributed.comm.timeouts.connect": "60s",
         "distributed.comm.timeouts.tcp": "120s",
         # importing torch holds the interpreter for seconds; that is no failure
