@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+EXTRAS ?= dev
 
 .PHONY: run test docs notebooks clean
 
@@ -26,7 +27,7 @@ $(VENV)/.installed: pyproject.toml ci/constraints.txt
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	# torch first and alone: the others would ask for the newest build
 	$(BIN)/python -m pip install --quiet --constraint ci/constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint ci/constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint ci/constraints.txt --editable ".[$(EXTRAS)]"
 	touch $@
 
 clean:

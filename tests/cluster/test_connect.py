@@ -60,6 +60,6 @@ def test_a_scheduler_whose_workers_lack_resources_is_refused():
     ],
 )
 def test_an_existing_scheduler_that_is_not_there(address, message):
-    profile = Cluster(kind="existing", address=address)
+    profile = Cluster(kind="existing", address=address, arrive_within=3)
     with pytest.raises(ConfigError, match=message), connect(profile):
         pass
