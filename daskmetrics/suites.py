@@ -79,6 +79,20 @@ def find(model: Model) -> Found:
     return _find_on_hub(model)
 
 
+def revisions_of(model: Model, available: Sequence[str] | None) -> tuple[str, ...]:
+    """The revisions that a configuration asks for, of those there are (None: not known).
+
+    Raises
+    ------
+    ConfigError
+        If one does not exist, naming the model.
+    """
+    try:
+        return select_revisions(model.revisions, available)
+    except ConfigError as error:
+        raise ConfigError(f"Model '{model.name}': {error}") from None
+
+
 def layers_of(model: Model, depth: int) -> tuple[int, ...]:
     """The layers that a configuration asks for, of a model with this many blocks."""
     if model.layers == "all":
@@ -95,7 +109,7 @@ def _find_folder(model: Model, folder: Path) -> Found:
         places = {path.name: path for path in folder.iterdir() if (path / "config.json").is_file()}
     if not places:
         raise ConfigError(f"Model '{model.name}': '{folder}' holds no model: no config.json in it or one level below.")
-    revisions = select_revisions(model.revisions, training_order(places))
+    revisions = revisions_of(model, training_order(places))
     depth, width = _shape(places[revisions[0]] / "config.json")
     suite = Suite(model.name, revisions, layers_of(model, depth), depth)
     locations = tuple(Location(str(places[name].resolve()), None, fingerprint(places[name])) for name in revisions)
@@ -129,7 +143,7 @@ def _find_on_hub(model: Model) -> Found:
 def _hub_revisions(model: Model) -> tuple[str, ...]:
     if model.revisions == "all":
         return ("main",)
-    return select_revisions(model.revisions, None)
+    return revisions_of(model, None)
 
 
 def require_on_hub(model: Model, missing: Sequence[str]) -> None:

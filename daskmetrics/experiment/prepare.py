@@ -10,7 +10,7 @@ from typing import Any
 
 import daskmetrics.tasks as task_room
 from daskmetrics import corpus, metrics, suites, training
-from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid, select_revisions
+from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.bandit import policy_named
 from daskmetrics.config import Config, Model, Recipe
 from daskmetrics.errors import unknown
@@ -187,7 +187,7 @@ def _training(model: Model) -> Training:
 
 def _trained(model: Model, own: Training) -> Found:
     """A suite that will be there once it is trained."""
-    names = select_revisions(model.revisions, training.revisions(own.recipe))
+    names = suites.revisions_of(model, training.revisions(own.recipe))
     depth = own.recipe.depth
     locations = tuple(Location(str(own.folder / name), None, content_key(own.key, name)) for name in names)
     return Found(Suite(model.name, names, suites.layers_of(model, depth), depth), locations, own.recipe.width)
