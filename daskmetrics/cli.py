@@ -98,8 +98,7 @@ def _last_screen(place: Any, nothing_to_do: bool) -> None:
 
     if nothing_to_do:
         click.echo(f"Nothing to do: the run in '{place.path}' is finished.")
-    if not nothing_to_do or not (place.report / "index.html").is_file():
-        report.write(place)
+    report.write(place)
     click.echo(report.summary_text(report.Run(place.path)))
     click.echo(report.whereabouts(place))
 

@@ -12,7 +12,7 @@ from daskmetrics import execution
 from daskmetrics.experiment import measuring, searching
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.layout import RunFolder
-from daskmetrics.planning import Estimate, encode_seconds, estimate
+from daskmetrics.planning import Estimate, duration, encode_seconds, estimate
 from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, size_of
 
 
@@ -103,20 +103,3 @@ def _seconds(experiment: Experiment, unit: execution.WorkUnit) -> float:
 def _free(path: Path) -> int:
     there = next(parent for parent in (path.resolve(), *path.resolve().parents) if parent.exists())
     return shutil.disk_usage(there).free
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person would say them.
-
-    Examples
-    --------
-    >>> duration(42), duration(200), duration(9000), duration(1e6)
-    ('42 s', '3 min', '2.5 h', '11.6 days')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 172_800:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:.1f} days"

@@ -80,3 +80,19 @@ def estimate(
         # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a disk block
         disk_bytes=(arms * metrics + cells) * 97 + checkpoints * 6 * 4096,
     )
+
+
+def duration(seconds: float) -> str:
+    """A time as a person would say it.
+
+    Examples
+    --------
+    >>> duration(4.21), duration(42), duration(300), duration(9000), duration(1e6)
+    ('4.2 s', '42 s', '5.0 min', '2.5 h', '11.6 days')
+    """
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    for unit, size, end in (("min", 60, 5400), ("h", 3600, 172_800)):
+        if seconds < end:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 86_400:,.1f} days"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daskmetrics.arms import Arm
+from daskmetrics.planning import duration
 from daskmetrics.report import facts
 from daskmetrics.report.run import Best, Run
 
@@ -66,19 +67,6 @@ def probability(share: float) -> str:
     return "over 99 %" if share > 0.99 else "under 1 %" if share < 0.01 else percent(share)
 
 
-def seconds(value: float) -> str:
-    """A time as one would say it.
-
-    Examples
-    --------
-    >>> seconds(4.21), seconds(42), seconds(300), seconds(9000)
-    ('4.2 s', '42 s', '5.0 min', '2.5 h')
-    """
-    if value < 90:
-        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
-    return f"{value / 60:.1f} min" if value < 5400 else f"{value / 3600:,.1f} h"
-
-
 def difference(best: Best) -> str:
     """How much better than the default arm the best one is, and what that amounts to."""
     if best.arm == best.default:
@@ -121,18 +109,18 @@ def cost(run: Run) -> str:
     if run.result:
         spent, whole = run.result["spent"], run.result["exhaustive"]
         return (
-            f"{percent(spent / whole)} of the exhaustive sweep's cost ({seconds(spent)} of {seconds(whole)}, assumed)"
+            f"{percent(spent / whole)} of the exhaustive sweep's cost ({duration(spent)} of {duration(whole)}, assumed)"
         )
     spent = sum(pick["cost"] for pick in run.picks)
     budget = percent(run.config["search"]["budget"])
-    return f"{seconds(spent)} so far (assumed); the budget is {budget} of the exhaustive sweep's cost"
+    return f"{duration(spent)} so far (assumed); the budget is {budget} of the exhaustive sweep's cost"
 
 
 def worker_seconds(run: Run) -> str:
     """Measured seconds on the workers, by kind of work."""
     spent = facts.spending(run)
     kinds = (("train", spent.train), ("measure", spent.measure), ("encode", spent.encode), ("score", spent.score))
-    return ", ".join(f"{kind} {seconds(value)}" for kind, value in kinds if value) or "none"
+    return ", ".join(f"{kind} {duration(value)}" for kind, value in kinds if value) or "none"
 
 
 def leading(run: Run) -> str:
