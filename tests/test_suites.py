@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +90,21 @@ def test_offline_and_not_cached_stops_with_the_remedy(monkeypatch):
     with pytest.raises(ConfigError, match=r"step0 not in the hub's cache.*hf download org/model-7m --revision step0"):
         suites.require_on_hub(model("org/model-7m"), ["step0"])
     suites.require_on_hub(model("org/model-7m"), [])
+
+
+def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, minilm):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "hub" / "models--org--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "step1000").write_text(commit)
+    shutil.copytree(minilm, repository / "snapshots" / commit)
+    code = (
+        "from daskmetrics import suites; from daskmetrics.config import Model as Wanted, Protocol\n"
+        "from daskmetrics.models import Model\n"
+        "found = suites.find(Wanted(name='tiny', source='org/tiny', revisions='every 1000 to 1000'))\n"
+        "(_, location) = found.locations\n"
+        "print(found.suite.depth, found.missing, Model(location, Protocol()).encode(['x'], [6], 'mean').shape)\n"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "6 ('step0',) (1, 1, 384)\n", done.stderr
