@@ -74,6 +74,11 @@ def run(config: str | Path | None = None, *, settings: Sequence[str] = (), folde
         If the configuration cannot be used; nothing was started then.
     LockedError
         If another process is driving this run.
+
+    Notes
+    -----
+    Workers are new processes, which import the script that calls this: in a script, call it below
+    ``if __name__ == "__main__":``. A notebook needs no such care.
     """
     from daskmetrics import config as configuration
     from daskmetrics import experiment, report
