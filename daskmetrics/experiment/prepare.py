@@ -109,7 +109,7 @@ class Experiment:
         return content_key("run", self.measuring_key, [task.key for task in self.tasks], search, self.config.seed)
 
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
-        location, names = self.locations[checkpoint], [metric.name for metric in self.metrics]
+        location, names = self.locations[checkpoint], [metric.identity for metric in self.metrics]
         views = [AUGMENTATION, self.config.seed] if self.needs_views else None
         parts = (location.identity, suite.layers, names, self.prompts_key, self.protocol_key, views)
         return content_key("measure", VERSION, str(checkpoint), *parts)
@@ -123,7 +123,12 @@ class Experiment:
 
     @property
     def needs_views(self) -> bool:
-        return any(metric.takes == "views" for metric in self.metrics)
+        return self.views > 1
+
+    @property
+    def views(self) -> int:
+        """How many views of every prompt the metrics read."""
+        return max(metric.views for metric in self.metrics)
 
     def template(self, attributes: Mapping[str, Any]) -> Template:
         """The store that this experiment fills."""
