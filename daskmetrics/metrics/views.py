@@ -72,7 +72,7 @@ def view(text: str, seed: int, number: int) -> str:
     Examples
     --------
     >>> [view("one two", 0, number) for number in range(4)]
-    ['one two', 'two one', 'one', 'two']
+    ['one two', 'two one', 'two', 'one']
     """
     made = [text, second_view(text, seed)]
     while len(made) <= number and made[1] != text:

@@ -5,6 +5,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from inspect import signature
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from daskmetrics.errors import ConfigError
 from daskmetrics.metrics import Metric, catalogue, resolve
 from daskmetrics.metrics.builtin import CATALOGUE
 
+ROOT = Path(__file__).parents[2]
 module = import_module("daskmetrics.metrics.catalogue")
 mine = Metric("mine", "pooled", "nats", "made for this test", "math:floor")
 taken = Metric("curvature", "pooled", "nats", "has the name of another", "math:floor")
@@ -163,3 +165,12 @@ def test_names_views_and_answers_need_no_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_tables_of_the_docs_are_in_step():
+    page = ROOT / "docs" / "metrics.md"
+    check = [sys.executable, ROOT / "docs" / "catalogue.py", "--check"]
+    assert subprocess.run(check, check=False).returncode == 0
+    differs = page.read_text(encoding="utf-8").partition("## Which definition")[2]
+    rows = [line.split("|")[1].strip(" `") for line in differs.splitlines() if line.startswith("| `")]
+    assert rows == list(CATALOGUE)
