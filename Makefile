@@ -17,6 +17,7 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 docs: $(VENV)/.installed
+	$(BIN)/python docs/catalogue.py
 	$(BIN)/python docs/reference.py
 
 notebooks: $(VENV)/.installed

@@ -139,13 +139,22 @@ def best(run: Path) -> None:
 @main.command()
 @friendly
 def metrics() -> None:
-    """List the metrics: name, unit, input and definition."""
-    from daskmetrics.metrics import catalogue
+    """List the metrics: definition, unit, input, source, cost and parameters, by family."""
+    from daskmetrics.metrics import catalogue, families
 
-    _table(
-        ("metric", "unit", "takes", "definition"),
-        [(metric.name, metric.units, metric.takes, metric.description) for metric in catalogue().values()],
-    )
+    for family, members in families(catalogue().values()).items():
+        if family == "all":
+            continue
+        click.echo(f"{family}\n")
+        for each in members:
+            click.echo(f"  {each.name}  ({each.units}, of {each.takes})  {each.description}")
+            parameters = ", ".join(map(str, each.parameters))
+            about = {"source: ": each.source, "cost: ": each.cost, "parameters: ": parameters}
+            lines = [each.formula, *(word + what for word, what in about.items() if what)]
+            for line in filter(None, lines):
+                click.echo(f"      {line}")
+        click.echo()
+    click.echo("Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under 'metrics:'.")
 
 
 @main.command()

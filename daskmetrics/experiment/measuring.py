@@ -73,7 +73,7 @@ def _measure(
         checkpoint=checkpoint,
         location=experiment.locations[checkpoint],
         layers=suite.layers,
-        metrics=tuple(metric.name for metric in experiment.metrics),
+        metrics=experiment.metrics,
         protocol=experiment.config.protocol,
         prompts=str(folder.corpus.resolve()),
         store=str(folder.store.resolve()),

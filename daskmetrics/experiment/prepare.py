@@ -113,7 +113,7 @@ class Experiment:
         return content_key("run", self.numbers_key, self.config.search.model_dump(mode="json"))
 
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
-        location, names = self.locations[checkpoint], [metric.name for metric in self.metrics]
+        location, names = self.locations[checkpoint], [metric.identity for metric in self.metrics]
         views = [AUGMENTATION, self.config.seed] if self.needs_views else None
         parts = (location.identity, suite.layers, names, self.prompts_key, self.protocol_key, views)
         return content_key("measure", VERSION, str(checkpoint), *parts)
@@ -127,7 +127,12 @@ class Experiment:
 
     @property
     def needs_views(self) -> bool:
-        return any(metric.takes == "views" for metric in self.metrics)
+        return self.views > 1
+
+    @property
+    def views(self) -> int:
+        """How many views of every prompt the metrics read."""
+        return max(metric.views for metric in self.metrics)
 
     def template(self, attributes: Mapping[str, Any]) -> Template:
         """The store that this experiment fills."""

@@ -96,8 +96,7 @@ def _seconds(experiment: Experiment, unit: execution.WorkUnit) -> float:
         tokens = 3.0 * steps * recipe.batch * recipe.context  # backwards costs twice forwards
         return encode_seconds(width, suite.depth, tokens, recipe.context, flops)
     size = size_of(map(len, experiment.prompts), experiment.config.protocol.max_length)
-    views = 2 if experiment.needs_views else 1
-    return encode_seconds(width, suite.depth, views * size.tokens, size.length, flops)
+    return encode_seconds(width, suite.depth, experiment.views * size.tokens, size.length, flops)
 
 
 def _free(path: Path) -> int:

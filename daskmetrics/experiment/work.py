@@ -16,6 +16,7 @@ from daskmetrics.errors import UndefinedError
 from daskmetrics.suites import Location
 
 if TYPE_CHECKING:
+    from daskmetrics.metrics import Metric
     from daskmetrics.tasks import Task
 
 
@@ -26,7 +27,7 @@ class MeasureJob:
     checkpoint: Checkpoint
     location: Location
     layers: tuple[int, ...]
-    metrics: tuple[str, ...]
+    metrics: tuple[Metric, ...]
     protocol: Protocol
     prompts: str
     store: str
@@ -55,15 +56,14 @@ def measure(job: MeasureJob) -> dict[str, Any]:
     The worker writes the checkpoint's own chunk of the store; the returned values, once journaled, commit it.
     """
     from daskmetrics import store
-    from daskmetrics.metrics import engine, resolve, views
+    from daskmetrics.metrics import engine, views
     from daskmetrics.models import Model, pool
 
     prompts: list[str] = json.loads(Path(job.prompts).read_text(encoding="utf-8"))
     model = Model(job.location, job.protocol)
-    reducer = engine.Reducer(resolve(job.metrics), job.layers, len(prompts))
-    texts = [prompts]
-    if reducer.needs_views:
-        texts.append([views.second_view(prompt, seed_of(job.seed, "view")) for prompt in prompts])
+    reducer = engine.Reducer(job.metrics, job.layers, len(prompts))
+    seed = seed_of(job.seed, "view")
+    texts = [[views.view(prompt, seed, number) for prompt in prompts] for number in range(reducer.views)]
     for view, each in enumerate(texts):
         for batch in model.batches(each):
             for layer in job.layers:
@@ -74,7 +74,7 @@ def measure(job: MeasureJob) -> dict[str, Any]:
     block = store.Block(reduced.values, reduced.stderr, reduced.status)
     store.write(Path(job.store), "metrics", job.checkpoint, block)
     reasons = [[layer, name, reason] for (layer, name), reason in sorted(reduced.reasons.items())]
-    return {"layers": list(job.layers), "names": list(job.metrics), **block.as_json(), "reasons": reasons}
+    return {"layers": list(job.layers), "names": list(reduced.metrics), **block.as_json(), "reasons": reasons}
 
 
 def encode(location: Location, protocol: Protocol, task: Task, layers: Sequence[int]) -> Embeddings:

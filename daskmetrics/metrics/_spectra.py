@@ -48,6 +48,19 @@ def centred(rows: Tensor, keep: Tensor | None = None) -> Tensor:
     return rest * differs  # a product, unlike a choice, keeps NaN
 
 
+def gram(rows: Tensor) -> Tensor:
+    """The smaller of rows (..., N, D) times their transpose and the other way round, (..., m, m), m = min(N, D)."""
+    return rows @ rows.mT if rows.shape[-2] <= rows.shape[-1] else rows.mT @ rows
+
+
+def eigenvalues(matrix: Tensor) -> Tensor:
+    """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not finite."""
+    # one bad prompt must not stop a batch: eigvalsh raises on NaN
+    finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
+    values: Tensor = torch.linalg.eigvalsh(matrix.where(finite, 0))
+    return values.clamp(min=0)
+
+
 def spectrum(rows: Tensor) -> Tensor:
     """Squared singular values of rows (..., N, D), ascending, (..., min(N, D)); all zero where rows are not finite.
 
@@ -56,20 +69,29 @@ def spectrum(rows: Tensor) -> Tensor:
     >>> spectrum(torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
     tensor([1., 9.])
     """
-    gram = rows @ rows.mT if rows.shape[-2] <= rows.shape[-1] else rows.mT @ rows
-    # one bad prompt must not stop a batch: eigvalsh raises on NaN
-    finite = gram.abs().amax((-2, -1), keepdim=True).isfinite()
-    squared: Tensor = torch.linalg.eigvalsh(gram.where(finite, 0))
-    return squared.clamp(min=0)
+    return eigenvalues(gram(rows))
 
 
-def entropy(weights: Tensor) -> Tensor:
-    """Shannon entropy in nats of non-negative weights (..., K), scaled to sum to one; NaN where all are zero.
+def entropy(weights: Tensor, alpha: float = 1.0) -> Tensor:
+    r"""Rényi entropy in nats of non-negative weights (..., K), scaled to sum to one; NaN where all are zero.
+
+    .. math:: S_\alpha = \frac{1}{1 - \alpha} \ln \sum_i p_i^\alpha, \quad S_1 = -\sum_i p_i \ln p_i
 
     Examples
     --------
     >>> entropy(torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
     tensor([0.6931,    nan])
     """
-    terms: Tensor = torch.special.entr(weights / weights.sum(-1, keepdim=True))
-    return terms.sum(-1)
+    shares = weights / weights.sum(-1, keepdim=True)
+    if alpha == 1:
+        terms: Tensor = torch.special.entr(shares)
+        return terms.sum(-1)
+    # an order below one would give the zeros of rounding weight
+    powers = shares.where(above_rounding(weights) > 0, 0).pow(alpha).sum(-1)
+    return powers.log() / (1 - alpha) + 0 * shares.sum(-1)
+
+
+def above_rounding(squared: Tensor) -> Tensor:
+    """Eigenvalues (..., m) with those that rounding alone would give set to zero."""
+    floor = squared.shape[-1] * torch.finfo(squared.dtype).eps * squared.amax(-1, keepdim=True)
+    return squared.where(squared > floor, 0)

@@ -1,83 +1,21 @@
-"""What metrics exist: names, inputs and units, readable without torch."""
+"""What metrics exist and which of them a configuration names, readable without torch."""
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Any, Literal, get_args
 
 from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.metrics.builtin import CATALOGUE
+from daskmetrics.metrics.calls import parse
+from daskmetrics.metrics.metric import Metric
+
+__all__ = ["CATALOGUE", "GROUP", "Metric", "catalogue", "families", "resolve"]
 
 GROUP = "daskmetrics.metrics"
 """Entry-point group by which other packages add metrics; each entry point names a `Metric`."""
-
-Takes = Literal["tokens", "pooled", "views"]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A label-free property of a layer, and where the function that computes it lies.
-
-    Parameters
-    ----------
-    name : str
-        As in the configuration and the store.
-    takes : {"tokens", "pooled", "views"}
-        What the function gets; the shapes stand in `daskmetrics.metrics`.
-    units : str
-    description : str
-        One line.
-    function : str
-        ``package.module:function``, imported only by `load`.
-
-    Raises
-    ------
-    ConfigError
-        If ``takes`` is none of the three.
-
-    Examples
-    --------
-    >>> catalogue()["curvature"].units
-    'radians'
-    """
-
-    name: str
-    takes: Takes
-    units: str
-    description: str
-    function: str
-
-    def __post_init__(self) -> None:
-        if self.takes not in get_args(Takes):
-            raise unknown(f"input of metric '{self.name}'", self.takes, get_args(Takes))
-
-    def load(self) -> Callable[..., Any]:
-        """The function; this imports torch."""
-        function: Callable[..., Any] = pkgutil.resolve_name(self.function)
-        return function
-
-
-def _built_in(name: str, takes: Takes, units: str, description: str) -> Metric:
-    return Metric(name, takes, units, description, f"{GROUP}.{name}:{name}")
-
-
-CATALOGUE: Mapping[str, Metric] = MappingProxyType(
-    {
-        metric.name: metric
-        for metric in (
-            _built_in("prompt_entropy", "tokens", "nats", "how many directions the tokens of a prompt spread over"),
-            _built_in("dataset_entropy", "pooled", "nats", "how many directions the prompts spread over"),
-            _built_in("effective_rank", "pooled", "dimensions", "number of dimensions the prompts effectively use"),
-            _built_in("curvature", "tokens", "radians", "mean turn of the path from token to token"),
-            _built_in("anisotropy", "pooled", "cosine", "mean cosine between two different prompts"),
-            _built_in("infonce", "views", "nats", "how hard it is to find a prompt's other view among all prompts"),
-        )
-    }
-)
-"""The metrics of this package by name."""
 
 
 def catalogue() -> Mapping[str, Metric]:
@@ -118,33 +56,67 @@ def _plugged_in(point: EntryPoint) -> Metric:
     return metric
 
 
-def resolve(names: Sequence[str]) -> tuple[Metric, ...]:
+def families(known: Iterable[Metric]) -> Mapping[str, tuple[Metric, ...]]:
+    """Metrics by what they can be asked for together: their family, or ``all``.
+
+    Examples
+    --------
+    >>> [metric.name for metric in families(catalogue().values())["tokens"]]
+    ['prompt_entropy', 'curvature']
+    """
+    found: dict[str, tuple[Metric, ...]] = {"all": tuple(known)}
+    for metric in found["all"]:
+        found[metric.family] = (*found.get(metric.family, ()), metric)
+    return found
+
+
+def resolve(names: Sequence[str | Metric]) -> tuple[Metric, ...]:
     """The metrics that a configuration names, in its order, each once.
 
     Parameters
     ----------
-    names : sequence of str
-        Names in the catalogue, or ``all`` for everything in it.
+    names : sequence of str or Metric
+        Names in the catalogue, calls such as ``curvature(k=2)``, families, ``all`` for everything by its defaults,
+        places such as ``mypackage.metrics:NORM`` where a `Metric` lies, or a `Metric` itself.
 
     Raises
     ------
     ConfigError
-        For an unknown name, with the nearest valid one.
+        For an unknown name or parameter, with the nearest valid one, or two metrics of one name.
 
     Examples
     --------
-    >>> [metric.name for metric in resolve(["curvature", "infonce", "curvature"])]
-    ['curvature', 'infonce']
+    >>> [metric.name for metric in resolve(["curvature(k=2)", "infonce(temperature=0.1)", "curvature(k=2)"])]
+    ['curvature(k=2)', 'infonce']
     """
     known = catalogue()
-    # a dict keeps the order and drops what was named twice
-    chosen = {metric: None for name in names for metric in _named(name, known)}
-    return tuple(chosen)
+    chosen: dict[str, Metric] = {}
+    for metric in (metric for name in names for metric in _named(name, known)):
+        if chosen.setdefault(metric.name, metric) != metric:
+            raise ConfigError(f"Two different metrics have the name '{metric.name}'. Rename one.")
+    return tuple(chosen.values())
 
 
-def _named(name: str, known: Mapping[str, Metric]) -> Sequence[Metric]:
-    if name == "all":
-        return tuple(known.values())
-    if name not in known:
-        raise unknown("metric", name, ("all", *known))
-    return (known[name],)
+def _named(name: str | Metric, known: Mapping[str, Metric]) -> Sequence[Metric]:
+    if isinstance(name, Metric):
+        return (name,)
+    if "(" not in name and ":" in name:
+        return (_at(name),)
+    word, settings = parse(name)
+    groups = families(known.values())
+    if word in known:
+        return (known[word].with_settings(settings),)
+    if word in groups and not settings:
+        return groups[word]
+    raise unknown("metric", word, (*groups, *known))
+
+
+def _at(place: str) -> Metric:
+    """A user's own metric, where it lies."""
+    try:
+        found = pkgutil.resolve_name(place)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"Metric '{place}' cannot be loaded: {error}. Write it as 'package.module:NAME'.") from error
+    if not isinstance(found, Metric):
+        raise ConfigError(f"'{place}' must be a daskmetrics.metrics.Metric, but is a {type(found).__name__}.")
+    return found

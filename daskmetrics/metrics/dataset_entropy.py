@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import centred, entropy, spectrum, unit_rows
+from daskmetrics.metrics._entropies import matrix_entropy, normalised, published_entropy
+from daskmetrics.metrics.spectra import Spectra, of_pooled
 
 
-def dataset_entropy(vectors: Tensor) -> Tensor:
+def dataset_entropy(
+    vectors: Tensor | Spectra,
+    *,
+    alpha: float = 1.0,
+    centred: bool = True,
+    norm: str = "none",
+    variant: str = "corrected",
+) -> Tensor:
     r"""Von Neumann entropy of the covariance of prompts, in nats.
 
     .. math:: S_1 = -\sum_i p_i \ln p_i, \quad p_i = \lambda_i / \textstyle\sum_j \lambda_j
@@ -17,13 +25,28 @@ def dataset_entropy(vectors: Tensor) -> Tensor:
 
     Parameters
     ----------
-    vectors : Tensor (P, D)
+    vectors : Tensor (P, D) or Spectra
         One vector per prompt; computed in float64.
+    alpha : float
+        Order of Rényi's entropy, above 0; 1 is the limit :math:`S_1`.
+    centred : bool
+        Whether the mean of the directions is taken off.
+    norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
+        Divides by ln P, ln D, ln P ln D or ln min(P, D).
+    variant : {"corrected", "paper"}
+        ``paper`` computes what the published code does with the vectors it is given (see Notes); ``centred`` has no
+        part in it.
 
     Returns
     -------
     Tensor, scalar float64
         Between 0 and ln min(P - 1, D). NaN for fewer than two prompts, equal directions, or values not finite.
+
+    Notes
+    -----
+    The published code neither scales nor centres the vectors, sets negative entries of their Gram matrix to zero, and
+    takes order 2 by a shortcut that needs a trace of m. Its vectors are means of tokens that were centred before,
+    which are zero up to the scaling of tokens; here every variant gets the vectors of the protocol.
 
     References
     ----------
@@ -35,4 +58,9 @@ def dataset_entropy(vectors: Tensor) -> Tensor:
     >>> round(dataset_entropy(torch.eye(4)).exp().item(), 6)
     3.0
     """
-    return entropy(spectrum(centred(unit_rows(vectors.double()))))
+    spectra = of_pooled(vectors)
+    if variant == "paper":
+        value = published_entropy(spectra.rows, alpha)
+    else:
+        value = matrix_entropy(spectra, ("unit", "centred") if centred else ("unit",), alpha)
+    return normalised(value, norm, spectra.count, spectra.width)

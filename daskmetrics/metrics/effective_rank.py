@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import centred, entropy, spectrum
+from daskmetrics.metrics._spectra import entropy
+from daskmetrics.metrics.spectra import Spectra, of_covariance
 
 
-def effective_rank(vectors: Tensor) -> Tensor:
+def effective_rank(vectors: Tensor | Spectra, *, centred: bool = True, squared: bool = False) -> Tensor:
     r"""Exponential of the entropy of the singular values of centred prompts.
 
     .. math:: \operatorname{erank} = \exp \bigl(-\sum_i p_i \ln p_i\bigr), \; p_i = \sigma_i / \textstyle\sum_j \sigma_j
@@ -17,8 +17,12 @@ def effective_rank(vectors: Tensor) -> Tensor:
 
     Parameters
     ----------
-    vectors : Tensor (P, D)
+    vectors : Tensor (P, D) or Spectra
         One vector per prompt; computed in float64.
+    centred : bool
+        Whether the mean prompt is taken off.
+    squared : bool
+        Whether the shares are of :math:`\sigma_i^2`, which gives :math:`\exp S_1`.
 
     Returns
     -------
@@ -33,14 +37,9 @@ def effective_rank(vectors: Tensor) -> Tensor:
     --------
     Singular values 3 and 1, as a set that is centred already:
 
+    >>> import torch
     >>> half = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
     >>> round(effective_rank(torch.cat([half, -half])).item(), 6)
     1.754765
     """
-    return entropy(_above_rounding(spectrum(centred(vectors.double()))).sqrt()).exp()
-
-
-def _above_rounding(squared: Tensor) -> Tensor:
-    # the root would turn rounding of 1e-16 into singular values of 1e-8
-    floor = squared.numel() * torch.finfo(squared.dtype).eps * squared.amax()
-    return squared.where(squared > floor, 0)
+    return of_covariance(vectors, lambda values: entropy(values if squared else values.sqrt()).exp(), centred)

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.catalogue import Metric
+from daskmetrics.metrics.metric import Metric
 from daskmetrics.metrics.reduced import Reduced
+from daskmetrics.metrics.spectra import Spectra, of_pooled, of_tokens
 from daskmetrics.status import Status
 
 __all__ = ["Reduced", "Reducer"]
-
-_VIEWS = {"tokens": 1, "pooled": 1, "views": 2}
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,14 @@ class Reducer:
         self._kept: dict[int, _Layer] = {}
 
     @property
+    def views(self) -> int:
+        """How many views of every prompt must be added, the prompts themselves included."""
+        return max((metric.views for metric in self._metrics), default=1)
+
+    @property
     def needs_views(self) -> bool:
-        """Whether a second view of every prompt must be added too."""
-        return any(metric.takes == "views" for metric in self._metrics)
+        """Whether further views of every prompt must be added too."""
+        return self.views > 1
 
     @torch.inference_mode()
     def add(self, layer: int, rows: Tensor, states: Tensor, mask: Tensor, pooled: Tensor, view: int = 0) -> None:
@@ -91,7 +95,7 @@ class Reducer:
         pooled : Tensor (B, D)
             One vector per prompt.
         view : int
-            0, or 1 for the second view of the same prompts; token metrics read view 0 only.
+            0, or the number of a further view of the same prompts; token metrics read view 0 only.
 
         Raises
         ------
@@ -106,15 +110,21 @@ class Reducer:
         kept.finite[view, rows] = _finite(states, mask) & pooled.isfinite().all(-1)
         kept.vectors[view, rows] = pooled.to(kept.vectors.dtype)
         if view == 0:
-            for name, values in kept.values.items():
-                values[rows] = self._functions[name](states, mask).to(values.dtype)
+            self._add_tokens(kept, rows, states, mask)
+
+    def _add_tokens(self, kept: _Layer, rows: Tensor, states: Tensor, mask: Tensor) -> None:
+        spectra = of_tokens(states, mask)
+        for metric in self._metrics:
+            if metric.takes == "tokens":
+                given = (spectra,) if metric.spectral else (states, mask)
+                kept.values[metric.name][rows] = self._functions[metric.name](*given).double()
 
     @torch.inference_mode()
     def finish(self) -> Reduced:
         """Compute what needs all prompts, and hand everything over as arrays."""
         names = tuple(metric.name for metric in self._metrics)
         places = [(layer, metric) for layer in self._layers for metric in self._metrics]
-        entries = [self._entry(layer, metric) for layer, metric in places]
+        entries = [entry for layer in self._layers for entry in self._entries(layer)]
         shape = (len(self._layers), len(self._metrics))
         return Reduced(
             layers=self._layers,
@@ -133,7 +143,7 @@ class Reducer:
     def _start(self, layer: int, pooled: Tensor) -> _Layer:
         if layer not in self._layers:
             raise ValueError(f"Layer {layer} was added, but only {', '.join(map(str, self._layers))} were announced.")
-        flags = (2 if self.needs_views else 1, self._prompts)
+        flags = (self.views, self._prompts)
         wide = torch.promote_types(pooled.dtype, torch.float32)
         self._kept[layer] = _Layer(
             vectors=pooled.new_zeros((*flags, pooled.shape[-1]), dtype=wide),
@@ -147,18 +157,34 @@ class Reducer:
         )
         return self._kept[layer]
 
-    def _entry(self, layer: int, metric: Metric) -> _Entry:
-        views = _VIEWS[metric.takes]
-        if fault := self._fault(layer, views):
+    def _entries(self, layer: int) -> list[_Entry]:
+        """The values of a layer, in the order of the metrics."""
+        kept = self._kept.get(layer)
+        spectra = of_pooled(kept.vectors[0]) if kept else None
+        return [self._entry(layer, metric, spectra) for metric in self._metrics]
+
+    def _entry(self, layer: int, metric: Metric, spectra: Spectra | None) -> _Entry:
+        if fault := self._fault(layer, metric.views):
             return _Entry(reason=f"layer {layer}: {fault}")
-        kept = self._kept[layer]
-        if metric.takes == "tokens":
-            entry = _mean(kept.values[metric.name])
-        else:
-            entry = _Entry(float(self._functions[metric.name](*kept.vectors[:views])), count=self._prompts)
+        deeper = min((other for other in self._layers if other > layer), default=None)
+        if metric.takes == "layers" and (deeper is None or self._fault(deeper, 1)):
+            return _Entry(reason=f"layer {layer}: {metric.name} needs the next deeper layer, which is not measured")
+        entry = self._value(layer, deeper, metric, spectra)
         if math.isfinite(entry.value):
             return entry
         return _Entry(reason=f"layer {layer}: {metric.name} is not defined for these states")
+
+    def _value(self, layer: int, deeper: int | None, metric: Metric, spectra: Spectra | None) -> _Entry:
+        kept, function = self._kept[layer], self._functions[metric.name]
+        if metric.takes == "tokens":
+            return _mean(kept.values[metric.name])
+        if metric.takes == "layers" and deeper is not None:
+            value = function(kept.vectors[0], self._kept[deeper].vectors[0])
+        elif metric.spectral:
+            value = function(spectra)
+        else:
+            value = function(*kept.vectors[: metric.views])
+        return _Entry(float(value), count=self._prompts)
 
     def _fault(self, layer: int, views: int) -> str:
         """Why no metric that reads so many views has a value at this layer; empty if they may."""
@@ -166,7 +192,7 @@ class Reducer:
             return "no states were added"
         kept = self._kept[layer]
         for view in range(views):
-            which = "" if view == 0 else " of the second view"
+            which = "" if view == 0 else " of the second view" if view == 1 else f" of view {view}"
             if absent := int((~kept.seen[view]).sum()):
                 return f"states{which} are missing for {absent} of {self._prompts} prompts"
             if broken := int((~kept.finite[view]).sum()):

@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from daskmetrics.metrics._spectra import centred as less_mean
 from daskmetrics.metrics._spectra import unit_rows
 
 
-def infonce(first: Tensor, second: Tensor, temperature: float = 0.1) -> Tensor:
+def infonce(
+    first: Tensor, second: Tensor, *, temperature: float = 0.1, centred: bool = False, variant: str = "corrected"
+) -> Tensor:
     r"""Normalised temperature-scaled cross entropy (NT-Xent) of two views, in nats.
 
     .. math:: \frac{1}{2P} \sum_i -\ln \frac{\exp(\hat z_i \cdot \hat z_{i'} / \tau)}
@@ -23,7 +26,12 @@ def infonce(first: Tensor, second: Tensor, temperature: float = 0.1) -> Tensor:
     first, second : Tensor (P, D)
         Two views of the same prompts, row by row; computed in float64, with (2P)² numbers in memory.
     temperature : float
-        :math:`\tau`, in units of cosine.
+        :math:`\tau`, above 0, in units of cosine.
+    centred : bool
+        Whether the mean of all 2P vectors is taken off first; without it a direction common to all prompts hides what
+        tells them apart.
+    variant : {"corrected", "paper"}
+        ``paper`` leaves vectors as long as they are, as the code published with *Layer by Layer* does.
 
     Returns
     -------
@@ -45,7 +53,11 @@ def infonce(first: Tensor, second: Tensor, temperature: float = 0.1) -> Tensor:
     prompts = len(first)
     if prompts < 2:
         return first.new_full((), torch.nan, dtype=torch.float64)
-    units = unit_rows(torch.cat([first, second]).double())
+    units = torch.cat([first, second]).double()
+    if not units.isfinite().all():
+        return units.new_full((), torch.nan)
+    units = less_mean(units) if centred else units
+    units = units if variant == "paper" else unit_rows(units)
     likeness = (units @ units.mT / temperature).fill_diagonal_(-torch.inf)
     partner = torch.arange(2 * prompts, device=units.device).roll(prompts)
     return cross_entropy(likeness, partner)

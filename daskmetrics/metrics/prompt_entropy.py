@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import at_least_float32, centred, entropy, spectrum, unit_rows
+from daskmetrics.metrics._entropies import matrix_entropy, normalised, published_entropy
+from daskmetrics.metrics._spectra import centred as less_mean
+from daskmetrics.metrics._spectra import unit_rows
+from daskmetrics.metrics.spectra import Spectra, of_tokens
 
 
-def prompt_entropy(states: Tensor, mask: Tensor) -> Tensor:
+def prompt_entropy(
+    states: Tensor | Spectra,
+    mask: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    centred: bool = True,
+    norm: str = "none",
+    variant: str = "corrected",
+) -> Tensor:
     r"""Von Neumann entropy of the token covariance of each prompt, in nats.
 
-    .. math:: S_1 = -\sum_i p_i \ln p_i, \quad p_i = \lambda_i / \textstyle\sum_j \lambda_j
+    .. math:: S_1 = -\sum_i p_i \ln p_i, \quad p_i = \lambda_i / \textstyle\sum_j \lambda_j, \quad
+              S_\alpha = \frac{1}{1 - \alpha} \ln \sum_i p_i^\alpha
 
     with :math:`\lambda` the eigenvalues of :math:`Z Z^\top`, where the rows of :math:`Z` are the prompt's tokens,
     first centred, then scaled to length one.
 
     Parameters
     ----------
-    states : Tensor (B, T, D)
+    states : Tensor (B, T, D) or Spectra
         Hidden states; half precision is computed in float32.
     mask : Tensor (B, T) of bool
-        True where a token counts.
+        True where a token counts; all do by default.
+    alpha : float
+        Order of Rényi's entropy, above 0; 1 is the limit :math:`S_1`, 2 needs no eigenvalues.
+    centred : bool
+        Whether the mean of the tokens is taken off.
+    norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
+        Divides by ln T, ln D, ln T ln D or ln min(T, D), T being the tokens that count.
+    variant : {"corrected", "paper"}
+        ``paper`` computes what the published code does (see Notes).
 
     Returns
     -------
@@ -29,22 +50,33 @@ def prompt_entropy(states: Tensor, mask: Tensor) -> Tensor:
 
     Notes
     -----
-    A token that equals the mean has no direction and adds nothing. Published numbers of order 2 come from a shortcut
-    that is right only for a Gram matrix of trace T, reach 21 where ln 1000 = 6.9, and cannot be compared with these.
+    A token that equals the mean has no direction and adds nothing. The published code of *Layer by Layer* sets
+    negative entries of the Gram matrix to zero, which adds about 0.3 nats, and takes order 2 by a shortcut that is
+    wrong where T > D: published numbers reach 21 where ln 1000 = 6.9. It divides by zero where a token is the mean.
 
     References
     ----------
     Wei et al. (2024), *Large Language Model Evaluation via Matrix Entropy* (centred, unit rows);
-    Skean et al. (2025), *Layer by Layer* (the same at every layer).
+    Skean et al. (2025), *Layer by Layer* (the same at every layer, orders and norms); Giraldo et al. (2015).
 
     Examples
     --------
     Four orthogonal tokens, centred, span three equal directions:
 
-    >>> import torch
     >>> value = prompt_entropy(torch.eye(4)[None], torch.ones(1, 4, dtype=torch.bool))
     >>> round(value.exp().item(), 4)
     3.0
     """
-    tokens = unit_rows(centred(at_least_float32(states), mask))
-    return entropy(spectrum(tokens))
+    spectra = of_tokens(states, mask)
+    if variant == "paper":
+        value = _published(spectra, alpha, centred)
+    else:
+        value = matrix_entropy(spectra, ("centred", "unit") if centred else ("unit",), alpha)
+    return normalised(value, norm, spectra.count, spectra.width)
+
+
+def _published(spectra: Spectra, alpha: float, centred: bool) -> Tensor:
+    # prompt by prompt: which matrix is the smaller one depends on the tokens that count
+    prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
+    prepared = (unit_rows(less_mean(rows) if centred and len(rows) else rows) for rows in prompts)
+    return torch.stack([published_entropy(rows, alpha) for rows in prepared])

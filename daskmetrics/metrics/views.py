@@ -1,8 +1,9 @@
-"""A second view of a text: the same words, some dropped, some neighbours swapped."""
+"""Further views of a text: the same words, some dropped, some neighbours swapped."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 from daskmetrics.arms import seed_of
 
@@ -49,6 +50,46 @@ def second_view(text: str, seed: int) -> str:
     if not changed or changed == words:
         changed = _one_swap(words, rng)
     return " ".join(changed)
+
+
+def view(text: str, seed: int, number: int) -> str:
+    """View 0 of a text is the text, 1 its `second_view`, and so on; all differ where the text allows it.
+
+    Parameters
+    ----------
+    text : str
+    seed : int
+        The run's seed.
+    number : int
+        From 0 on.
+
+    Returns
+    -------
+    str
+        With two different words or more, views 0 to 3 always differ; once nothing new can be made by dropping or
+        swapping words, the second view comes again. Without, ``text`` itself.
+
+    Examples
+    --------
+    >>> [view("one two", 0, number) for number in range(4)]
+    ['one two', 'two one', 'two', 'one']
+    """
+    made = [text, second_view(text, seed)]
+    while len(made) <= number and made[1] != text:
+        candidates = _candidates(text, seed, len(made))
+        # of words alone: other white space does not make another view
+        made.append(next((new for new in candidates if new.split() not in map(str.split, made)), made[1]))
+    return made[number] if number < len(made) else text
+
+
+def _candidates(text: str, seed: int, number: int) -> Iterator[str]:
+    words = text.split()
+    for attempt in range(8):
+        yield second_view(text, seed_of("view", seed, number, attempt))
+    for i in range(len(words) - 1):
+        yield " ".join([*words[:i], words[i + 1], words[i], *words[i + 2 :]])
+    for i in range(len(words)):
+        yield " ".join(words[:i] + words[i + 1 :])
 
 
 def _dropped(words: list[str], rng: random.Random) -> list[str]:

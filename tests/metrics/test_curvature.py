@@ -20,8 +20,8 @@ def naive(tokens: np.ndarray) -> float:
     return sum(angles) / len(angles)
 
 
-def one(tokens: torch.Tensor) -> float:
-    return curvature(tokens[None], torch.ones(1, len(tokens), dtype=torch.bool)).item()
+def one(tokens: torch.Tensor, **settings: object) -> float:
+    return curvature(tokens[None], torch.ones(1, len(tokens), dtype=torch.bool), **settings).item()
 
 
 def polygon(corners: int) -> torch.Tensor:
@@ -79,3 +79,22 @@ def test_fewer_than_two_steps_are_undefined():
     assert math.isnan(one(torch.ones(5, 3)))
     assert math.isnan(one(torch.eye(3)[[0, 0, 1, 1]]))
     assert math.isnan(curvature(torch.eye(3)[None], torch.zeros(1, 3, dtype=torch.bool)).item())
+
+
+@given(tokens=st.integers(5, 20), width=st.integers(2, 20), seed=st.integers(0, 999), k=st.integers(1, 3))
+def test_steps_k_apart_and_the_published_angle_of_states_agree_with_loops(tokens, width, seed, k):
+    states = np.random.default_rng(seed).normal(size=(tokens, width))
+
+    def mean_angle(rows: np.ndarray) -> float:
+        units = [row / np.linalg.norm(row) for row in rows]
+        angles = [math.acos(np.clip(u @ v, -1, 1)) for u, v in zip(units, units[k:], strict=False)]
+        return sum(angles) / len(angles)
+
+    rows = torch.from_numpy(states)
+    assert one(rows, k=k) == pytest.approx(mean_angle(np.diff(states, axis=0)), abs=1e-9)
+    assert one(rows, k=k, variant="paper") == pytest.approx(mean_angle(states - states.mean(0)), abs=1e-7)
+
+
+def test_a_hexagon_two_steps_apart():
+    assert one(polygon(6), k=2) == pytest.approx(2 * math.pi / 3)
+    assert math.isnan(one(torch.eye(3), k=2)) and math.isnan(one(torch.eye(3), k=9))

@@ -53,3 +53,21 @@ def test_one_dimension_has_one_direction():
 def test_duplicated_prompts_change_nothing(seed):
     vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(5, 4)))
     assert dataset_entropy(vectors.repeat(2, 1)).item() == pytest.approx(dataset_entropy(vectors).item())
+
+
+@given(prompts=st.integers(2, 12), width=st.integers(2, 12), seed=st.integers(0, 999))
+def test_variants_agree_with_the_loop(prompts, width, seed):
+    vectors = np.random.default_rng(seed).normal(0.3, 1, size=(prompts, width))
+    rows = torch.from_numpy(vectors)
+    matrix = vectors.T @ vectors if prompts > width else vectors @ vectors.T
+    matrix = np.array([[max(entry, 0.0) for entry in line] for line in matrix])
+    values = [value for value in np.linalg.eigvalsh(matrix) if value > 0]
+    expected = -sum(value / sum(values) * math.log(value / sum(values)) for value in values)
+    assert dataset_entropy(rows, variant="paper").item() == pytest.approx(expected, abs=1e-8)
+    shortcut = math.log(len(matrix) ** 2 / (matrix**2).sum())
+    assert dataset_entropy(rows, variant="paper", alpha=2.0).item() == pytest.approx(shortcut)
+    most = min(math.log(prompts), math.log(width))
+    assert dataset_entropy(rows, norm="maxEntropy").item() == pytest.approx(naive(vectors) / most, abs=1e-9)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    purity = ((units @ units.T) ** 2).sum() / prompts**2
+    assert dataset_entropy(rows, alpha=2.0, centred=False).item() == pytest.approx(-math.log(purity))

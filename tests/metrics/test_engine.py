@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from daskmetrics.metrics import resolve
+from daskmetrics.metrics import resolve, spectra
+from daskmetrics.metrics._spectra import eigenvalues
 from daskmetrics.metrics.catalogue import CATALOGUE
 from daskmetrics.metrics.engine import Reduced, Reducer
 from daskmetrics.status import Status
@@ -14,7 +15,7 @@ from daskmetrics.status import Status
 LAYERS, PROMPTS, TOKENS, WIDTH = (0, 2, 5), 8, 6, 4
 LENGTHS = torch.tensor([6, 3, 1, 5, 6, 4, 2, 6])
 MASK = torch.arange(TOKENS) < LENGTHS[:, None]
-BATCHES = [(layer, rows, view) for layer in LAYERS for rows in ([0, 3, 5], [1, 2], [4, 6, 7]) for view in (0, 1)]
+BATCHES = [(layer, rows, view) for layer in LAYERS for rows in ([0, 3, 5], [1, 2], [4, 6, 7]) for view in range(4)]
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def states() -> dict[tuple[int, int], torch.Tensor]:
     return {
         (layer, view): torch.from_numpy(rng.normal(size=(PROMPTS, TOKENS, WIDTH))).float()
         for layer in LAYERS
-        for view in (0, 1)
+        for view in range(4)
     }
 
 
@@ -40,7 +41,7 @@ def add(reducer: Reducer, states: dict, layer: int, rows: list[int], view: int) 
 def reduce(states: dict, names: list[str] = ("all",), batches: list = BATCHES) -> Reduced:
     reducer = Reducer(resolve(names), LAYERS, PROMPTS)
     for layer, rows, view in batches:
-        if view == 0 or reducer.needs_views:
+        if view < reducer.views:
             add(reducer, states, layer, rows, view)
     return reducer.finish()
 
@@ -49,33 +50,47 @@ def cell(reduced: Reduced, layer: int, name: str) -> tuple[int, int]:
     return reduced.layers.index(layer), reduced.metrics.index(name)
 
 
-def test_agrees_with_direct_calls(states):
-    reduced = reduce(states)
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_agrees_with_direct_calls(states, name):
+    metric, reduced = CATALOGUE[name], reduce(states)
     assert (reduced.layers, reduced.metrics) == (LAYERS, tuple(CATALOGUE))
-    for layer in LAYERS:
-        for name, metric in CATALOGUE.items():
-            where = cell(reduced, layer, name)
-            first, second = (pool(states[layer, view], MASK) for view in (0, 1))
-            if metric.takes == "tokens":
-                each = metric.load()(states[layer, 0], MASK).double().numpy()
-                each = each[~np.isnan(each)]
-                assert reduced.counts[where] == len(each) < PROMPTS
-                assert reduced.values[where] == pytest.approx(each.mean())
-                assert reduced.stderr[where] == pytest.approx(each.std(ddof=1) / math.sqrt(len(each)))
-            else:
-                arrays = (first, second) if metric.takes == "views" else (first,)
-                assert reduced.values[where] == pytest.approx(metric.load()(*arrays).item())
-                assert math.isnan(reduced.stderr[where])
-                assert reduced.counts[where] == PROMPTS
-    assert (reduced.status == Status.OK).all()
-    assert reduced.reasons == {}
+    for layer, deeper in zip(LAYERS, (2, 5, None), strict=True):
+        where = cell(reduced, layer, name)
+        arrays = [pool(states[layer, view], MASK) for view in range(metric.views)]
+        if metric.takes == "tokens":
+            each = metric.load()(states[layer, 0], MASK).double().numpy()
+            each = each[~np.isnan(each)]
+            assert reduced.counts[where] == len(each) < PROMPTS
+            assert reduced.values[where] == pytest.approx(each.mean())
+            assert reduced.stderr[where] == pytest.approx(each.std(ddof=1) / math.sqrt(len(each)))
+        elif metric.takes == "layers" and deeper is None:
+            assert reduced.reasons == {
+                (5, "cka_next"): "layer 5: cka_next needs the next deeper layer, which is not measured"
+            }
+        else:
+            if metric.takes == "layers":
+                arrays.append(pool(states[deeper, 0], MASK))
+            assert reduced.values[where] == pytest.approx(metric.load()(*arrays).item())
+            assert reduced.counts[where] == PROMPTS
+
+
+def test_one_spectrum_serves_all_metrics_of_one_preparation(states, monkeypatch):
+    solved = []
+    monkeypatch.setattr(spectra, "eigenvalues", lambda matrix: solved.append(matrix.shape) or eigenvalues(matrix))
+    names = ["spectral", "dataset_entropy(norm=logN)", "stable_rank(centred=true)"]
+    reduce(states, names)
+    # centred, not centred, and unit rows centred, of the smaller matrix
+    assert solved == [torch.Size([4, 4])] * 3 * len(LAYERS)
+    solved.clear()
+    reduce(states, ["prompt_entropy", "prompt_entropy(norm=maxEntropy)", "prompt_entropy(alpha=0.5)"])
+    assert len(solved) == len(BATCHES) // 4
 
 
 def test_arrays_are_plain_and_typed(states):
     reduced = reduce(states)
     dtypes = [array.dtype for array in (reduced.values, reduced.stderr, reduced.counts, reduced.status)]
     assert dtypes == [np.float64, np.float64, np.int64, np.uint8]
-    assert reduced.values.shape == (3, 6)
+    assert reduced.values.shape == (3, len(CATALOGUE))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -93,9 +108,10 @@ def test_a_layer_that_is_not_finite_has_reasons_and_leaves_the_others_alone(stat
     assert np.isnan(reduced.values[1]).all()
     assert (reduced.status[1] == Status.NAN).all()
     assert (reduced.counts[1] == 0).all()
-    assert set(reduced.reasons) == {(2, name) for name in CATALOGUE}
+    assert set(reduced.reasons) == {(2, name) for name in CATALOGUE} | {(0, "cka_next"), (5, "cka_next")}
     assert reduced.reasons[2, "curvature"] == "layer 2: states are not finite for 1 of 8 prompts"
-    np.testing.assert_array_equal(reduced.values[[0, 2]], clean.values[[0, 2]])
+    others = [name != "cka_next" for name in CATALOGUE]
+    np.testing.assert_array_equal(reduced.values[[0, 2]][:, others], clean.values[[0, 2]][:, others])
 
 
 def test_padding_may_hold_anything(states):
@@ -108,7 +124,7 @@ def test_padding_may_hold_anything(states):
 def test_a_second_view_that_is_not_finite_spoils_only_what_reads_it(states):
     states[0, 1][0, 0] = torch.nan
     reduced = reduce(states)
-    assert set(reduced.reasons) == {(0, "infonce")}
+    assert set(reduced.reasons) == {(0, name) for name in ("infonce", "alignment", "lidar", "dime")} | {(5, "cka_next")}
     assert reduced.reasons[0, "infonce"] == "layer 0: states of the second view are not finite for 1 of 8 prompts"
 
 
@@ -125,6 +141,7 @@ def test_what_was_never_added_is_missed(states):
     assert some.reasons[0, "curvature"] == "layer 0: states are missing for 5 of 8 prompts"
     assert some.reasons[2, "infonce"] == "layer 2: states of the second view are missing for 8 of 8 prompts"
     assert some.reasons[5, "anisotropy"] == "layer 5: no states were added"
+    assert some.reasons[2, "lidar"] == "layer 2: states of the second view are missing for 8 of 8 prompts"
     assert some.status[cell(some, 2, "curvature")] == Status.OK
 
 
@@ -152,6 +169,8 @@ def test_a_single_prompt_has_no_standard_error():
 def test_views_are_asked_for_only_where_a_metric_compares_them():
     assert Reducer(resolve(["curvature", "infonce"]), [0], 2).needs_views
     assert not Reducer(resolve(["curvature", "anisotropy"]), [0], 2).needs_views
+    wanted = {"infonce": 2, "lidar": 4, "lidar(views=3)": 3, "cka_next": 1}
+    assert {name: Reducer(resolve([name]), [0], 2).views for name in wanted} == wanted
 
 
 def test_token_metrics_do_not_read_the_second_view(states):
@@ -175,7 +194,7 @@ def test_a_wrong_layer_or_view_is_refused(states):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_goes_in_and_full_comes_out(states, dtype):
     halves = {place: array.to(dtype) for place, array in states.items()}
-    np.testing.assert_allclose(reduce(halves).values, reduce(states).values, rtol=0.05, atol=0.05)
+    np.testing.assert_allclose(reduce(halves).values, reduce(states).values, rtol=0.1, atol=0.1)
 
 
 def test_no_graph_is_kept(states):

@@ -50,3 +50,16 @@ def test_a_view_of_another_prompt_costs():
 
 def test_one_prompt_is_undefined():
     assert math.isnan(infonce(torch.ones(1, 4), torch.ones(1, 4)).item())
+
+
+@given(prompts=st.integers(2, 9), width=st.integers(1, 9), seed=st.integers(0, 999))
+def test_variants_agree_with_the_loop(prompts, width, seed):
+    views = np.random.default_rng(seed).normal(1, 0.5, size=(2, prompts, width))
+    first, second = map(torch.from_numpy, views)
+    rest = views - views.mean((0, 1))
+    assert infonce(first, second, centred=True).item() == pytest.approx(naive(*rest, 0.1), abs=1e-8)
+    z, total = views.reshape(-1, width), 0.0
+    for i in range(2 * prompts):
+        others = np.array([z[i] @ z[k] / 0.1 for k in range(2 * prompts) if k != i])
+        total += np.logaddexp.reduce(others) - z[i] @ z[(i + prompts) % (2 * prompts)] / 0.1
+    assert infonce(first, second, variant="paper").item() == pytest.approx(total / (2 * prompts), abs=1e-8)

@@ -20,8 +20,8 @@ def naive(tokens: np.ndarray) -> float:
     return -sum(value * math.log(value) for value in np.linalg.eigvalsh(covariance) if value > 1e-14)
 
 
-def one(tokens: torch.Tensor) -> float:
-    return prompt_entropy(tokens[None], torch.ones(1, len(tokens), dtype=torch.bool)).item()
+def one(tokens: torch.Tensor, **settings: object) -> float:
+    return prompt_entropy(tokens[None], torch.ones(1, len(tokens), dtype=torch.bool), **settings).item()
 
 
 @given(tokens=st.integers(3, 20), width=st.integers(2, 20), seed=st.integers(0, 999))
@@ -62,3 +62,50 @@ def test_one_token_and_equal_tokens_are_undefined():
 def test_saying_every_token_twice_changes_nothing(seed):
     tokens = torch.from_numpy(np.random.default_rng(seed).normal(size=(5, 4)))
     assert one(tokens.repeat(2, 1)) == pytest.approx(one(tokens))
+
+
+def tokens_of(rows: np.ndarray) -> list[float]:
+    values = np.linalg.eigvalsh(rows @ rows.T)
+    return [value / values.sum() for value in values if value > 1e-12 * values.sum()]
+
+
+@given(tokens=st.integers(3, 20), width=st.integers(2, 20), seed=st.integers(0, 999))
+def test_orders_norms_and_centring_agree_with_the_loop(tokens, width, seed):
+    states = np.random.default_rng(seed).normal(1, 1, size=(tokens, width))
+    rest = states - states.mean(0)
+    shares = tokens_of(rest / np.linalg.norm(rest, axis=1, keepdims=True))
+    for alpha in (0.5, 2.0, 3.0):
+        renyi = math.log(sum(share**alpha for share in shares)) / (1 - alpha)
+        assert one(torch.from_numpy(states), alpha=alpha) == pytest.approx(renyi, abs=1e-6)
+    shares = tokens_of(states / np.linalg.norm(states, axis=1, keepdims=True))
+    uncentred = -sum(share * math.log(share) for share in shares)
+    assert one(torch.from_numpy(states), centred=False) == pytest.approx(uncentred, abs=1e-9)
+    log_n, log_d = math.log(tokens), math.log(width)
+    norms = {"logN": log_n, "logD": log_d, "logNlogD": log_n * log_d, "maxEntropy": min(log_n, log_d)}
+    for norm, most in norms.items():
+        assert one(torch.from_numpy(states), norm=norm) == pytest.approx(naive(states) / most, abs=1e-9)
+
+
+@given(tokens=st.integers(3, 12), width=st.integers(2, 12), seed=st.integers(0, 999))
+def test_paper_is_the_loop_over_what_the_published_code_does(tokens, width, seed):
+    states = np.random.default_rng(seed).normal(1, 1, size=(tokens, width))
+    rest = states - states.mean(0)
+    rows = rest / np.linalg.norm(rest, axis=1, keepdims=True)
+    matrix = rows.T @ rows if tokens > width else rows @ rows.T
+    matrix = np.array([[max(entry, 0.0) for entry in line] for line in matrix])
+    values = [value for value in np.linalg.eigvalsh(matrix) if value > 1e-12]
+    expected = -sum(value / sum(values) * math.log(value / sum(values)) for value in values)
+    padded = torch.cat([torch.from_numpy(states), torch.full((5, width), torch.nan)])
+    mask = torch.arange(tokens + 5) < tokens
+    assert prompt_entropy(padded[None], mask[None], variant="paper").item() == pytest.approx(expected, abs=1e-8)
+    shortcut = math.log(len(matrix) ** 2 / sum(entry**2 for line in matrix for entry in line))
+    assert one(torch.from_numpy(states), variant="paper", alpha=2.0) == pytest.approx(shortcut)
+
+
+def test_published_vectors():
+    gram = torch.full((4, 4), 0.5, dtype=torch.float64) + 0.5 * torch.eye(4, dtype=torch.float64)
+    rows = torch.linalg.cholesky(gram)
+    assert one(rows, centred=False) == pytest.approx(1.073543, abs=1e-6)
+    assert one(rows, centred=False, alpha=2.0) == pytest.approx(0.826679, abs=1e-6)
+    assert one(torch.eye(4), centred=False) == pytest.approx(math.log(4), abs=1e-6)
+    assert one(torch.ones(4, 3), centred=False) == pytest.approx(0, abs=1e-5)

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.metrics.views import second_view
+from daskmetrics.metrics.views import second_view, view
 
 WORDS = st.lists(st.sampled_from(["a", "b", "cat", "Dog", "é", "..."]), max_size=30)
 
@@ -38,3 +38,17 @@ def test_a_tenth_of_the_words_is_dropped():
     words = [f"w{i}" for i in range(20_000)]
     kept = second_view(" ".join(words), 0).split()
     assert 0.88 < len(kept) / len(words) < 0.92
+
+
+@given(words=WORDS, seed=st.integers(0, 5))
+def test_views_all_differ_wherever_the_text_allows_it(words, seed):
+    text = " ".join(words)
+    views = [view(text, seed, number) for number in range(4)]
+    assert views[:2] == [text, second_view(text, seed)]
+    assert len(set(views)) == (4 if len(set(words)) > 1 else 1)
+    assert all(Counter(each.split()) <= Counter(words) for each in views)
+
+
+def test_long_texts_have_as_many_views_as_are_asked_for():
+    text = "a view is a function of its text and of the seed of the run"
+    assert len({view(text, 0, number) for number in range(16)}) == 16

@@ -1,0 +1,49 @@
+"""Alpha-ReQ: how fast the spectrum of the prompts decays."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from daskmetrics.metrics.spectra import Spectra, of_covariance
+
+
+def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
+    r"""Exponent of the power law that the eigenvalues of the covariance follow.
+
+    .. math:: \lambda_i \propto i^{-\alpha}
+
+    fitted by least squares of :math:`\ln \lambda_i` against :math:`\ln i`, over all eigenvalues above rounding.
+
+    Parameters
+    ----------
+    vectors : Tensor (P, D) or Spectra
+        One vector per prompt; computed in float64.
+    centred : bool
+        Whether the mean prompt is taken off.
+
+    Returns
+    -------
+    Tensor, scalar float64
+        At least 0 (white). NaN for fewer than two eigenvalues, or values not finite.
+
+    References
+    ----------
+    Agrawal et al. (2022), *alpha-ReQ: assessing representation quality in self-supervised learning by measuring
+    eigenspectrum decay*; Stringer et al. (2019).
+
+    Examples
+    --------
+    >>> rank = torch.arange(1.0, 9.0, dtype=torch.float64)
+    >>> half = torch.diag(rank**-0.75)
+    >>> round(alpha_req(torch.cat([half, -half])).item(), 6)
+    1.5
+    """
+    return of_covariance(vectors, _decay, centred)
+
+
+def _decay(values: Tensor) -> Tensor:
+    kept = values[values > 0].flip(0)
+    rank = torch.arange(1, len(kept) + 1, dtype=kept.dtype, device=kept.device).log()
+    across, along = kept.log() - kept.log().mean(), rank - rank.mean()
+    return -(across * along).sum() / along.square().sum()  # 0 / 0 for one eigenvalue

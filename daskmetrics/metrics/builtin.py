@@ -1,0 +1,214 @@
+"""The metrics of this package: definitions, sources, costs and parameters in one table; no torch.
+
+In formulas Z has n rows (tokens of a prompt, or prompts) and D columns, σ are its singular values, λ = σ², p = λ / Σλ;
+in costs P is prompts, T tokens of a prompt, m the smaller of rows and D, q views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from daskmetrics.metrics.metric import Metric, Parameter, Takes
+
+_ALPHA = Parameter("alpha", 1.0, above=0)
+_CENTRED = Parameter("centred", True)
+_NORM = Parameter("norm", "none", ("none", "logN", "logD", "logNlogD", "maxEntropy"))
+_VARIANT = Parameter("variant", "corrected", ("corrected", "paper"))
+_ENTROPY = (_ALPHA, _CENTRED, _NORM, _VARIANT)
+_SPECTRUM = "2 P D m + 4 m³/3, shared"
+
+
+def _tokens(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter, shared: bool) -> Metric:
+    return _metric("tokens", "tokens", name, units, what, text, own, shared)
+
+
+def _spectral(name: str, units: str, what: str, formula: str, source: str, *own: Parameter) -> Metric:
+    return _metric("spectral", "pooled", name, units, what, (formula, source, _SPECTRUM), own, True)
+
+
+def _geometry(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter) -> Metric:
+    return _metric("geometry", "pooled", name, units, what, text, own, False)
+
+
+def _views(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter) -> Metric:
+    return _metric("views", "views", name, units, what, text, own, False)
+
+
+def _metric(
+    family: str,
+    takes: Takes,
+    name: str,
+    units: str,
+    what: str,
+    text: tuple[str, str, str],
+    own: tuple[Parameter, ...],
+    shared: bool,
+) -> Metric:
+    formula, source, cost = text
+    place = f"daskmetrics.metrics.{name}:{name}"
+    return Metric(name, takes, units, what, place, family, formula, source, cost, own, spectral=shared)
+
+
+_ALL = (
+    _tokens(
+        "prompt_entropy",
+        "nats",
+        "how many directions the tokens of a prompt spread over",
+        ("−Σ p ln p, tokens centred, then unit rows", "Wei et al. 2024", "P (2 T D m + 4 m³/3)"),
+        *_ENTROPY,
+        shared=True,
+    ),
+    _spectral(
+        "dataset_entropy",
+        "nats",
+        "how many directions the prompts spread over",
+        "−Σ p ln p, unit rows, then centred",
+        "Skean et al. 2025",
+        *_ENTROPY,
+    ),
+    _spectral(
+        "effective_rank",
+        "dimensions",
+        "number of dimensions the prompts effectively use",
+        "exp H(σ / Σσ), centred; σ not squared",
+        "Roy & Vetterli 2007",
+        _CENTRED,
+        Parameter("squared", False),
+    ),
+    _tokens(
+        "curvature",
+        "radians",
+        "mean turn of the path from token to token",
+        ("mean ∠(vᵢ, vᵢ₊ₖ), vᵢ = xᵢ₊₁ − xᵢ ≠ 0", "Hosseini & Fedorenko 2023", "8 P T D"),
+        Parameter("k", 1, least=1),
+        _VARIANT,
+        shared=False,
+    ),
+    _geometry(
+        "anisotropy",
+        "cosine",
+        "mean cosine between two different prompts",
+        ("(‖Σ ẑ‖² − P) / (P (P − 1))", "Ethayarajh 2019", "P D"),
+    ),
+    _views(
+        "infonce",
+        "nats",
+        "how hard it is to find a prompt's other view among all prompts",
+        ("NT-Xent loss of unit rows, τ = 0.1", "van den Oord et al. 2018; Chen et al. 2020", "8 P² D"),
+        Parameter("temperature", 0.1, above=0),
+        Parameter("centred", False),
+        _VARIANT,
+    ),
+    _spectral(
+        "rankme",
+        "dimensions",
+        "number of dimensions the prompts effectively use, their mean included",
+        "exp H(σ / Σσ + ε), not centred",
+        "Garrido et al. 2023",
+        Parameter("eps", 1e-7, least=0),
+    ),
+    _spectral(
+        "participation_ratio",
+        "dimensions",
+        "number of dimensions that share the variance of the prompts",
+        "(Σλ)² / Σλ², centred",
+        "Gao et al. 2017",
+        _CENTRED,
+    ),
+    _spectral(
+        "stable_rank",
+        "dimensions",
+        "how many times the largest singular value the prompts hold",
+        "‖Z‖²_F / σ₁², not centred",
+        "Rudelson & Vershynin 2007",
+        Parameter("centred", False),
+    ),
+    _spectral(
+        "nesum",
+        "dimensions",
+        "how evenly the variance of the prompts is spread",
+        "Σλ / λ₁, centred",
+        "He & Ozay 2022",
+    ),
+    _spectral(
+        "alpha_req",
+        "exponent",
+        "how fast the spectrum of the prompts decays",
+        "−slope of ln λᵢ against ln i, centred",
+        "Agrawal et al. 2022",
+        _CENTRED,
+    ),
+    _spectral(
+        "logdet_covariance",
+        "nats",
+        "volume that the prompts fill",
+        "ln det(C + ε I), C the covariance (1/P)",
+        "Zhouyin & Liu 2021",
+        Parameter("ridge", 1e-6, above=0),
+    ),
+    _spectral(
+        "spectral_norm",
+        "squared states",
+        "variance of the prompts along their first principal direction",
+        "λ₁(C), C the covariance (1/P)",
+        "textbook",
+    ),
+    _geometry(
+        "uniformity",
+        "nats",
+        "how evenly the prompts' directions cover the sphere",
+        ("ln mean exp(−t ‖ẑᵢ − ẑⱼ‖²), i ≠ j, t = 2", "Wang & Isola 2020", "2 P² D"),
+        Parameter("t", 2.0, above=0),
+    ),
+    _geometry(
+        "intrinsic_dimension",
+        "dimensions",
+        "dimension of the manifold that the prompts lie on",
+        ("slope of −ln(1 − F(μ)) against ln μ, μ = r₂/r₁", "Facco et al. 2017", "2 P² D"),
+        Parameter("fit", "line", ("line", "likelihood")),
+        Parameter("discarded", 0.1, least=0),
+    ),
+    _views(
+        "alignment",
+        "squared distance",
+        "how far a prompt's two views lie apart",
+        ("mean ‖ẑ − ẑ⁺‖²", "Wang & Isola 2020", "2 P D"),
+        Parameter("power", 2.0, above=0),
+    ),
+    _views(
+        "lidar",
+        "dimensions",
+        "number of dimensions in which prompts differ more than their views do",
+        ("exp H(eig(S_w^−½ S_b S_w^−½)), unit rows", "Thilak et al. 2024", "2 P q D² + D³/3 + P D²"),
+        Parameter("views", 4, least=2),
+        Parameter("delta", 1e-4, least=0),
+        Parameter("relative", False),
+        Parameter("unit", True),
+        Parameter("log", False),
+    ),
+    _views(
+        "dime",
+        "nats",
+        "what two views of the prompts tell about each other",
+        ("mean over Π of S(K_A ∘ Π K_B Πᵀ) − S(K_A ∘ K_B)", "Skean et al. 2023", "11 · 4 P³/3, P ≤ 1024"),
+        Parameter("permutations", 10, least=1),
+        _ALPHA,
+        Parameter("most", 1024, least=2),
+        Parameter("seed", 0, least=0),
+        _VARIANT,
+    ),
+    _metric(
+        "layers",
+        "layers",
+        "cka_next",
+        "1",
+        "how little the next layer changes",
+        ("‖XᵀY‖²_F / (‖XᵀX‖_F ‖YᵀY‖_F), centred", "Kornblith et al. 2019", "2 P² D or 2 P D²"),
+        (Parameter("debiased", False),),
+        False,
+    ),
+)
+
+CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ALL})
+"""The metrics of this package by name."""

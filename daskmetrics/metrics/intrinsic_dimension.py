@@ -1,0 +1,82 @@
+"""Intrinsic dimension: dimension of the manifold that the prompts lie on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+BLOCK = 1024  # rows of the P x P distances in memory at a time
+
+
+def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float = 0.1) -> Tensor:
+    r"""TwoNN estimate from the ratio of the distances to the two nearest prompts.
+
+    .. math:: \mu = r_2 / r_1, \quad -\ln(1 - F(\mu)) = d \ln \mu
+
+    with F the empirical distribution, :math:`F(\mu_{(i)}) = i / N`; d is the slope of a line through the origin.
+
+    Parameters
+    ----------
+    vectors : Tensor (P, D)
+        One vector per prompt; computed in float64. Equal vectors count once: their distance says nothing.
+    fit : {"line", "likelihood"}
+        Least squares as in the paper, or :math:`(N - 1) / \sum_i \ln \mu_i`.
+    discarded : float
+        Share of the largest ratios that the line leaves out, at least 0 and below 1; the largest one always is.
+
+    Returns
+    -------
+    Tensor, scalar float64
+        NaN for fewer than three different vectors, where no ratio differs from 1, or values not finite.
+
+    References
+    ----------
+    Facco et al. (2017), *Estimating the intrinsic dimension of datasets by a minimal neighborhood information*,
+    equation 5 and the algorithm below it.
+
+    Examples
+    --------
+    Points on a line in three dimensions:
+
+    >>> place = torch.rand(500, generator=torch.Generator().manual_seed(0))
+    >>> round(intrinsic_dimension(place[:, None] * torch.ones(3)).item())
+    1
+    """
+    if not vectors.isfinite().all():
+        return vectors.new_full((), torch.nan, dtype=torch.float64)
+    points = torch.unique(vectors.double(), dim=0)
+    points = points - points.mean(0)
+    largest = points.abs().max() if len(points) else points.sum()
+    if len(points) < 3 or largest == 0:
+        return vectors.new_full((), torch.nan, dtype=torch.float64)
+    points = points / largest  # no square may overflow or vanish
+    ratios = torch.cat([_log_ratios(points, start) for start in range(0, len(points), BLOCK)]).sort().values
+    return _likelihood(ratios) if fit == "likelihood" else _line(ratios, discarded)
+
+
+def _log_ratios(points: Tensor, start: int) -> Tensor:
+    """ln(r2 / r1) of the points in one block; those with r1 = 0 left out."""
+    own = points[start : start + BLOCK]
+    squared = own.square().sum(1)[:, None] + points.square().sum(1) - 2 * own @ points.mT
+    here = torch.arange(len(own), device=points.device)
+    squared[here, here + start] = torch.inf
+    # squares that cancel find the neighbours; the differences themselves give the distances
+    nearest = squared.topk(min(4, len(points) - 1), largest=False).indices
+    distances = torch.linalg.vector_norm(own[:, None] - points[nearest], dim=-1).sort(1).values
+    apart = distances[:, 0] > 0
+    ratios = (distances[apart, 1] / distances[apart, 0]).log()
+    return torch.where(ratios > 1e-12, ratios, 0)  # equal distances, up to rounding
+
+
+def _line(ratios: Tensor, discarded: float) -> Tensor:
+    count = len(ratios)
+    kept = min(int(count * (1 - discarded)), count - 1)
+    share = torch.arange(1, max(kept, 0) + 1, dtype=ratios.dtype, device=ratios.device) / count
+    along, height = ratios[: len(share)], -torch.log1p(-share)
+    slope = (along * height).sum() / along.square().sum()
+    return torch.where(slope.isfinite(), slope, torch.nan)
+
+
+def _likelihood(ratios: Tensor) -> Tensor:
+    dimension = (len(ratios) - 1) / ratios.sum()
+    return torch.where(dimension.isfinite(), dimension, torch.nan)
