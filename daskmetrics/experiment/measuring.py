@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import daskmetrics.training as training
-from daskmetrics.arms import Key, Suite, content_key
+from daskmetrics.arms import Checkpoint, Key, Suite, content_key
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import work
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.layout import RunFolder
+from daskmetrics.suites import Location
 
 
 def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
@@ -18,16 +19,31 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
 
     Training comes first, largest model foremost, since its steps can only follow each other.
     """
+    records = tuple(records)
     trained = Counter(record.name for record in records if record.kind == "train")
     chains = {suite.model: _training_chain(experiment, suite, trained) for suite in experiment.suites}
     longest = sorted(chains.values(), key=lambda chain: -_work(experiment, chain))
     train = [unit for chain in longest for unit in chain.values()]
+    known = {record.key for record in records if record.ok}
+    following = _following(experiment, known)
     measure = [
-        _measure(experiment, suite, revision, folder, chains[suite.model].get(revision))
+        _measure(experiment, suite, checkpoint, folder, chains[suite.model].get(checkpoint.revision), following)
         for suite in experiment.suites
-        for revision in suite.revisions
+        for checkpoint in suite.checkpoints()
     ]
     return train + measure
+
+
+def _following(experiment: Experiment, known: Container[Key]) -> dict[Checkpoint, Location]:
+    """What the worker of each checkpoint will probably measure next, if units are dealt out in turn."""
+    waiting = [
+        checkpoint
+        for suite in experiment.suites
+        for checkpoint in suite.checkpoints()
+        if experiment.measure_key(suite, checkpoint) not in known
+    ]
+    later = waiting[experiment.config.cluster.workers :]
+    return {checkpoint: experiment.locations[after] for checkpoint, after in zip(waiting, later, strict=False)}
 
 
 def _training_chain(experiment: Experiment, suite: Suite, trained: Counter[str]) -> dict[str, WorkUnit]:
@@ -66,9 +82,13 @@ def _needed(all_revisions: Iterable[str], wanted: tuple[str, ...]) -> Iterator[s
 
 
 def _measure(
-    experiment: Experiment, suite: Suite, revision: str, folder: RunFolder, training_unit: WorkUnit | None
+    experiment: Experiment,
+    suite: Suite,
+    checkpoint: Checkpoint,
+    folder: RunFolder,
+    training_unit: WorkUnit | None,
+    following: Mapping[Checkpoint, Location],
 ) -> WorkUnit:
-    checkpoint = next(c for c in suite.checkpoints() if c.revision == revision)
     job = work.MeasureJob(
         checkpoint=checkpoint,
         location=experiment.locations[checkpoint],
@@ -78,6 +98,7 @@ def _measure(
         prompts=str(folder.corpus.resolve()),
         store=str(folder.store.resolve()),
         seed=experiment.config.seed,
+        following=following.get(checkpoint),
     )
     return WorkUnit(
         key=experiment.measure_key(suite, checkpoint),

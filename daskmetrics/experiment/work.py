@@ -16,13 +16,18 @@ from daskmetrics.errors import UndefinedError
 from daskmetrics.suites import Location
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from daskmetrics.metrics import Metric
     from daskmetrics.tasks import Task
 
 
 @dataclass(frozen=True)
 class MeasureJob:
-    """Everything that measuring one checkpoint needs; the prompts lie in a file that all workers see."""
+    """Everything that measuring one checkpoint needs; the prompts lie in a file that all workers see.
+
+    `following` is what the same worker will probably measure next, so that it can be read ahead; it decides nothing.
+    """
 
     checkpoint: Checkpoint
     location: Location
@@ -32,6 +37,7 @@ class MeasureJob:
     prompts: str
     store: str
     seed: int
+    following: Location | None = None
 
 
 @dataclass(frozen=True)
@@ -60,16 +66,15 @@ def measure(job: MeasureJob) -> dict[str, Any]:
     from daskmetrics.models import Model, pool
 
     prompts: list[str] = json.loads(Path(job.prompts).read_text(encoding="utf-8"))
-    model = Model(job.location, job.protocol)
     reducer = engine.Reducer(job.metrics, job.layers, len(prompts))
     seed = seed_of(job.seed, "view")
-    texts = [[views.view(prompt, seed, number) for prompt in prompts] for number in range(reducer.views)]
-    for view, each in enumerate(texts):
-        for batch in model.batches(each):
-            for layer in job.layers:
-                states = batch.states(layer)
-                pooled = pool(states, batch.mask, job.protocol.pooling)
-                reducer.add(layer, batch.rows, states, batch.mask, pooled, view)
+    with Model(job.location, job.protocol, following=job.following) as model:
+        for number in range(reducer.views):
+
+            def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor, number: int = number) -> None:
+                reducer.add(layer, rows, states, mask, pool(states, mask, job.protocol.pooling), number)
+
+            model.read([views.view(prompt, seed, number) for prompt in prompts], job.layers, take)
     reduced = reducer.finish()
     block = store.Block(reduced.values, reduced.stderr, reduced.status)
     store.write(Path(job.store), "metrics", job.checkpoint, block)
@@ -84,8 +89,8 @@ def encode(location: Location, protocol: Protocol, task: Task, layers: Sequence[
     from daskmetrics.models import Model
 
     started = time.perf_counter()
-    model = Model(location, protocol)
-    vectors = model.encode(task.texts(), layers, task.pooling or protocol.pooling)
+    with Model(location, protocol) as model:
+        vectors = model.encode(task.texts(), layers, task.pooling or protocol.pooling)
     return Embeddings(tuple(layers), vectors, time.perf_counter() - started)
 
 

@@ -47,3 +47,15 @@ def test_only_what_leads_to_the_wanted_revisions_is_trained(prepared, tmp_path):
         ("train", "b@step1"),
         ("measure", "b@step1"),
     ]
+
+
+def test_each_unit_says_what_its_worker_will_probably_measure_next(prepared, tmp_path):
+    """Keys must not depend on it, nor may it be more than one."""
+    experiment = prepared(cluster={"workers": 2})
+    units = [unit for unit in measuring.units(experiment, RunFolder(tmp_path), []) if unit.kind == "measure"]
+    jobs = [unit.args[0] for unit in units]
+    assert [job.following for job in jobs] == [job.location for job in jobs[2:]] + [None, None]
+    again = measuring.units(experiment, RunFolder(tmp_path), [done(units[2])])
+    rest = [unit.args[0] for unit in again if unit.kind == "measure"]
+    assert rest[0].following == jobs[3].location
+    assert [unit.key for unit in again if unit.kind == "measure"] == [unit.key for unit in units]
