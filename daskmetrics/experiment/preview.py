@@ -61,9 +61,14 @@ def _rows(experiment: Experiment, folder: RunFolder, plan: Estimate, units_left:
         ),
         ("disk", f"{plan.disk_bytes / 1e6:,.1f} MB in '{folder.path}', {_free(folder.path) / 1e9:,.0f} GB free"),
     ]
-    unknown = sum(searching.task_size(t, experiment.config.protocol) is UNKNOWN_TASK for t in experiment.tasks)
+    unknown = sum(not task.is_local for task in experiment.tasks)
     if unknown:
-        rows.append(("missing", f"the data of {unknown} tasks is not here; {UNKNOWN_TASK.texts:,} texts were assumed"))
+        rows.append(
+            (
+                "assumed",
+                f"the data of {unknown} tasks was not looked at; {UNKNOWN_TASK.texts:,} texts of each were assumed",
+            )
+        )
     if missing:
         rows.append(("missing", f"{missing:,} checkpoints are not on this machine and would be fetched from the hub"))
     return rows

@@ -12,7 +12,7 @@ import numpy as np
 from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.bandit import Campaign, Outcome, Pick, Problem, arm_features
 from daskmetrics.config import Protocol
-from daskmetrics.errors import ConfigError, DaskmetricsError
+from daskmetrics.errors import DaskmetricsError
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import work
 from daskmetrics.experiment.prepare import Experiment
@@ -102,9 +102,13 @@ def _revisions(suite: Suite, keys: Mapping[Checkpoint, Key], measured: Container
 
 
 def pose(experiment: Experiment, suites: Sequence[Suite], metrics: np.ndarray | None = None) -> Problem:
-    """The problem over these suites, with metrics (arms, metrics) as features beside the arms' positions."""
+    """The problem over these suites, with metrics (arms, metrics) as features beside the arms' positions.
+
+    Without metrics it is a preview, for which no task's data is fetched.
+    """
     arms = grid(suites)
-    encode, score = _costs(experiment, arms)
+    sizes = [task_size(task, experiment.config.protocol, here=metrics is not None) for task in experiment.tasks]
+    encode, score = _costs(experiment, arms, sizes)
     return Problem(
         arms=arms,
         tasks=tuple(task.name for task in experiment.tasks),
@@ -127,11 +131,10 @@ def _baseline(experiment: Experiment, arms: Sequence[Arm]) -> Checkpoint:
     return experiment.baseline if experiment.baseline in there else arms[-1].checkpoint
 
 
-def _costs(experiment: Experiment, arms: Sequence[Arm]) -> tuple[np.ndarray, np.ndarray]:
+def _costs(experiment: Experiment, arms: Sequence[Arm], sizes: Sequence[TextSize]) -> tuple[np.ndarray, np.ndarray]:
     """Assumed seconds to encode and to score, each an array (arms, tasks)."""
     depths = {suite.model: suite.depth for suite in experiment.suites}
     flops = {"cpu": CPU_FLOPS, "gpu": GPU_FLOPS}[experiment.config.search.device]
-    sizes = [task_size(task, experiment.config.protocol) for task in experiment.tasks]
     encode, score = np.empty((2, len(arms), len(sizes)))
     for model, width in experiment.widths.items():
         own = [i for i, arm in enumerate(arms) if arm.model == model]
@@ -140,10 +143,8 @@ def _costs(experiment: Experiment, arms: Sequence[Arm]) -> tuple[np.ndarray, np.
     return encode, score
 
 
-def task_size(task: Task, protocol: Protocol) -> TextSize:
-    """How much text a task is; assumed where its data is not here, which only a preview meets."""
-    try:
-        texts = task.texts()
-    except ConfigError:
+def task_size(task: Task, protocol: Protocol, here: bool) -> TextSize:
+    """How much text a task is; assumed unless its data is known to be here."""
+    if not (here or task.is_local):
         return UNKNOWN_TASK
-    return size_of(map(len, texts), protocol.max_length)
+    return size_of(map(len, task.texts()), protocol.max_length)

@@ -70,15 +70,27 @@ class MtebTask:
         # a release of the benchmark pins the revision of each data set
         return content_key("task", "mteb", _version(), self.benchmark_name, self.pooling)
 
+    @property
+    def is_local(self) -> bool:
+        return False  # the benchmark does not tell whether a data set is cached
+
     def texts(self) -> Sequence[str]:
         """Every distinct text that the benchmark hands to an encoder.
 
         Raises
         ------
         ConfigError
-            If the benchmark is not installed.
+            If the benchmark is not installed, or the task's data is neither cached nor to be had.
         """
-        return _texts(self._loader())
+        try:
+            return _texts(self._loader())
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever the benchmark and the hub make of data that is not there
+            raise ConfigError(
+                f"The data of '{self.name}' cannot be loaded ({type(error).__name__}: {error}). Fetch it where there "
+                f"is a network: python -c \"import mteb; mteb.get_task('{self.benchmark_name}').load_data()\""
+            ) from None
 
     def evaluate(self, embeddings: Embeddings, seed: int) -> Score:
         """The benchmark's main score; it draws its own samples from its own fixed seed, so `seed` is not used.

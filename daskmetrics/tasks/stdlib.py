@@ -54,6 +54,10 @@ class StdlibTask:
         examples = self.draw()
         return content_key("task", VERSION, self.name, self.pooling, examples.texts, examples.labels)
 
+    @property
+    def is_local(self) -> bool:
+        return True
+
     def texts(self) -> Sequence[str]:
         return self.draw().texts
 

@@ -61,6 +61,10 @@ class Task(Protocol):
     def key(self) -> Key:
         """Content key of the data and the settings: equal keys and equal embeddings give equal scores."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether `texts` surely needs no network; a preview never asks for texts otherwise."""
+
     def texts(self) -> Sequence[str]:
         """What must be embedded, in a fixed order."""
 
