@@ -1,12 +1,14 @@
 """The Reducer: the same numbers as direct calls, whatever the order, and a reason wherever there is none."""
 
 import math
+import pickle
+import sys
 
 import numpy as np
 import pytest
 import torch
 
-from daskmetrics.metrics import resolve, spectra
+from daskmetrics.metrics import Metric, resolve, spectra
 from daskmetrics.metrics._spectra import eigenvalues
 from daskmetrics.metrics.catalogue import CATALOGUE
 from daskmetrics.metrics.engine import Reduced, Reducer
@@ -202,3 +204,17 @@ def test_no_graph_is_kept(states):
     reducer = Reducer(resolve(["prompt_entropy"]), [0], PROMPTS)
     reducer.add(0, torch.arange(PROMPTS), batch, MASK, pool(batch, MASK))
     assert math.isfinite(reducer.finish().values[0, 0])
+
+
+def mean_length(vectors: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(vectors, dim=1).mean()
+
+
+def test_a_metric_of_ones_own_travels_to_a_worker(states, monkeypatch):
+    monkeypatch.setitem(sys.modules, "my_metrics", sys.modules[__name__])
+    mine = Metric("norm", "pooled", "1", "mean length", "my_metrics:mean_length")
+    chosen = pickle.loads(pickle.dumps(resolve([mine, "curvature(k=2)"])))
+    reduced = reduce(states, chosen)
+    assert reduced.metrics == ("norm", "curvature(k=2)")
+    expected = [mean_length(pool(states[layer, 0], MASK)).item() for layer in LAYERS]
+    np.testing.assert_allclose(reduced.values[:, 0], expected, rtol=1e-6)
