@@ -1,0 +1,166 @@
+"""What happens around a forward pass: tokens once, too little memory, too little range, and the same bits as ever."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from daskmetrics.config import Protocol
+from daskmetrics.models import Model, model, pad_batch, plan_batches, pool, tokens
+
+from .conftest import at, build
+
+TEXTS = [f"{'word ' * (i % 7)}number {i}" for i in range(40)] + [""]
+
+
+@pytest.fixture(scope="module")
+def neox(tmp_path_factory, minilm):
+    return build("gpt_neox", tmp_path_factory.mktemp("neox"), minilm)
+
+
+def straightforward(folder, protocol, layers, pooling="mean"):
+    """All hidden states of each batch from transformers, then norm and pooling: no hooks, no cut, nothing kept."""
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    ids = [tokenizer(text, truncation=True, max_length=64)["input_ids"] for text in TEXTS]
+    raw: list[torch.Tensor] = []
+    network.final_layer_norm.register_forward_pre_hook(lambda _, args: raw.append(args[0]))
+    vectors = np.empty((len(layers), len(TEXTS), 32), np.float32)
+    with torch.inference_mode():
+        for rows in plan_batches([len(row) for row in ids], protocol.batch_tokens):
+            padded, mask = pad_batch([ids[row] for row in rows], tokenizer.pad_token_id, protocol.padding)
+            hidden = list(network(padded, attention_mask=mask.long(), output_hidden_states=True).hidden_states)
+            last, hidden[-1] = hidden[-1], raw.pop()
+            if protocol.state_norm == "final_ln":
+                hidden = [*map(network.final_layer_norm, hidden[:-1]), last]
+            for i, layer in enumerate(layers):
+                vectors[i, rows] = pool(hidden[layer], mask, pooling).numpy()
+    return vectors
+
+
+@pytest.mark.parametrize("state_norm", ["raw", "final_ln"])
+@pytest.mark.parametrize("padding", ["left", "right"])
+@pytest.mark.parametrize("layers", [[0, 1, 2, 3], [2, 0], [1]], ids=str)
+def test_the_same_bits_as_a_straightforward_pass(neox, state_norm, padding, layers):
+    protocol = Protocol(state_norm=state_norm, padding=padding, batch_tokens=64)
+    with Model(at(neox), protocol) as read:
+        assert np.array_equal(read.encode(TEXTS, layers, "mean"), straightforward(neox, protocol, layers))
+
+
+def test_the_same_bits_after_a_swap(neox, tmp_path, minilm, own_pool):
+    other = build("gpt_neox", tmp_path / "other", minilm, seed=1)
+    with Model(at(other), Protocol(), following=at(neox)) as first:
+        module = first.network.module
+    with Model(at(neox), Protocol()) as second:
+        assert second.network.module is module
+        vectors = second.encode(TEXTS, [0, 3], "mean")
+    assert np.array_equal(vectors, straightforward(neox, Protocol(), [0, 3]))
+
+
+def test_a_model_that_is_kept_keeps_its_weights(neox, tmp_path, minilm, own_pool):
+    kept = Model(at(neox), Protocol())
+    before = kept.encode(TEXTS, [3], "mean")
+    Model(at(build("gpt_neox", tmp_path / "other", minilm, seed=1)), Protocol())
+    assert np.array_equal(kept.encode(TEXTS, [3], "mean"), before)
+
+
+def test_checkpoints_with_equal_tokenizers_share_what_was_read(neox, tmp_path, minilm, own_tokens, monkeypatch):
+    other = build("gpt_neox", tmp_path / "other", minilm, seed=1)
+    made = []
+    plain = tokens.Tokenizer._read
+    monkeypatch.setattr(tokens.Tokenizer, "_read", lambda self, *given: made.append(1) or plain(self, *given))
+    for folder in (neox, other, neox):
+        Model(at(folder), Protocol()).encode(TEXTS, [0], "mean")
+    assert made == [1]
+    Model(at(neox), Protocol(max_length=8)).encode(TEXTS, [0], "mean")
+    Model(at(neox), Protocol()).encode(TEXTS[:5], [0], "mean")
+    assert made == [1, 1, 1]
+    (other / "tokenizer_config.json").write_text((other / "tokenizer_config.json").read_text() + "\n")
+    Model(at(other), Protocol()).encode(TEXTS, [0], "mean")
+    assert len(made) == 4
+
+
+def test_tokens_are_those_of_the_tokenizer_however_many_texts(neox, monkeypatch, own_tokens):
+    monkeypatch.setattr(tokens, "_CHUNK", 7)
+    tokenizer = AutoTokenizer.from_pretrained(neox)
+    read = tokens.Tokenizer(at(neox))(TEXTS, 6)
+    expected = [tokenizer(text, truncation=True, max_length=6)["input_ids"] for text in TEXTS]
+    assert [read[row].tolist() for row in range(len(TEXTS))] == expected
+    assert read.lengths == tuple(map(len, expected))
+
+
+class Memory:
+    """Memory for so many padded tokens; counts what was asked of it."""
+
+    def __init__(self, read, tokens):
+        self.asked, self.tokens = [], tokens
+        read.network.module.register_forward_pre_hook(self.allocate, with_kwargs=True)
+
+    def allocate(self, _, args, inputs):
+        self.asked.append(inputs["input_ids"].numel())
+        if self.asked[-1] > self.tokens:
+            raise torch.OutOfMemoryError("injected")
+
+
+@pytest.fixture
+def budgets(monkeypatch):
+    monkeypatch.setattr(model, "_BUDGETS", {})
+    return model._BUDGETS
+
+
+def test_too_little_memory_halves_the_budget_for_good(neox, budgets, own_pool):
+    expected = Model(at(neox), Protocol(batch_tokens=200)).encode(TEXTS, range(4), "mean")
+    read = Model(at(neox), Protocol(batch_tokens=200))
+    memory = Memory(read, 60)
+    np.testing.assert_allclose(read.encode(TEXTS, range(4), "mean"), expected, atol=1e-5 * abs(expected).max())
+    failed = [tokens for tokens in memory.asked if tokens > 60]
+    assert len(failed) == 2  # 200, 100 and then 50
+    assert sum(memory.asked) - sum(failed) < 1.2 * sum(len(row.split()) + 3 for row in TEXTS)
+    assert [40 <= budget <= 50 for budget in budgets.values()] == [True]
+    memory.asked.clear()
+    read.encode(TEXTS, range(4), "mean")
+    assert max(memory.asked) <= 60
+
+
+def test_only_the_batch_that_did_not_fit_is_read_again(neox, budgets, own_pool):
+    read = Model(at(neox), Protocol(batch_tokens=64))
+    batches = plan_batches(tokens.Tokenizer(at(neox))(TEXTS, 64).lengths, 64)
+    seen, fail = [], [batches[-2]]
+
+    def take(layer, rows, states, mask):
+        if layer == 2 and rows.tolist() in fail:
+            raise torch.OutOfMemoryError("in the middle of a batch")
+        seen.append((layer, rows.tolist()))
+
+    read.read(TEXTS, [1, 2], take)
+    again = [row for layer, rows in seen for row in rows if layer == 1]
+    assert sorted(again) == sorted([*range(len(TEXTS)), *batches[-2]])
+    assert sorted(row for layer, rows in seen for row in rows if layer == 2) == list(range(len(TEXTS)))
+
+
+def test_one_text_that_does_not_fit_is_an_error(neox, budgets, own_pool):
+    read = Model(at(neox), Protocol())
+    Memory(read, 4)
+    with pytest.raises(torch.OutOfMemoryError):
+        read.encode(TEXTS, [3], "mean")
+
+
+def test_what_overflows_in_half_precision_is_read_in_float32(tmp_path, minilm, own_pool):
+    folder = build("gpt_neox", tmp_path / "0", minilm)
+    network = AutoModel.from_pretrained(folder)
+    with torch.no_grad():
+        network.embed_in.weight[tokens.Tokenizer(at(folder))(["overflow"], 8)[0][1]] *= 1e6
+    network.save_pretrained(folder)
+    texts = ["overflow", "fine", "a longer text"]
+    half = Model(at(folder), Protocol(dtype="float16", batch_tokens=1)).encode(texts, [0, 3], "mean")
+    full = Model(at(folder), Protocol(batch_tokens=1)).encode(texts, [0, 3], "mean")
+    assert np.array_equal(half[:, 0], full[:, 0])
+    assert not np.array_equal(half[:, 1], full[:, 1])
+    np.testing.assert_allclose(half, full, rtol=0.02, atol=0.02)
+
+
+def test_nothing_to_read(neox):
+    with Model(at(neox), Protocol()) as read:
+        assert read.encode([], [0, 1], "mean").shape == (2, 0, 32)
+        assert read.encode(["a"], [], "mean").shape == (0, 1, 32)

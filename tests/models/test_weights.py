@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from daskmetrics.models.weights import Prefetch, open_weights
+
+from .conftest import at, build
+
+
+def test_no_more_than_one_checkpoint_is_held(tmp_path, minilm):
+    folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
+    prefetch = Prefetch()
+    prefetch.begin(at(folders[0]))
+    prefetch._thread.join()
+    prefetch.begin(at(folders[1]))
+    assert prefetch.take(at(folders[0])) is None  # and what was being read is dropped
+    assert prefetch.take(at(folders[1])) is None
+    prefetch._thread.join()
+    assert prefetch._weights is None
+    prefetch.begin(at(folders[1]))
+    assert prefetch.take(at(folders[1])).keys() == open_weights(at(folders[1])).keys()
+    assert prefetch._weights is None
+
+
+def test_what_cannot_be_read_yet_is_no_error(tmp_path):
+    prefetch = Prefetch()
+    prefetch.begin(at(tmp_path / "not trained yet"))
+    assert prefetch.take(at(tmp_path / "not trained yet")) is None
+    (tmp_path / "model.safetensors").write_bytes(b"nonsense")
+    assert open_weights(at(tmp_path)) is None
