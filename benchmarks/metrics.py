@@ -1,0 +1,337 @@
+"""What measuring a checkpoint costs beside the bare forward pass, and beside one pass per (checkpoint, layer).
+
+python benchmarks/metrics.py                  all figures, on one CPU thread; some ten minutes
+python benchmarks/metrics.py --small          the same in seconds, as a test of correctness
+python benchmarks/metrics.py --corpus 20000   peak memory of a corpus of so many texts, through six layers
+python benchmarks/metrics.py --device cuda    seconds per checkpoint of three Pythia shapes, and for their 5,184 arms
+
+Weights are random, which costs what trained ones cost. Times are CPU seconds of this process, each pair measured in
+turn, and of their ratios the median is shown. Peak memory is that of a process of its own which does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+METRICS = ("prompt_entropy", "curvature")
+BASE = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "anisotropy")
+PYTHIA = {"14m": (6, 128, 4), "70m": (6, 512, 8), "410m": (24, 1024, 16)}  # blocks, width, heads
+REVISIONS = 144  # times the 36 blocks of the three shapes: 5,184 arms
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A GPT-NeoX."""
+
+    depth: int
+    width: int
+    heads: int = 0
+    vocabulary: int = 4096
+
+    def __str__(self) -> str:
+        return f"{self.depth} layers, d={self.width}"
+
+
+def short_texts(count: int) -> list[str]:
+    """Prompts of the embedded corpus; where it has too few, they come again with a number before them."""
+    from daskmetrics import corpus
+
+    texts = corpus.prompts("stdlib", min(count, 1000), 0)
+    return [texts[i % len(texts)] if i < len(texts) else f"{i} {texts[i % len(texts)]}" for i in range(count)]
+
+
+def long_texts(count: int) -> list[str]:
+    """Texts of at least 256 tokens."""
+    words = " ".join(short_texts(1000)).split()
+    return [" ".join(words[(97 * i + j) % len(words)] for j in range(256)) for i in range(count)]
+
+
+def build(folder: Path, shape: Shape, checkpoints: int) -> list[Any]:
+    """Checkpoints with random weights, as a suite has them: locations."""
+    import torch
+
+    from daskmetrics.models.tokens import transformers
+    from daskmetrics.suites import Location
+    from daskmetrics.training import tokenizer
+
+    fitted = tokenizer.fit(short_texts(1000), 4096)
+    config = transformers().GPTNeoXConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.depth,
+        num_attention_heads=shape.heads or max(2, shape.width // 64),
+        intermediate_size=4 * shape.width,
+        max_position_embeddings=2048,
+    )
+    locations = []
+    for i in range(checkpoints):
+        torch.manual_seed(i)
+        place = folder / f"step{i}"
+        transformers().AutoModel.from_config(config).save_pretrained(place)
+        tokenizer.save(fitted, place, 2048)
+        locations.append(Location(str(place), None, str(place)))
+    return locations
+
+
+def engine(
+    locations: Sequence[Any],
+    texts: Sequence[str],
+    layers: Sequence[int],
+    metrics: Sequence[str],
+    protocol: Any,
+    device: str = "cpu",
+) -> list[np.ndarray]:
+    """As a worker does it: every layer of every checkpoint, (layers, metrics) each."""
+    from daskmetrics.metrics import engine, resolve
+    from daskmetrics.models import Model, pool
+
+    found = []
+    for here, following in zip(locations, [*locations[1:], None], strict=True):
+        reducer = engine.Reducer(resolve(metrics), layers, len(texts))
+        with Model(here, protocol, device, following) as model:
+            model.read(
+                texts,
+                layers,
+                lambda layer, rows, states, mask, reducer=reducer: reducer.add(
+                    layer, rows, states, mask, pool(states, mask, protocol.pooling)
+                ),
+            )
+        found.append(reducer.finish().values)
+    return found
+
+
+def bare(network: Any, tokens: Any, batch_tokens: int) -> None:
+    """Nothing but the network, on the same tokens in the same batches."""
+    import torch
+
+    from daskmetrics.models import pad_batch, plan_batches
+
+    with torch.inference_mode():
+        for rows in plan_batches(tokens.lengths, batch_tokens):
+            ids, mask = pad_batch([tokens[row] for row in rows], 0, "right")
+            network(input_ids=ids, attention_mask=mask.long(), use_cache=False)
+
+
+def replaced(
+    location: Any, texts: Sequence[str], layer: int, metrics: Sequence[str], protocol: Any, size: int
+) -> np.ndarray:
+    """One layer of one checkpoint by a load and a pass of its own, in batches of ``size`` texts as they come."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    from daskmetrics.metrics import engine, resolve
+    from daskmetrics.models import pool
+
+    tokenizer = AutoTokenizer.from_pretrained(location.path)
+    network = AutoModel.from_pretrained(location.path, dtype=torch.float32).eval()
+    reducer = engine.Reducer(resolve(metrics), [layer], len(texts))
+    with torch.inference_mode():
+        for start in range(0, len(texts), size):
+            chunk = list(texts[start : start + size])
+            read = tokenizer(chunk, padding=True, truncation=True, max_length=protocol.max_length, return_tensors="pt")
+            mask = read["attention_mask"].bool()
+            hidden = network(
+                input_ids=read["input_ids"],
+                attention_mask=read["attention_mask"],
+                output_hidden_states=True,
+                use_cache=False,
+            ).hidden_states
+            states = hidden[layer]
+            reducer.add(
+                layer, torch.arange(start, start + len(chunk)), states, mask, pool(states, mask, protocol.pooling)
+            )
+    return reducer.finish().values[0]
+
+
+def cpu_seconds(call: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.process_time()
+    value = call()
+    return time.process_time() - started, value
+
+
+def overhead(shape: Shape, texts: Sequence[str], metrics: Sequence[str], repeats: int, state_norm: str) -> float:
+    """Engine by bare forward: median of the ratios of interleaved repeats."""
+    import torch
+    from transformers import AutoModel
+
+    from daskmetrics.config import Protocol
+    from daskmetrics.models.tokens import Tokenizer
+
+    protocol = Protocol(state_norm=state_norm)
+    with tempfile.TemporaryDirectory() as folder:
+        (location,) = build(Path(folder), shape, 1)
+        network = AutoModel.from_pretrained(location.path, dtype=torch.float32).eval()
+        tokens = Tokenizer(location)(texts, protocol.max_length)
+        layers, ratios = range(shape.depth + 1), []
+        for _ in range(repeats + 1):
+            ours, _values = cpu_seconds(lambda: engine([location], texts, layers, metrics, protocol))
+            floor, _nothing = cpu_seconds(lambda: bare(network, tokens, protocol.batch_tokens))
+            ratios.append(ours / floor)
+    return statistics.median(ratios[1:])  # the first one warms up
+
+
+def against_replaced(
+    shape: Shape, texts: Sequence[str], sizes: Sequence[int], repeats: int
+) -> list[tuple[float, float]]:
+    """(times faster, largest relative difference) for each batch size of the replaced way.
+
+    Two layers are measured the replaced way and their cost is multiplied: each layer costs one full pass.
+    """
+    from daskmetrics.config import Protocol
+
+    protocol = Protocol(state_norm="hidden_states")  # as the replaced code reads them
+    layers, sampled = list(range(shape.depth + 1)), (1, shape.depth)
+    with tempfile.TemporaryDirectory() as folder:
+        locations = build(Path(folder), shape, 2)
+        engine(locations[:1], texts, layers, BASE, protocol)  # the worker's first checkpoint, before the ones timed
+        ratios: list[list[float]] = [[] for _ in sizes]
+        worst = [0.0] * len(sizes)
+        for _ in range(repeats):
+            ours, values = cpu_seconds(lambda: engine(locations, texts, layers, BASE, protocol))
+            for i, size in enumerate(sizes):
+                for layer in sampled:
+                    one, theirs = cpu_seconds(lambda: replaced(locations[0], texts, layer, BASE, protocol, size))  # noqa: B023
+                    ratios[i].append(one * len(layers) / (ours / len(locations)))
+                    worst[i] = max(worst[i], float(np.nanmax(np.abs(theirs / values[0][layer] - 1))))
+    return [(statistics.median(ratio), error) for ratio, error in zip(ratios, worst, strict=True)]
+
+
+def _run_alone(how: str, location: Any, texts: Sequence[str], depth: int, pipe: Any) -> None:
+    import torch
+    import transformers  # noqa: F401 - so that 'nothing' has the same libraries
+
+    from daskmetrics.config import Protocol
+
+    torch.set_num_threads(1)
+    protocol = Protocol(state_norm="hidden_states")
+    if how == "engine":
+        engine([location], texts, range(depth + 1), BASE, protocol)
+    elif how == "replaced":
+        replaced(location, texts, depth, BASE, protocol, len(texts))
+    pipe.send(_peak_of_this_process())
+
+
+def _peak_of_this_process() -> float:
+    """GiB. On Linux getrusage begins at the memory of the parent, so the kernel's own mark is read."""
+    status = Path("/proc/self/status")
+    marks = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")] if status.exists() else []
+    return int(marks[0].split()[1]) / 2**20 if marks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def peak_memory(how: str, shape: Shape, count: int) -> float:
+    """GiB resident at most in a fresh process: 'engine', 'replaced' (all texts at once), or 'nothing' but libraries."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        (location,) = build(Path(folder), shape, 1)
+        process = context.Process(target=_run_alone, args=(how, location, short_texts(count), shape.depth, theirs))
+        process.start()
+        value = float(ours.recv())
+        process.join()
+    return value
+
+
+def on_gpu(prompts: int, small: bool) -> None:
+    """Seconds per checkpoint at 256 tokens, in float16, loading included; wall time, since the GPU has no CPU time."""
+    import torch
+
+    from daskmetrics.config import Protocol
+
+    device = "cpu" if small else "cuda"
+    protocol = Protocol(dtype="float32" if small else "float16", batch_tokens=1024 if small else 65_536)
+    shapes = {"tiny": (2, 32, 2)} if small else PYTHIA
+    texts, total = long_texts(prompts), 0.0
+    for name, (depth, width, heads) in shapes.items():
+        with tempfile.TemporaryDirectory() as folder:
+            locations = build(Path(folder), Shape(depth, width, heads, 4096 if small else 50_304), 4)
+            layers = range(1, depth + 1)
+            engine(locations[:1], texts, layers, BASE, protocol, device)
+            started = time.perf_counter()
+            engine(locations[1:], texts, layers, BASE, protocol, device)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            seconds = (time.perf_counter() - started) / 3
+        total += seconds
+        print(f"{name:>5}: {seconds:7.2f} s per checkpoint of {depth} layers, {prompts} prompts of 256 tokens")
+    if not small:
+        minutes = total * REVISIONS / 60
+        print(f"{REVISIONS} checkpoints of each shape, 5,184 arms: {minutes:.1f} min (goal: H200 5, L40S 10)")
+
+
+def beside_bare_forward(shapes: Sequence[Shape], prompts: int, repeats: int) -> None:
+    """What the metrics and everything around the forward pass add to it."""
+    print("engine / bare forward of the same tokens: CPU time, median of interleaved repeats")
+    kinds = (("short texts", short_texts(prompts), 1.15), ("T=256", long_texts(max(4, prompts // 8)), 1.30))
+    for shape in shapes:
+        for what, texts, goal in kinds:
+            name = f"  {shape!s:>20}, {what:>11}"
+            for norm in ("raw", "final_ln"):
+                ratio = overhead(shape, texts, METRICS, repeats, norm)
+                print(f"{name}, {norm:>8}, {'+'.join(METRICS)}: {ratio:.2f} (goal {goal:.2f})")
+            print(f"{name}, {'raw':>8}, anisotropy only: {overhead(shape, texts, ('anisotropy',), repeats, 'raw'):.2f}")
+
+
+def beside_replaced(shapes: Sequence[Shape], prompts: int, repeats: int) -> None:
+    """What one load and pass per (checkpoint, layer) would cost."""
+    print("one load and pass per (checkpoint, layer), unsorted padded batches / engine with swapped weights")
+    texts = short_texts(prompts)
+    for shape in shapes:
+        sizes = sorted({min(32, prompts), prompts})
+        for size, (times, error) in zip(sizes, against_replaced(shape, texts, sizes, repeats), strict=True):
+            agreed = f"differing by {error:.0e} (goal below 1e-5)"
+            print(f"  {shape!s:>20}, {prompts} texts in batches of {size:>3}: {times:6.1f}x, {agreed}")
+            if not error < 1e-5:
+                sys.exit("The two ways do not agree.")
+        gib = {how: peak_memory(how, shape, prompts) for how in ("nothing", "engine", "replaced")}
+        print(f"  {'':>20}  peak memory: " + ", ".join(f"{how} {value:.2f} GiB" for how, value in gib.items()))
+
+
+def on_cpu(shapes: Sequence[Shape], only: str | None, prompts: int, repeats: int) -> None:
+    """All ratios."""
+    if only != "replaced":
+        beside_bare_forward(shapes, prompts, repeats)
+    if only != "forward":
+        beside_replaced(shapes, prompts // 4, 1)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="tiny models and few texts")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--corpus", type=int, metavar="N", help="only the peak memory of a corpus of N texts")
+    parser.add_argument("--prompts", type=int, help="number of texts (256 on a CPU, 1,000 on a GPU)")
+    parser.add_argument("--only", choices=("forward", "replaced"), help="one of the two comparisons on a CPU")
+    parser.add_argument("--repeats", type=int, default=5)
+    chosen = parser.parse_args(arguments)
+
+    import torch
+
+    torch.set_num_threads(1)
+    if chosen.corpus:
+        shape = Shape(6, 32) if chosen.small else Shape(6, 128)
+        gib = peak_memory("engine", shape, chosen.corpus)
+        print(f"{chosen.corpus} texts through {shape}, {len(BASE)} metrics: peak memory {gib:.2f} GiB (goal: under 2)")
+        if gib >= 2:
+            sys.exit("Too much.")
+    elif chosen.device == "cuda":
+        on_gpu(chosen.prompts or (8 if chosen.small else 1000), chosen.small)
+    else:
+        shapes = [Shape(2, 32)] if chosen.small else [Shape(6, 128), Shape(6, 512), Shape(24, 256)]
+        prompts, repeats = (16, 1) if chosen.small else (256, chosen.repeats)
+        on_cpu(shapes, chosen.only, chosen.prompts or prompts, repeats)
+
+
+if __name__ == "__main__":
+    main()
