@@ -1,0 +1,53 @@
+"""What verbs share: errors as messages, the argument RUN, tables."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daskmetrics.errors import ConfigError, DaskmetricsError, LockedError
+
+INTERRUPTED = 130  # what a shell reports of a command that was ended by Ctrl-C
+
+#: The argument RUN: the folder of a run.
+run_folder = click.argument("run", type=click.Path(path_type=Path), default=Path("runs/demo"))
+
+
+def friendly(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors that were foreseen as one message instead of a traceback; exit code 2 if nothing was started."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (ConfigError, LockedError) as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(2)
+        except DaskmetricsError as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(1)
+        except KeyboardInterrupt:
+            click.echo("Stopped. Nothing recorded is lost: run the same command again to resume.", err=True)
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, went away
+
+    return run
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print rows of text below their header."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(*header, box=SIMPLE)
+    for row in rows:
+        drawn.add_row(*row)
+    Console().print(drawn)

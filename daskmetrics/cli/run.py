@@ -1,0 +1,66 @@
+"""Verbs that do the work."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from daskmetrics.cli.common import friendly
+from daskmetrics.layout import RunFolder
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the configuration, e.g. search.budget=0.1."
+)
+@click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where the run lives.  [default: runs/NAME]")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and submit nothing.")
+@friendly
+def run(
+    config: Path | None, settings: tuple[str, ...], workers: int | None, folder: Path | None, dry_run: bool
+) -> None:
+    """Measure, search and report what CONFIG asks for; without a file, the embedded demo.
+
+    Running the same again resumes; a finished run is left as it is.
+    """
+    from rich.console import Console
+
+    from daskmetrics import config as configuration
+
+    if workers is not None:
+        settings = (*settings, f"cluster.workers={workers}")
+    wanted = configuration.load(config or configuration.folder() / "demo.yaml", settings)
+    place = RunFolder(folder or Path("runs") / wanted.name)
+    from daskmetrics import experiment  # after the configuration was found good: Dask takes half a second
+
+    console = Console(stderr=True)
+    with console.status("Checking models, tasks and texts ...") if console.is_terminal else nullcontext():
+        prepared = experiment.prepare(wanted)
+    if dry_run:
+        from daskmetrics.experiment.preview import preview
+
+        Console().print(preview(prepared, place))
+        return
+    for ended_by in (signal.SIGTERM, signal.SIGHUP):  # as Slurm and a closed terminal do
+        signal.signal(ended_by, signal.default_int_handler)
+    with experiment.Display(console) as display:
+        outcome = experiment.run(prepared, place, display)
+    _last_screen(place, outcome.nothing_to_do)
+
+
+def _last_screen(place: RunFolder, nothing_to_do: bool) -> None:
+    from daskmetrics import report
+
+    if nothing_to_do:
+        click.echo(f"Nothing to do: the run in '{place.path}' is finished.")
+    report.write(place)
+    click.echo(report.summary_text(report.Run(place.path)))
+    click.echo(report.whereabouts(place))
+
+
+VERBS = (run,)
