@@ -32,6 +32,8 @@ class WorkUnit:
         recorded: it can always be computed again.
     note : mapping
         Why it was asked for; kept in the journal.
+    timeout : float or None
+        Seconds after which an attempt is stopped; None never.
     """
 
     key: Key
@@ -43,6 +45,7 @@ class WorkUnit:
     requires: tuple[Key, ...] = ()
     input: WorkUnit | None = None
     note: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float | None = None
 
 
 @dataclass(frozen=True)
