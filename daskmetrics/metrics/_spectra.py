@@ -53,11 +53,51 @@ def gram(rows: Tensor) -> Tensor:
     return rows @ rows.mT if rows.shape[-2] <= rows.shape[-1] else rows.mT @ rows
 
 
+def unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> Tensor:
+    """`gram` of the unit rows (B, N, D) that ``keep`` (B, N) marks, less their mean first if wanted, (B, m, m).
+
+    Lengths are read off the diagonal, so that the rows are gone over once and not six times. Where that could cost
+    digits (rows that are rounding only, not finite, or whose squares leave the range), the long way is taken.
+
+    Examples
+    --------
+    >>> unit_gram(torch.tensor([[[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[True, True]]), centre=False)
+    tensor([[[1.0000, 0.0000],
+             [0.0000, 1.0000]]])
+    """
+    matrix, careful = _quick_unit_gram(rows, keep, centre)
+    if careful.any():
+        chosen, kept = rows[careful], keep[careful]
+        chosen = centred(chosen, kept) if centre else chosen.where(kept[..., None], 0)
+        matrix[careful] = gram(unit_rows(chosen))
+    return matrix
+
+
+def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> tuple[Tensor, Tensor]:
+    """The matrices, and which of them (B,) are not to be trusted."""
+    rest, mean = rows.masked_fill(~keep[..., None], 0), torch.zeros_like(rows[:, :1])
+    if centre:
+        mean = keep[:, None].to(rows.dtype) @ rest / keep.sum(-1).clamp(min=1)[:, None, None]
+        rest -= mean
+    wide = rows.shape[-2] <= rows.shape[-1]
+    matrix = gram(rest) if wide else rest
+    squared = matrix.diagonal(dim1=-2, dim2=-1) if wide else torch.linalg.vector_norm(rest, dim=-1).square()
+    scale = squared.where(keep, 0).amax(-1, keepdim=True) + mean.square().sum(-1)
+    eps, tiny = torch.finfo(rows.dtype).eps, torch.finfo(rows.dtype).tiny
+    sound = (squared > (32 * eps) ** 2 * scale) & (squared > tiny / eps) & (squared < eps / tiny)
+    inverse = squared.rsqrt().where(keep, 0)
+    if wide:
+        matrix *= inverse[..., None] * inverse[..., None, :]
+    else:
+        matrix = gram(rest * inverse[..., None])
+    return matrix, (keep & ~sound).any(-1)
+
+
 def eigenvalues(matrix: Tensor) -> Tensor:
     """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not finite."""
     # one bad prompt must not stop a batch: eigvalsh raises on NaN
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
-    values: Tensor = torch.linalg.eigvalsh(matrix.where(finite, 0))
+    values: Tensor = torch.linalg.eigvalsh(matrix if finite.all() else matrix.where(finite, 0))
     return values.clamp(min=0)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from daskmetrics.metrics._spectra import unit_rows
 
 
-def alignment(first: Tensor, second: Tensor, *, power: float = 2.0) -> Tensor:
+def alignment(first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_out: bool = False) -> Tensor:
     r"""Mean distance between the directions of two views of a prompt, to a power.
 
     .. math:: \frac1P \sum_i \lVert \hat z_i - \hat z_i^+ \rVert^\alpha
@@ -19,6 +19,8 @@ def alignment(first: Tensor, second: Tensor, *, power: float = 2.0) -> Tensor:
         Two views of the same prompts, row by row; computed in float64. A prompt of which either is zero is left out.
     power : float
         :math:`\alpha`, above 0.
+    leave_one_out : bool
+        Gives the value without each prompt in turn, (P,), instead.
 
     Returns
     -------
@@ -38,4 +40,7 @@ def alignment(first: Tensor, second: Tensor, *, power: float = 2.0) -> Tensor:
     units = unit_rows(torch.stack([first, second]).double())
     directed = (units != 0).any(-1).all(0)
     apart: Tensor = torch.linalg.vector_norm(units[0] - units[1], dim=-1) ** power
-    return apart.where(directed, 0).sum() / directed.sum()
+    counted = apart.where(directed, 0)
+    if leave_one_out:
+        return (counted.sum() - counted) / (directed.sum() - directed.long())
+    return counted.sum() / directed.sum()

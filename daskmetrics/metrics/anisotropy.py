@@ -8,7 +8,7 @@ from torch import Tensor
 from daskmetrics.metrics._spectra import unit_rows
 
 
-def anisotropy(vectors: Tensor) -> Tensor:
+def anisotropy(vectors: Tensor, *, leave_one_out: bool = False) -> Tensor:
     r"""Mean cosine over all pairs of different prompts, in closed form.
 
     .. math:: \frac{\lVert \sum_i \hat z_i \rVert^2 - P}{P (P - 1)}
@@ -17,6 +17,8 @@ def anisotropy(vectors: Tensor) -> Tensor:
     ----------
     vectors : Tensor (P, D)
         One vector per prompt; computed in float64. Zero vectors have no direction and are left out.
+    leave_one_out : bool
+        Gives the value without each prompt in turn, (P,), instead.
 
     Returns
     -------
@@ -35,6 +37,10 @@ def anisotropy(vectors: Tensor) -> Tensor:
     (0.0, 1.0)
     """
     units = unit_rows(vectors.double())
-    count = (units != 0).any(-1).sum()
+    directed = (units != 0).any(-1)
+    count, total = directed.sum(), units.sum(0)
+    squared = total.square().sum()
+    if leave_one_out:
+        count, squared = count - directed.long(), squared - 2 * units @ total + directed
     pairs = count * (count - 1)
-    return torch.where(pairs > 0, (units.sum(0).square().sum() - count) / pairs, torch.nan)
+    return torch.where(pairs > 0, (squared - count) / pairs, torch.nan)

@@ -15,8 +15,15 @@ _ALPHA = Parameter("alpha", 1.0, above=0)
 _CENTRED = Parameter("centred", True)
 _NORM = Parameter("norm", "none", ("none", "logN", "logD", "logNlogD", "maxEntropy"))
 _VARIANT = Parameter("variant", "corrected", ("corrected", "paper"))
-_ENTROPY = (_ALPHA, _CENTRED, _NORM, _VARIANT)
+_ENTROPY = (
+    _ALPHA,
+    _CENTRED,
+    _NORM,
+    Parameter("variant", "corrected", ("corrected", "paper", "histogram")),
+    Parameter("bins", 50, least=2),
+)
 _SPECTRUM = "2 P D m + 4 m³/3, shared"
+_JACKKNIFE = ("anisotropy", "uniformity", "alignment", "infonce")  # to leave out each prompt in turn is nearly free
 
 
 def _tokens(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter, shared: bool) -> Metric:
@@ -47,7 +54,8 @@ def _metric(
 ) -> Metric:
     formula, source, cost = text
     place = f"daskmetrics.metrics.{name}:{name}"
-    return Metric(name, takes, units, what, place, family, formula, source, cost, own, spectral=shared)
+    jackknife = name in _JACKKNIFE
+    return Metric(name, takes, units, what, place, family, formula, source, cost, own, (), shared, jackknife)
 
 
 _ALL = (

@@ -53,20 +53,45 @@ def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corre
     >>> curvature(torch.stack([line, square]), torch.ones(2, 4, dtype=torch.bool))
     tensor([0.0000, 1.5708])
     """
-    path, real = _packed(at_least_float32(states), mask)
+    rows = at_least_float32(states)
     if variant == "paper":
+        path, real = _packed(rows, mask)
         units = unit_rows(centred(path, real))
-        units, counted = _packed(units, (units != 0).any(-1))
-    else:
-        steps = path.diff(dim=1)
-        units, counted = _packed(unit_rows(steps), real[:, 1:] & (steps != 0).any(-1))
-    return _mean_angle(units, counted, k)
+        return _mean_angle(*_packed(units, (units != 0).any(-1)), k)
+    value, careful = _quick(rows, mask, k)
+    if careful.any():
+        value[careful] = _careful(rows[careful], mask[careful], k)
+    return value
+
+
+def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The values (B,) from cosines, without unit steps; and where steps of length zero or gaps forbid that."""
+    steps = rows.diff(dim=1)
+    real = mask[:, 1:] & mask[:, :-1]
+    lengths = torch.linalg.vector_norm(steps, dim=-1)
+    before, after = steps[:, :-k], steps[:, k:]
+    cosines = torch.linalg.vecdot(before, after) / (lengths[:, :-k] * lengths[:, k:])
+    counted = real[:, :-k] & real[:, k:]
+    angles = cosines.clamp(-1, 1).acos()
+    steep = ((cosines.abs() > 0.9) & counted).nonzero(as_tuple=True)  # there an arccos loses digits
+    angles[steep] = _angles(unit_rows(before[steep]), unit_rows(after[steep]))
+    tiny = torch.finfo(rows.dtype).tiny ** 0.25
+    sound = (lengths > tiny) & (lengths < 1 / tiny)
+    gaps = mask.diff(dim=1).sum(1) > 2 - mask[:, 0].int() - mask[:, -1].int()
+    # without any angle this is 0 / 0: NaN
+    return angles.where(counted, 0).sum(1) / counted.sum(1), (real & ~sound).any(1) | gaps
+
+
+def _careful(rows: Tensor, mask: Tensor, k: int) -> Tensor:
+    """The values (B,) of any prompts: steps of length zero and tokens that do not count are taken out first."""
+    path, real = _packed(rows, mask)
+    steps = path.diff(dim=1)
+    return _mean_angle(*_packed(unit_rows(steps), real[:, 1:] & (steps != 0).any(-1)), k)
 
 
 def _mean_angle(units: Tensor, counted: Tensor, k: int) -> Tensor:
     """Of unit rows (B, N, D) with those that count (B, N) in front, k apart."""
     angles, counted = _angles(units[:, :-k], units[:, k:]), counted[:, k:]
-    # without any angle this is 0 / 0: NaN
     return angles.where(counted, 0).sum(1) / counted.sum(1)
 
 
@@ -77,6 +102,7 @@ def _packed(rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _angles(before: Tensor, after: Tensor) -> Tensor:
+    """Angles (...) between unit rows (..., D)."""
     apart = torch.linalg.vector_norm(after - before, dim=-1)
     along = torch.linalg.vector_norm(after + before, dim=-1)
     return 2 * torch.atan2(apart, along)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from daskmetrics.metrics._entropies import matrix_entropy, normalised, published_entropy
+from daskmetrics.metrics._spectra import entropy, unit_rows
 from daskmetrics.metrics.spectra import Spectra, of_pooled
+
+BLOCK = 1024  # rows of the P x P cosines in memory at a time
 
 
 def dataset_entropy(
@@ -15,6 +19,7 @@ def dataset_entropy(
     centred: bool = True,
     norm: str = "none",
     variant: str = "corrected",
+    bins: int = 50,
 ) -> Tensor:
     r"""Von Neumann entropy of the covariance of prompts, in nats.
 
@@ -33,9 +38,11 @@ def dataset_entropy(
         Whether the mean of the directions is taken off.
     norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
         Divides by ln P, ln D, ln P ln D or ln min(P, D).
-    variant : {"corrected", "paper"}
-        ``paper`` computes what the published code does with the vectors it is given (see Notes); ``centred`` has no
-        part in it.
+    variant : {"corrected", "paper", "histogram"}
+        ``paper`` computes what the published code does with the vectors it is given, ``histogram`` an older
+        definition (see Notes); ``centred`` has no part in them.
+    bins : int
+        Of the histogram, from -1 to 1.
 
     Returns
     -------
@@ -48,19 +55,39 @@ def dataset_entropy(
     takes order 2 by a shortcut that needs a trace of m. Its vectors are means of tokens that were centred before,
     which are zero up to the scaling of tokens; here every variant gets the vectors of the protocol.
 
+    ``histogram`` is the entropy of the histogram of the cosines between two prompts, once given the same name. It says
+    how the cosines are distributed, not over how many directions prompts spread, and it depends on the number of bins.
+
     References
     ----------
     Skean et al. (2025), *Layer by Layer*, dataset entropy; centring as in Wei et al. (2024).
 
     Examples
     --------
-    >>> import torch
     >>> round(dataset_entropy(torch.eye(4)).exp().item(), 6)
     3.0
     """
     spectra = of_pooled(vectors)
     if variant == "paper":
         value = published_entropy(spectra.rows, alpha)
+    elif variant == "histogram":
+        value = _of_histogram(spectra.rows, alpha, bins)
     else:
         value = matrix_entropy(spectra, ("unit", "centred") if centred else ("unit",), alpha)
     return normalised(value, norm, spectra.count, spectra.width)
+
+
+def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
+    units = unit_rows(rows)
+    units = units[(units != 0).any(-1)]
+    if len(units) < 2 or not units.isfinite().all():
+        return rows.new_full((), torch.nan)
+    counts = torch.stack([_counts(units, start, bins) for start in range(0, len(units), BLOCK)])
+    return entropy(counts.sum(0), alpha)
+
+
+def _counts(units: Tensor, start: int, bins: int) -> Tensor:
+    """Histogram of the cosines of each pair whose first prompt is in one block."""
+    cosines = units[start : start + BLOCK] @ units[start:].mT
+    first, second = torch.triu_indices(len(cosines), cosines.shape[1], 1, device=units.device)
+    return torch.histc(cosines[first, second].clamp(-1, 1), bins, -1, 1)

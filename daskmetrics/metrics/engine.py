@@ -184,6 +184,9 @@ class Reducer:
             value = function(spectra)
         else:
             value = function(*kept.vectors[: metric.views])
+            if metric.jackknife:
+                stderr = _jackknife(function(*kept.vectors[: metric.views], leave_one_out=True))
+                return _Entry(float(value), stderr, self._prompts)
         return _Entry(float(value), count=self._prompts)
 
     def _fault(self, layer: int, views: int) -> str:
@@ -204,6 +207,12 @@ def _finite(states: Tensor, mask: Tensor) -> Tensor:
     """Which prompts (B,) hold finite numbers wherever a token counts."""
     # the largest entry tells the same as every entry, at a tenth of the time
     return (states.abs().amax(-1).isfinite() | ~mask).all(-1)
+
+
+def _jackknife(without: Tensor) -> float:
+    """Standard error from the values (P,) without each prompt in turn (Efron & Stein, 1981, equation 1.2)."""
+    rest = without - without.mean()
+    return float(((len(without) - 1) / len(without) * rest.square().sum()).sqrt())
 
 
 def _mean(values: Tensor) -> _Entry:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from daskmetrics.metrics._spectra import centred as less_mean
 from daskmetrics.metrics._spectra import unit_rows
 
+BLOCK = 1024  # rows of the 2P x 2P likenesses in memory at a time
+
 
 def infonce(
-    first: Tensor, second: Tensor, *, temperature: float = 0.1, centred: bool = False, variant: str = "corrected"
+    first: Tensor,
+    second: Tensor,
+    *,
+    temperature: float = 0.1,
+    centred: bool = False,
+    variant: str = "corrected",
+    leave_one_out: bool = False,
 ) -> Tensor:
     r"""Normalised temperature-scaled cross entropy (NT-Xent) of two views, in nats.
 
@@ -24,7 +31,7 @@ def infonce(
     Parameters
     ----------
     first, second : Tensor (P, D)
-        Two views of the same prompts, row by row; computed in float64, with (2P)² numbers in memory.
+        Two views of the same prompts, row by row; computed in float64.
     temperature : float
         :math:`\tau`, above 0, in units of cosine.
     centred : bool
@@ -32,6 +39,8 @@ def infonce(
         tells them apart.
     variant : {"corrected", "paper"}
         ``paper`` leaves vectors as long as they are, as the code published with *Layer by Layer* does.
+    leave_one_out : bool
+        Gives the value without each prompt in turn, (P,), instead.
 
     Returns
     -------
@@ -51,13 +60,32 @@ def infonce(
     5.0
     """
     prompts = len(first)
-    if prompts < 2:
-        return first.new_full((), torch.nan, dtype=torch.float64)
     units = torch.cat([first, second]).double()
-    if not units.isfinite().all():
-        return units.new_full((), torch.nan)
+    if prompts < 2 + leave_one_out or not units.isfinite().all():
+        return units.new_full((prompts,) if leave_one_out else (), torch.nan)
     units = less_mean(units) if centred else units
     units = units if variant == "paper" else unit_rows(units)
-    likeness = (units @ units.mT / temperature).fill_diagonal_(-torch.inf)
-    partner = torch.arange(2 * prompts, device=units.device).roll(prompts)
-    return cross_entropy(likeness, partner)
+    blocks = [_losses(units, start, temperature, leave_one_out) for start in range(0, 2 * prompts, BLOCK)]
+    if leave_one_out:
+        return torch.stack(blocks).sum(0) / (2 * (prompts - 1))
+    return torch.cat(blocks).mean()
+
+
+def _losses(units: Tensor, start: int, temperature: float, leave_one_out: bool) -> Tensor:
+    """Losses of the vectors in one block; or, for each prompt, their sum without it, (P,)."""
+    prompts = len(units) // 2
+    own = torch.arange(start, min(start + BLOCK, len(units)), device=units.device)
+    here = torch.arange(len(own), device=units.device)
+    likeness = units[own] @ units.mT / temperature
+    likeness[here, own] = -torch.inf
+    all_others = likeness.logsumexp(1)
+    partner = likeness[here, (own + prompts) % len(units)]
+    if not leave_one_out:
+        return all_others - partner
+    shares = (likeness - all_others[:, None]).exp().view(-1, 2, prompts).sum(1)
+    without = (all_others - partner)[:, None] + torch.log1p(-shares)
+    largest = shares.argmax(1)  # the one prompt whose absence could cancel nearly everything
+    likeness.view(-1, 2, prompts)[here, :, largest] = -torch.inf
+    without[here, largest] = likeness.logsumexp(1) - partner
+    without[here, own % prompts] = 0  # its own two vectors are no anchors either
+    return without.sum(0)

@@ -104,6 +104,9 @@ class Metric:
     spectral : bool
         Whether the function takes a `daskmetrics.metrics.spectra.Spectra` in place of its rows, so that metrics of
         one layer share their spectra.
+    jackknife : bool
+        Whether the function, called with ``leave_one_out=True``, gives the metric without each prompt in turn, (P,),
+        from which its standard error follows.
 
     Raises
     ------
@@ -128,6 +131,7 @@ class Metric:
     parameters: tuple[Parameter, ...] = ()
     settings: tuple[tuple[str, Value], ...] = ()
     spectral: bool = False
+    jackknife: bool = False
 
     def __post_init__(self) -> None:
         if self.takes not in get_args(Takes):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from daskmetrics.metrics._entropies import matrix_entropy, normalised, published_entropy
 from daskmetrics.metrics._spectra import centred as less_mean
-from daskmetrics.metrics._spectra import unit_rows
+from daskmetrics.metrics._spectra import entropy, gram, unit_rows
 from daskmetrics.metrics.spectra import Spectra, of_tokens
 
 
@@ -19,6 +19,7 @@ def prompt_entropy(
     centred: bool = True,
     norm: str = "none",
     variant: str = "corrected",
+    bins: int = 50,
 ) -> Tensor:
     r"""Von Neumann entropy of the token covariance of each prompt, in nats.
 
@@ -40,8 +41,10 @@ def prompt_entropy(
         Whether the mean of the tokens is taken off.
     norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
         Divides by ln T, ln D, ln T ln D or ln min(T, D), T being the tokens that count.
-    variant : {"corrected", "paper"}
-        ``paper`` computes what the published code does (see Notes).
+    variant : {"corrected", "paper", "histogram"}
+        ``paper`` computes what the published code does, ``histogram`` an older definition (see Notes).
+    bins : int
+        Of the histogram, from the smallest to the largest projection.
 
     Returns
     -------
@@ -53,6 +56,10 @@ def prompt_entropy(
     A token that equals the mean has no direction and adds nothing. The published code of *Layer by Layer* sets
     negative entries of the Gram matrix to zero, which adds about 0.3 nats, and takes order 2 by a shortcut that is
     wrong where T > D: published numbers reach 21 where ln 1000 = 6.9. It divides by zero where a token is the mean.
+
+    ``histogram`` is the entropy of the histogram of the tokens' projections on their first principal direction, once
+    given the same name. It says how one coordinate is distributed, not over how many directions tokens spread, and it
+    depends on the number of bins.
 
     References
     ----------
@@ -70,6 +77,8 @@ def prompt_entropy(
     spectra = of_tokens(states, mask)
     if variant == "paper":
         value = _published(spectra, alpha, centred)
+    elif variant == "histogram":
+        value = _of_histograms(spectra, alpha, bins)
     else:
         value = matrix_entropy(spectra, ("centred", "unit") if centred else ("unit",), alpha)
     return normalised(value, norm, spectra.count, spectra.width)
@@ -80,3 +89,20 @@ def _published(spectra: Spectra, alpha: float, centred: bool) -> Tensor:
     prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
     prepared = (unit_rows(less_mean(rows) if centred and len(rows) else rows) for rows in prompts)
     return torch.stack([published_entropy(rows, alpha) for rows in prepared])
+
+
+def _of_histograms(spectra: Spectra, alpha: float, bins: int) -> Tensor:
+    prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
+    return torch.stack([_of_histogram(rows, alpha, bins) for rows in prompts])
+
+
+def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
+    if not len(rows):
+        return rows.new_full((), torch.nan)
+    rest = less_mean(rows)
+    rest = rest / rest.abs().max()  # no square may overflow
+    if not rest.isfinite().all():
+        return rows.new_full((), torch.nan)
+    first = torch.linalg.eigh(gram(rest)).eigenvectors[:, -1]
+    along = first if len(rest) <= rest.shape[1] else rest @ first  # up to a factor, which no histogram shows
+    return entropy(torch.histc(along, bins, along.min().item(), along.max().item()), alpha)

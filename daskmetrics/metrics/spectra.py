@@ -8,7 +8,15 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import above_rounding, at_least_float32, centred, eigenvalues, gram, unit_rows
+from daskmetrics.metrics._spectra import (
+    above_rounding,
+    at_least_float32,
+    centred,
+    eigenvalues,
+    gram,
+    unit_gram,
+    unit_rows,
+)
 
 Step: TypeAlias = Literal["centred", "unit"]
 
@@ -27,7 +35,7 @@ class Spectra:
     --------
     >>> spectra = Spectra(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
     >>> spectra.values(), spectra.values("unit")
-    (tensor([1., 9.]), tensor([1., 1.]))
+    (tensor([1., 9.]), tensor([1.0000, 1.0000]))
     """
 
     def __init__(self, rows: Tensor, keep: Tensor | None = None) -> None:
@@ -49,11 +57,18 @@ class Spectra:
     def gram(self, *steps: Step) -> Tensor:
         """The smaller of Gram matrix and covariance sum, (..., m, m), after these steps of preparation in order."""
         if steps not in self._grams:
-            prepared = self.rows.where(self.keep[..., None], 0)
-            for step in steps:
-                prepared = self._prepare(prepared, step)
-            self._grams[steps] = gram(prepared)
+            self._grams[steps] = self._gram(steps)
         return self._grams[steps]
+
+    def _gram(self, steps: tuple[Step, ...]) -> Tensor:
+        if steps in (("unit",), ("centred", "unit")):
+            flat = self.rows.reshape(-1, *self.rows.shape[-2:])
+            matrices = unit_gram(flat, self.keep.reshape(len(flat), -1), centre="centred" in steps)
+            return matrices.reshape(*self.rows.shape[:-2], *matrices.shape[-2:])
+        prepared = self.rows.where(self.keep[..., None], 0)
+        for step in steps:
+            prepared = self._prepare(prepared, step)
+        return gram(prepared)
 
     def values(self, *steps: Step) -> Tensor:
         """Eigenvalues of `gram`, ascending, (..., m), not below zero."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from daskmetrics.metrics._spectra import unit_rows
 BLOCK = 1024  # rows of the P x P distances in memory at a time
 
 
-def uniformity(vectors: Tensor, *, t: float = 2.0) -> Tensor:
+def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) -> Tensor:
     r"""Logarithm of the mean Gaussian potential over all pairs of different prompts.
 
     .. math:: \ln \frac{1}{P (P - 1)} \sum_{i \ne j} e^{-t \lVert \hat z_i - \hat z_j \rVert^2}
@@ -21,6 +23,8 @@ def uniformity(vectors: Tensor, *, t: float = 2.0) -> Tensor:
         One vector per prompt; computed in float64. Zero vectors have no direction and are left out.
     t : float
         Sharpness of the potential, above 0.
+    leave_one_out : bool
+        Gives the value without each prompt in turn, (P,), instead.
 
     Returns
     -------
@@ -39,17 +43,26 @@ def uniformity(vectors: Tensor, *, t: float = 2.0) -> Tensor:
     -4.0
     """
     units = unit_rows(vectors.double())
-    units = units[(units != 0).any(-1)]
-    prompts = len(units)
-    if prompts < 2:
-        return vectors.new_full((), torch.nan, dtype=torch.float64)
-    total = torch.stack([_potential(units, start, t) for start in range(0, prompts, BLOCK)]).logsumexp(0)
-    return total - torch.tensor(prompts * (prompts - 1.0), dtype=torch.float64).log()
+    directed = (units != 0).any(-1)
+    units = units[directed]
+    count = len(units)
+    if count < 2:
+        return units.new_full((len(vectors),) if leave_one_out else (), torch.nan)
+    potentials = torch.cat([_potentials(units, start, t) for start in range(0, count, BLOCK)])
+    total = potentials.logsumexp(0)
+    value = total - math.log(count * (count - 1))
+    if not leave_one_out:
+        return value
+    without = value.repeat(len(vectors))
+    # a prompt is in as many pairs as the first one as it is as the second
+    rest = total + torch.log1p(-2 * (potentials - total).exp())
+    without[directed] = rest - math.log((count - 1) * (count - 2)) if count > 2 else torch.nan
+    return without
 
 
-def _potential(units: Tensor, start: int, t: float) -> Tensor:
-    """Logarithm of the sum over the pairs whose first prompt is in one block."""
+def _potentials(units: Tensor, start: int, t: float) -> Tensor:
+    """Logarithms of the sums over the pairs of each first prompt in one block."""
     own = torch.arange(start, min(start + BLOCK, len(units)), device=units.device)
     exponents = -2 * t * (1 - units[own] @ units.mT)  # of unit vectors, |x - y|² = 2 - 2 x·y
     exponents[torch.arange(len(own), device=units.device), own] = -torch.inf
-    return exponents.logsumexp((0, 1))
+    return exponents.logsumexp(1)

@@ -53,6 +53,7 @@ def test_families_share_out_the_catalogue():
 def test_parameters_are_those_of_the_function(metric):
     of = signature(metric.load()).parameters.values()
     keywords = {each.name: each.default for each in of if each.kind is each.KEYWORD_ONLY}
+    assert (keywords.pop("leave_one_out", None) is not None) == metric.jackknife
     declared = {each.name: each.default for each in metric.parameters if each.name != "views"}
     assert keywords == declared
     assert {name: type(default) for name, default in keywords.items()} == {k: type(v) for k, v in declared.items()}

@@ -1,5 +1,6 @@
 """Dataset entropy against a loop written from its definition."""
 
+import importlib
 import math
 
 import numpy as np
@@ -71,3 +72,26 @@ def test_variants_agree_with_the_loop(prompts, width, seed):
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     purity = ((units @ units.T) ** 2).sum() / prompts**2
     assert dataset_entropy(rows, alpha=2.0, centred=False).item() == pytest.approx(-math.log(purity))
+
+
+@given(prompts=st.integers(2, 12), width=st.integers(1, 12), seed=st.integers(0, 999), bins=st.integers(2, 60))
+def test_histogram_is_the_loop_over_pairs(prompts, width, seed, bins):
+    vectors = np.random.default_rng(seed).normal(size=(prompts, width))
+    units = [vector / np.linalg.norm(vector) for vector in vectors]
+    cosines = [units[i] @ units[j] for i in range(prompts) for j in range(i)]
+    counts = np.histogram(np.clip(cosines, -1, 1), bins, (-1, 1))[0] / len(cosines)
+    expected = -sum(share * math.log(share) for share in counts if share > 0)
+    value = dataset_entropy(torch.from_numpy(vectors), variant="histogram", bins=bins).item()
+    assert value == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_histogram_goes_over_all_pairs_block_by_block(monkeypatch):
+    vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(23, 4)))
+    whole = dataset_entropy(vectors, variant="histogram")
+    monkeypatch.setattr(importlib.import_module("daskmetrics.metrics.dataset_entropy"), "BLOCK", 5)
+    assert dataset_entropy(vectors, variant="histogram") == whole
+
+
+@pytest.mark.parametrize("vectors", [torch.ones(1, 4), torch.zeros(3, 4), torch.full((3, 4), torch.nan)])
+def test_a_histogram_of_no_pair_is_undefined(vectors):
+    assert math.isnan(dataset_entropy(vectors, variant="histogram").item())

@@ -1,5 +1,6 @@
 """InfoNCE against a loop written from Chen et al. (2020), equation 1."""
 
+import importlib
 import math
 
 import numpy as np
@@ -63,3 +64,11 @@ def test_variants_agree_with_the_loop(prompts, width, seed):
         others = np.array([z[i] @ z[k] / 0.1 for k in range(2 * prompts) if k != i])
         total += np.logaddexp.reduce(others) - z[i] @ z[(i + prompts) % (2 * prompts)] / 0.1
     assert infonce(first, second, variant="paper").item() == pytest.approx(total / (2 * prompts), abs=1e-8)
+
+
+@pytest.mark.parametrize("leave_one_out", [False, True])
+def test_block_by_block_it_is_the_same(monkeypatch, leave_one_out):
+    first, second = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 13, 4)))
+    whole = infonce(first, second, leave_one_out=leave_one_out)
+    monkeypatch.setattr(importlib.import_module("daskmetrics.metrics.infonce"), "BLOCK", 5)
+    torch.testing.assert_close(infonce(first, second, leave_one_out=leave_one_out), whole, rtol=1e-12, atol=0)

@@ -18,6 +18,7 @@ VARIANTS = resolve(
         ),
         *(f"{of}_entropy(norm={norm})" for of in ("prompt", "dataset") for norm in ("logN", "logNlogD", "maxEntropy")),
         *("prompt_entropy(variant=paper)", "dataset_entropy(variant=paper)", "dataset_entropy(variant=paper, alpha=2)"),
+        *(f"{of}_entropy(variant=histogram, bins=5)" for of in ("prompt", "dataset")),
         *(
             "curvature(k=2)",
             "curvature(variant=paper)",
@@ -42,6 +43,7 @@ TURNED = {"prompt_entropy(variant=paper)", "dataset_entropy(variant=paper)", "di
 TURNED |= {"dataset_entropy(alpha=2, variant=paper)"}
 # what counts each prompt as another one, or the prompts themselves
 COUNTED = {"infonce", "anisotropy", "uniformity", "dime", "cka_next(debiased=true)", "rankme"}
+COUNTED |= {"dataset_entropy(variant=histogram, bins=5)"}
 METRICS = pytest.mark.parametrize("metric", VARIANTS, ids=lambda metric: metric.name)
 TOKEN_METRICS = pytest.mark.parametrize(
     "metric", [metric for metric in VARIANTS if metric.takes == "tokens"], ids=lambda metric: metric.name
@@ -176,3 +178,18 @@ def test_company_in_the_batch_does_not_matter(metric):
     prompts = torch.stack([draw(metric, seed)[0] for seed in range(5)])
     together = metric.load()(prompts, torch.ones(5, 7, dtype=torch.bool))
     np.testing.assert_allclose(together, [value(metric, [prompt]) for prompt in prompts], rtol=1e-6)
+
+
+@pytest.mark.parametrize("metric", [each for each in VARIANTS if each.jackknife], ids=lambda metric: metric.name)
+@FEW
+@given(seed=SEEDS, rows=st.integers(3, 9), zero=st.booleans())
+def test_leaving_one_out_is_leaving_one_out(metric, seed, rows, zero):
+    arrays = draw(metric, seed, rows)
+    if zero:
+        arrays[0][1] = 0
+    without = metric.load()(*arrays, leave_one_out=True)
+    others = [[i for i in range(rows) if i != left_out] for left_out in range(rows)]
+    expected = [metric.load()(*(array[kept] for array in arrays)).item() for kept in others]
+    if metric.settings and dict(metric.settings).get("centred"):
+        return  # the mean is that of all prompts, which differs by order 1 / P
+    np.testing.assert_allclose(without, expected, rtol=1e-7)
