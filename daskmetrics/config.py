@@ -150,6 +150,9 @@ class Config(Section):
     corpus: Corpus = Corpus()
     protocol: Protocol = Protocol()
     metrics: tuple[str, ...] = Field(("all",), min_length=1)
+    keep_states: bool = Field(
+        False, description="keep every prompt's vectors in states.zarr, in half precision, to add metrics later"
+    )
     tasks: tuple[str, ...] = ()
     search: Search = Search()
     cluster: Cluster = Cluster()

@@ -31,6 +31,11 @@ class RunFolder:
         return self.path / "store.zarr"
 
     @property
+    def states(self) -> Path:
+        """Pooled states, where the configuration keeps them."""
+        return self.path / "states.zarr"
+
+    @property
     def corpus(self) -> Path:
         """The prompts that were measured."""
         return self.path / "corpus.json"

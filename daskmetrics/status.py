@@ -15,6 +15,7 @@ class Status(IntEnum):
     TIMEOUT = 4
     QUARANTINED = 5
     ERROR = 6
+    NOT_APPLICABLE = 7
 
     @property
     def label(self) -> str:

@@ -9,6 +9,7 @@ import daskmetrics.training as training
 from daskmetrics.arms import Checkpoint, Key, Suite, content_key
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import work
+from daskmetrics.experiment.columns import Column, known_columns
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.layout import RunFolder
 from daskmetrics.suites import Location
@@ -26,11 +27,14 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
     train = [unit for chain in longest for unit in chain.values()]
     known = {record.key for record in records if record.ok}
     following = _following(experiment, known)
-    measure = [
-        _measure(experiment, suite, checkpoint, folder, chains[suite.model].get(checkpoint.revision), following)
-        for suite in experiment.suites
-        for checkpoint in suite.checkpoints()
-    ]
+    columns = known_columns(records)
+    measure = []
+    for suite in experiment.suites:
+        for checkpoint in suite.checkpoints():
+            there = columns.get(experiment.states_key(suite, checkpoint), {})
+            job = _job(experiment, suite, checkpoint, folder, there, following.get(checkpoint))
+            training_unit = chains[suite.model].get(checkpoint.revision)
+            measure.append(_measure(experiment.measure_key(suite, checkpoint), job, training_unit))
     return train + measure
 
 
@@ -81,28 +85,35 @@ def _needed(all_revisions: Iterable[str], wanted: tuple[str, ...]) -> Iterator[s
             return
 
 
-def _measure(
+def _job(
     experiment: Experiment,
     suite: Suite,
     checkpoint: Checkpoint,
     folder: RunFolder,
-    training_unit: WorkUnit | None,
-    following: Mapping[Checkpoint, Location],
-) -> WorkUnit:
-    job = work.MeasureJob(
+    known: Mapping[Key, Column],
+    following: Location | None,
+) -> work.MeasureJob:
+    wanted = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
+    return work.MeasureJob(
         checkpoint=checkpoint,
         location=experiment.locations[checkpoint],
         layers=suite.layers,
-        metrics=experiment.metrics,
+        metrics=wanted,
         protocol=experiment.config.protocol,
         prompts=str(folder.corpus.resolve()),
         store=str(folder.store.resolve()),
         seed=experiment.config.seed,
-        following=following.get(checkpoint),
+        states_key=experiment.states_key(suite, checkpoint),
+        states=str(folder.states.resolve()) if experiment.config.keep_states else None,
+        known={key: column for key, column in known.items() if key in wanted},
+        following=following,
     )
+
+
+def _measure(key: Key, job: work.MeasureJob, training_unit: WorkUnit | None) -> WorkUnit:
     return WorkUnit(
-        key=experiment.measure_key(suite, checkpoint),
-        name=str(checkpoint),
+        key=key,
+        name=str(job.checkpoint),
         kind="measure",
         function=work.measure,
         args=(job,),

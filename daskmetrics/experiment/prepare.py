@@ -19,7 +19,7 @@ from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.store import Axis, Template
 from daskmetrics.suites import Found, Location
 
-VERSION = 1  # of the computation: raise it when equal inputs no longer give equal numbers
+VERSION = 2  # of the computation: raise it when equal inputs no longer give equal numbers
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,19 @@ class Experiment:
         """Names everything that decides the answer; where and on how many workers it runs is not part of it."""
         return content_key("run", self.numbers_key, self.config.search.model_dump(mode="json"))
 
+    @cached_property
+    def metric_keys(self) -> tuple[Key, ...]:
+        """Name what is computed of a checkpoint's states, metric by metric."""
+        views = [AUGMENTATION, self.config.seed]
+        return tuple(content_key("metric", each.identity, views if each.views > 1 else None) for each in self.metrics)
+
+    def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
+        """Names the states of a checkpoint that metrics are taken from."""
+        parts = (suite.layers, self.prompts_key, self.protocol_key, self.config.keep_states)
+        return content_key("states", VERSION, str(checkpoint), self.locations[checkpoint].identity, *parts)
+
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
-        location, names = self.locations[checkpoint], [metric.identity for metric in self.metrics]
-        views = [AUGMENTATION, self.config.seed] if self.needs_views else None
-        parts = (location.identity, suite.layers, names, self.prompts_key, self.protocol_key, views)
-        return content_key("measure", VERSION, str(checkpoint), *parts)
+        return content_key("measure", self.states_key(suite, checkpoint), self.metric_keys)
 
     def encode_key(self, checkpoint: Checkpoint, task: task_room.Task) -> Key:
         return content_key("encode", VERSION, self.locations[checkpoint].identity, task.key, self.protocol_key)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskmetrics.arms import Checkpoint, seed_of
+from daskmetrics.arms import Checkpoint, Key, seed_of
 from daskmetrics.config import Protocol, Recipe
 from daskmetrics.errors import UndefinedError
+from daskmetrics.experiment.columns import Column, columns_of, value_of
 from daskmetrics.suites import Location
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from daskmetrics.metrics import Metric
+    from daskmetrics.metrics.engine import Reducer
     from daskmetrics.tasks import Task
 
 
@@ -26,17 +28,31 @@ if TYPE_CHECKING:
 class MeasureJob:
     """Everything that measuring one checkpoint needs; the prompts lie in a file that all workers see.
 
-    `following` is what the same worker will probably measure next, so that it can be read ahead; it decides nothing.
+    Attributes
+    ----------
+    metrics : mapping of Key to Metric
+        What is wanted, in this order.
+    known : mapping of Key to Column
+        What earlier records hold of it: only the rest is computed.
+    states_key : Key
+        Names the states that the metrics are taken from.
+    states : str or None
+        Where pooled states are kept; None if they are not.
+    following : Location or None
+        What the same worker will probably measure next, so that it can be read ahead; it decides nothing.
     """
 
     checkpoint: Checkpoint
     location: Location
     layers: tuple[int, ...]
-    metrics: tuple[Metric, ...]
+    metrics: Mapping[Key, Metric]
     protocol: Protocol
     prompts: str
     store: str
     seed: int
+    states_key: Key
+    states: str | None = None
+    known: Mapping[Key, Column] = field(default_factory=dict)
     following: Location | None = None
 
 
@@ -59,14 +75,43 @@ def train_to(recipe: Recipe, folder: str, revision: str) -> dict[str, float]:
 def measure(job: MeasureJob) -> dict[str, Any]:
     """All metrics of all layers of one checkpoint: one load, one forward pass over each view of the prompts.
 
-    The worker writes the checkpoint's own chunk of the store; the returned values, once journaled, commit it.
+    Where all that is not known yet can be taken from states that were kept, there is no forward pass. The worker
+    writes the checkpoint's own chunk of the store; the returned values, once journaled, commit it.
     """
     from daskmetrics import store
-    from daskmetrics.metrics import engine, views
-    from daskmetrics.models import Model, pool
+
+    lacking = {key: metric for key, metric in job.metrics.items() if key not in job.known}
+    computed = columns_of({"metrics": list(lacking), **_reduce(job, tuple(lacking.values()))}) if lacking else {}
+    value = value_of({key: computed.get(key) or job.known[key] for key in job.metrics})
+    store.write(Path(job.store), "metrics", job.checkpoint, store.Block.of(value))
+    return {"states": job.states_key, "layers": list(job.layers), **value}
+
+
+def _reduce(job: MeasureJob, metrics: tuple[Metric, ...]) -> dict[str, Any]:
+    """The values of these metrics, as plain JSON values."""
+    from daskmetrics import states, store
+    from daskmetrics.metrics import engine
 
     prompts: list[str] = json.loads(Path(job.prompts).read_text(encoding="utf-8"))
-    reducer = engine.Reducer(job.metrics, job.layers, len(prompts))
+    reducer = engine.Reducer(metrics, job.layers, len(prompts), halves=job.states is not None)
+    kept = states.read(Path(job.states), job.checkpoint, job.states_key) if job.states else None
+    if kept is not None and all(metric.takes in ("pooled", "layers") for metric in metrics):
+        reducer.put_vectors(kept)
+    else:
+        _read(job, prompts, reducer)
+        if job.states:
+            states.write(Path(job.states), job.checkpoint, job.states_key, job.layers, reducer.vectors())
+    reduced = reducer.finish()
+    reasons = [[layer, name, reason] for (layer, name), reason in sorted(reduced.reasons.items())]
+    block = store.Block(reduced.values, reduced.stderr, reduced.status)
+    return {"names": list(reduced.metrics), **block.as_json(), "reasons": reasons}
+
+
+def _read(job: MeasureJob, prompts: list[str], reducer: Reducer) -> None:
+    """One forward pass over each view of the prompts."""
+    from daskmetrics.metrics import views
+    from daskmetrics.models import Model, pool
+
     seed = seed_of(job.seed, "view")
     with Model(job.location, job.protocol, following=job.following) as model:
         for number in range(reducer.views):
@@ -75,11 +120,6 @@ def measure(job: MeasureJob) -> dict[str, Any]:
                 reducer.add(layer, rows, states, mask, pool(states, mask, job.protocol.pooling), number)
 
             model.read([views.view(prompt, seed, number) for prompt in prompts], job.layers, take)
-    reduced = reducer.finish()
-    block = store.Block(reduced.values, reduced.stderr, reduced.status)
-    store.write(Path(job.store), "metrics", job.checkpoint, block)
-    reasons = [[layer, name, reason] for (layer, name), reason in sorted(reduced.reasons.items())]
-    return {"layers": list(job.layers), "names": list(reduced.metrics), **block.as_json(), "reasons": reasons}
 
 
 def encode(location: Location, protocol: Protocol, task: Task, layers: Sequence[int]) -> Embeddings:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from daskmetrics.metrics.metric import Metric
@@ -36,6 +37,7 @@ class _Entry:
     stderr: float = math.nan
     count: int = 0
     reason: str = ""
+    status: Status = Status.OK
 
 
 class Reducer:
@@ -51,6 +53,9 @@ class Reducer:
         Layers that will be added.
     prompts : int
         Number of prompts, P.
+    halves : bool
+        Whether vectors are rounded to half precision with an exponent each, so that what is kept of them (`vectors`)
+        gives the same metrics.
 
     Examples
     --------
@@ -62,10 +67,11 @@ class Reducer:
     array([[2.0944, 1.    ]])
     """
 
-    def __init__(self, metrics: Sequence[Metric], layers: Sequence[int], prompts: int) -> None:
+    def __init__(self, metrics: Sequence[Metric], layers: Sequence[int], prompts: int, halves: bool = False) -> None:
         self._metrics = tuple(metrics)
         self._layers = tuple(layers)
         self._prompts = prompts
+        self._halves = halves
         self._functions: dict[str, Callable[..., Tensor]] = {metric.name: metric.load() for metric in metrics}
         self._kept: dict[int, _Layer] = {}
 
@@ -108,7 +114,8 @@ class Reducer:
         rows, mask = rows.to(pooled.device), mask.bool()
         kept.seen[view, rows] = True
         kept.finite[view, rows] = _finite(states, mask) & pooled.isfinite().all(-1)
-        kept.vectors[view, rows] = pooled.to(kept.vectors.dtype)
+        wide = pooled.to(kept.vectors.dtype)
+        kept.vectors[view, rows] = _in_halves(wide) if self._halves else wide
         if view == 0:
             self._add_tokens(kept, rows, states, mask)
 
@@ -118,6 +125,17 @@ class Reducer:
             if metric.takes == "tokens":
                 given = (spectra,) if metric.spectral else (states, mask)
                 kept.values[metric.name][rows] = self._functions[metric.name](*given).double()
+
+    def vectors(self) -> NDArray[np.float32]:
+        """The pooled vectors of the prompts themselves at every layer, (L, P, D)."""
+        return np.stack([self._kept[layer].vectors[0].float().cpu().numpy() for layer in self._layers])
+
+    @torch.inference_mode()
+    def put_vectors(self, vectors: NDArray[np.float32]) -> None:
+        """Take vectors that were kept, (L, P, D), in place of states; for metrics that read nothing else."""
+        rows = torch.arange(self._prompts)
+        for layer, own in zip(self._layers, torch.from_numpy(vectors), strict=True):
+            self.add(layer, rows, own[:, None], torch.ones(self._prompts, 1, dtype=torch.bool), own)
 
     @torch.inference_mode()
     def finish(self) -> Reduced:
@@ -132,7 +150,7 @@ class Reducer:
             values=np.array([entry.value for entry in entries], np.float64).reshape(shape),
             stderr=np.array([entry.stderr for entry in entries], np.float64).reshape(shape),
             counts=np.array([entry.count for entry in entries], np.int64).reshape(shape),
-            status=np.array([Status.NAN if entry.reason else Status.OK for entry in entries], np.uint8).reshape(shape),
+            status=np.array([entry.status for entry in entries], np.uint8).reshape(shape),
             reasons={
                 (layer, metric.name): entry.reason
                 for (layer, metric), entry in zip(places, entries, strict=True)
@@ -164,15 +182,17 @@ class Reducer:
         return [self._entry(layer, metric, spectra) for metric in self._metrics]
 
     def _entry(self, layer: int, metric: Metric, spectra: Spectra | None) -> _Entry:
-        if fault := self._fault(layer, metric.views):
-            return _Entry(reason=f"layer {layer}: {fault}")
         deeper = min((other for other in self._layers if other > layer), default=None)
-        if metric.takes == "layers" and (deeper is None or self._fault(deeper, 1)):
-            return _Entry(reason=f"layer {layer}: {metric.name} needs the next deeper layer, which is not measured")
+        if metric.takes == "layers" and deeper is None:
+            return _Entry(status=Status.NOT_APPLICABLE)
+        if fault := self._fault(layer, metric.views):
+            return _undefined(layer, fault)
+        if metric.takes == "layers" and deeper is not None and (fault := self._fault(deeper, 1)):
+            return _undefined(deeper, fault)
         entry = self._value(layer, deeper, metric, spectra)
         if math.isfinite(entry.value):
             return entry
-        return _Entry(reason=f"layer {layer}: {metric.name} is not defined for these states")
+        return _undefined(layer, f"{metric.name} is not defined for these states")
 
     def _value(self, layer: int, deeper: int | None, metric: Metric, spectra: Spectra | None) -> _Entry:
         kept, function = self._kept[layer], self._functions[metric.name]
@@ -201,6 +221,16 @@ class Reducer:
             if broken := int((~kept.finite[view]).sum()):
                 return f"states{which} are not finite for {broken} of {self._prompts} prompts"
         return ""
+
+
+def _in_halves(vectors: Tensor) -> Tensor:
+    """Vectors (B, D) as half precision with an exponent for each row holds them."""
+    exponent = torch.frexp(vectors.abs().amax(-1, keepdim=True)).exponent
+    return torch.ldexp(torch.ldexp(vectors, -exponent).half().to(vectors.dtype), exponent)
+
+
+def _undefined(layer: int, reason: str) -> _Entry:
+    return _Entry(reason=f"layer {layer}: {reason}", status=Status.NAN)
 
 
 def _finite(states: Tensor, mask: Tensor) -> Tensor:

@@ -22,12 +22,12 @@ class Reduced:
     values : array (L, M) of float64
         In the metric's units; NaN where there is none.
     stderr : array (L, M) of float64
-        Standard error over prompts of token metrics. NaN for metrics of all prompts at once, whose pairs are not
-        independent, and for a single prompt.
+        Standard error over prompts: of token metrics that of the mean, of the metrics marked ``jackknife`` from
+        leaving out each prompt in turn. NaN for the others, which are functions of a spectrum, and for a single prompt.
     counts : array (L, M) of int64
         Prompts that the value rests on: a prompt of one token has no curvature and is left out.
     status : array (L, M) of uint8
-        `Status.OK` or `Status.NAN`.
+        `Status.OK` or `Status.NAN`; `Status.NOT_APPLICABLE` where the deepest layer has no next one.
     reasons : mapping of (layer, metric name) to str
         Why a value is NaN.
     """
