@@ -3,6 +3,7 @@
 python benchmarks/metrics.py                  all figures, on one CPU thread; some ten minutes
 python benchmarks/metrics.py --small          the same in seconds, as a test of correctness
 python benchmarks/metrics.py --corpus 20000   peak memory of a corpus of so many texts, through six layers
+                                              (--metrics all: of all metrics, which costs four passes and an hour)
 python benchmarks/metrics.py --device cuda    seconds per checkpoint of three Pythia shapes, and for their 5,184 arms
 
 Weights are random, which costs what trained ones cost. Times are CPU seconds of this process, each pair measured in
@@ -94,20 +95,21 @@ def engine(
     device: str = "cpu",
 ) -> list[np.ndarray]:
     """As a worker does it: every layer of every checkpoint, (layers, metrics) each."""
-    from daskmetrics.metrics import engine, resolve
+    from daskmetrics.metrics import engine, resolve, views
     from daskmetrics.models import Model, pool
 
     found = []
     for here, following in zip(locations, [*locations[1:], None], strict=True):
         reducer = engine.Reducer(resolve(metrics), layers, len(texts))
         with Model(here, protocol, device, following) as model:
-            model.read(
-                texts,
-                layers,
-                lambda layer, rows, states, mask, reducer=reducer: reducer.add(
-                    layer, rows, states, mask, pool(states, mask, protocol.pooling)
-                ),
-            )
+            for number in range(reducer.views):
+
+                def take(
+                    layer: int, rows: Any, states: Any, mask: Any, reducer: Any = reducer, number: int = number
+                ) -> None:
+                    reducer.add(layer, rows, states, mask, pool(states, mask, protocol.pooling), number)
+
+                model.read([views.view(text, 0, number) for text in texts], layers, take)
         found.append(reducer.finish().values)
     return found
 
@@ -208,7 +210,7 @@ def against_replaced(
     return [(statistics.median(ratio), error) for ratio, error in zip(ratios, worst, strict=True)]
 
 
-def _run_alone(how: str, location: Any, texts: Sequence[str], depth: int, pipe: Any) -> None:
+def _run_alone(how: str, location: Any, texts: Sequence[str], depth: int, metrics: Sequence[str], pipe: Any) -> None:
     import torch
     import transformers  # noqa: F401 - so that 'nothing' has the same libraries
 
@@ -217,9 +219,9 @@ def _run_alone(how: str, location: Any, texts: Sequence[str], depth: int, pipe: 
     torch.set_num_threads(1)
     protocol = Protocol(state_norm="hidden_states")
     if how == "engine":
-        engine([location], texts, range(depth + 1), BASE, protocol)
+        engine([location], texts, range(depth + 1), metrics, protocol)
     elif how == "replaced":
-        replaced(location, texts, depth, BASE, protocol, len(texts))
+        replaced(location, texts, depth, metrics, protocol, len(texts))
     pipe.send(_peak_of_this_process())
 
 
@@ -230,13 +232,15 @@ def _peak_of_this_process() -> float:
     return int(marks[0].split()[1]) / 2**20 if marks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def peak_memory(how: str, shape: Shape, count: int) -> float:
+def peak_memory(how: str, shape: Shape, count: int, metrics: Sequence[str] = BASE) -> float:
     """GiB resident at most in a fresh process: 'engine', 'replaced' (all texts at once), or 'nothing' but libraries."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with tempfile.TemporaryDirectory() as folder:
         (location,) = build(Path(folder), shape, 1)
-        process = context.Process(target=_run_alone, args=(how, location, short_texts(count), shape.depth, theirs))
+        process = context.Process(
+            target=_run_alone, args=(how, location, short_texts(count), shape.depth, metrics, theirs)
+        )
         process.start()
         value = float(ours.recv())
         process.join()
@@ -313,6 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpus", type=int, metavar="N", help="only the peak memory of a corpus of N texts")
     parser.add_argument("--prompts", type=int, help="number of texts (256 on a CPU, 1,000 on a GPU)")
     parser.add_argument("--only", choices=("forward", "replaced"), help="one of the two comparisons on a CPU")
+    parser.add_argument("--metrics", nargs="+", default=BASE, help="of --corpus")
     parser.add_argument("--repeats", type=int, default=5)
     chosen = parser.parse_args(arguments)
 
@@ -321,8 +326,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     if chosen.corpus:
         shape = Shape(6, 32) if chosen.small else Shape(6, 128)
-        gib = peak_memory("engine", shape, chosen.corpus)
-        print(f"{chosen.corpus} texts through {shape}, {len(BASE)} metrics: peak memory {gib:.2f} GiB (goal: under 2)")
+        gib = peak_memory("engine", shape, chosen.corpus, chosen.metrics)
+        what = f"{chosen.corpus} texts through {shape}, {', '.join(chosen.metrics)}"
+        print(f"{what}: peak memory {gib:.2f} GiB (goal: under 2)")
         if gib >= 2:
             sys.exit("Too much.")
     elif chosen.device == "cuda":
