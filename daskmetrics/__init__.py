@@ -12,7 +12,7 @@ floor rooms                                                     what they know
 5     `cli`                                                     the verbs of the command line
 4     `experiment`, `report`                                    where the domain meets Dask; what is read afterwards
 3     `execution`, `cluster`, `training`                        durable futures; places to run; pretraining suites
-2     `models`, `tasks`, `store`                                checkpoints to states; texts to scores; the Zarr store
+2     `models`, `tasks`, `store`, `states`                      checkpoints to states; texts to scores; what is kept
 1     `metrics`, `bandit`, `planning`, `corpus`, `suites`       tensors; cells; costs; texts; where checkpoints lie
 0     `config`, `arms`, `layout`, `status`, `errors`            what is asked for, and the names of things
 ===== ========================================================= =====================================================
