@@ -25,7 +25,19 @@ from daskmetrics.errors import DataError, LockedError, room_for
 from daskmetrics.execution.lease import Lease, holder, unlock
 from daskmetrics.execution.units import Record
 
-__all__ = ["Contents", "Entry", "Journal", "decode", "encode", "holder", "read", "scan", "standing", "unlock"]
+__all__ = [
+    "Contents",
+    "Entry",
+    "Journal",
+    "decode",
+    "encode",
+    "holder",
+    "read",
+    "records",
+    "scan",
+    "standing",
+    "unlock",
+]
 
 Entry = dict[str, Any]
 
@@ -120,7 +132,7 @@ def _damaged(path: Path, number: int) -> DataError:
     )
 
 
-def standing(entries: Iterable[Entry]) -> list[Entry]:
+def standing(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The entries without what a later ``retry`` entry took back.
 
     These are failures and attempts of the units that it names, and that the run was finished.
@@ -135,7 +147,7 @@ def standing(entries: Iterable[Entry]) -> list[Entry]:
     return kept[::-1]
 
 
-def _is_taken_back(entry: Entry, again: set[str]) -> bool:
+def _is_taken_back(entry: Mapping[str, Any], again: set[str]) -> bool:
     match entry["type"]:
         case "record":
             return entry["key"] in again and entry["status"] != "ok"
@@ -144,6 +156,18 @@ def _is_taken_back(entry: Entry, again: set[str]) -> bool:
         case "finished":
             return bool(again)
     return False
+
+
+def records(entries: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
+    """The recorded work units, oldest first, without those that are to be tried again (`standing`).
+
+    Of two records of one key the first counts.
+    """
+    seen = set()
+    for entry in standing(entries):
+        if entry["type"] == "record" and entry["key"] not in seen:
+            seen.add(entry["key"])
+            yield Record.from_entry(entry)
 
 
 class Journal:
@@ -235,15 +259,8 @@ class Journal:
             self._writing = False
 
     def records(self) -> Iterator[Record]:
-        """The recorded work units, oldest first, without those that are to be tried again (`standing`).
-
-        Of two records of one key the first counts.
-        """
-        seen = set()
-        for entry in standing(self.entries):
-            if entry["type"] == "record" and entry["key"] not in seen:
-                seen.add(entry["key"])
-                yield Record.from_entry(entry)
+        """The recorded work units, oldest first (`records`)."""
+        return records(self.entries)
 
     def close(self) -> None:
         self._mark.close()

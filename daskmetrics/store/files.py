@@ -1,114 +1,60 @@
-"""The arrays of a run: one Zarr group per model, one chunk per checkpoint, readable by xarray without this package.
-
-Layout of ``store.zarr``::
-
-    <model>/metrics          (checkpoint, layer, metric)  float64, NaN where there is no value
-    <model>/metrics_stderr   (checkpoint, layer, metric)  float64, standard error over prompts
-    <model>/metrics_status   (checkpoint, layer, metric)  uint8, see ``flag_meanings``
-    <model>/scores           (checkpoint, layer, task)    float64
-    <model>/scores_stderr    (checkpoint, layer, task)    float64
-    <model>/scores_status    (checkpoint, layer, task)    uint8
-    <model>/checkpoint, step, layer, metric, task         coordinates
-
-All planned checkpoints are allocated at once; a worker writes exactly its own chunk, the status last.
-"""
+"""The Zarr store itself: laid out at once, written chunk by chunk, each by the one who computed it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import uuid
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
 
-from daskmetrics.arms import Checkpoint, Key, Suite, content_key
+from daskmetrics.arms import Checkpoint, Suite
 from daskmetrics.errors import DataError
-from daskmetrics.status import FLAGS, Status
+from daskmetrics.layout import private
+from daskmetrics.status import FLAGS
+from daskmetrics.store.plan import Axis, Block, Template
+
+PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
+"""The three arrays of ``metrics`` and of ``scores``: the end of its name, and the part of a block that it holds."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The names along one dimension, with the unit and description of each."""
-
-    names: tuple[str, ...]
-    units: tuple[str, ...]
-    descriptions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Template:
-    """Everything that a store is planned to hold.
-
-    Attributes
-    ----------
-    suites : tuple of Suite
-    metrics, tasks : Axis
-    meaning : str
-        Key of everything that decides the numbers: weights, prompts, protocol, tasks, seed.
-    attributes : mapping
-        Protocol, versions and the like; kept at the root of the store.
-    """
-
-    suites: tuple[Suite, ...]
-    metrics: Axis
-    tasks: Axis
-    meaning: Key
-    attributes: Mapping[str, Any]
-
-    @property
-    def key(self) -> Key:
-        """Names the shape and the meaning of the store: numbers of two different keys must not stand in one store."""
-        suites = [[s.model, s.revisions, s.layers, s.depth] for s in self.suites]
-        return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Values of one checkpoint along one axis: arrays (layers, names)."""
-
-    values: np.ndarray
-    stderr: np.ndarray
-    status: np.ndarray
-
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Block:
-        """From the journal's JSON, in which an undefined number is null."""
-        numbers = {name: np.array(value[name], dtype=float) for name in ("values", "stderr")}
-        return cls(**numbers, status=np.array(value["status"], dtype=np.uint8))
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: _nullable(getattr(self, name)) for name in ("values", "stderr", "status")}
-
-    def equals(self, other: Block) -> bool:
-        """Bit for bit, NaN equal to NaN."""
-        pairs = ((getattr(self, name), getattr(other, name)) for name in ("values", "stderr", "status"))
-        return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
-
-
-def _nullable(array: np.ndarray) -> list[list[float | int | None]]:
-    return [[None if value != value else value for value in row] for row in array.tolist()]
-
-
-def create(path: Path, template: Template) -> None:
+def create(path: Path, template: Template) -> bool:
     """Lay out an empty store; an existing one of the same template is kept, one of another is replaced.
 
     Nothing is lost by replacing: the journal holds every value, and `restore` writes them again.
+
+    Returns
+    -------
+    bool
+        Whether the store is a new one.
     """
     if path.exists() and _attributes(path).get("template") == template.key:
-        return
+        return False
+    lay_out(path, template)
+    return True
+
+
+def lay_out(path: Path, template: Template) -> None:
+    """Put an empty store in the place of whatever is there."""
     building = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    root = zarr.open_group(building, mode="w", attributes={**template.attributes, "template": template.key})
-    for suite in template.suites:
-        _create_group(root, suite, template)
-    if path.exists():
-        shutil.rmtree(path)
-    building.rename(path)
+    try:
+        with private():
+            root = zarr.open_group(building, mode="w", attributes={**template.attributes, "template": template.key})
+            for suite in template.suites:
+                _create_group(root, suite, template)
+        if path.exists():
+            shutil.rmtree(path)
+        building.rename(path)
+    except OSError:
+        shutil.rmtree(building, ignore_errors=True)  # it would lie about on a full disk
+        raise
 
 
 def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
@@ -164,16 +110,18 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
     DataError
         If the store does not plan this checkpoint, or the block is not exactly its chunk.
     """
-    group = _group(path, checkpoint.model)
+    group = open_group(path, checkpoint.model)
     revisions = list(group["checkpoint"][:])
     if checkpoint.revision not in revisions:
         raise DataError(f"'{path}' does not plan {checkpoint}; it plans {', '.join(revisions)}.")
     row = revisions.index(checkpoint.revision)
-    for suffix, values in (("", block.values), ("_stderr", block.stderr), ("_status", block.status)):
-        array = group[what + suffix]
-        if values.shape != array.chunks[1:]:
-            raise DataError(f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk {array.chunks[1:]}.")
-        array[row] = values
+    with private():
+        for suffix, part in PARTS.items():
+            array, values = group[what + suffix], getattr(block, part)
+            if values.shape != array.chunks[1:]:
+                raise DataError(f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk {array.chunks[1:]}.")
+            # one NaN of the many that there are, so that equal values are equal files
+            array[row] = np.where(np.isnan(values), np.nan, values) if values.dtype.kind == "f" else values
 
 
 def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
@@ -185,10 +133,10 @@ def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
         If the chunk cannot be decoded or the store does not plan it.
     """
     try:
-        group = _group(path, checkpoint.model)
+        group = open_group(path, checkpoint.model)
         row = list(group["checkpoint"][:]).index(checkpoint.revision)
-        return Block(*(group[what + suffix][row] for suffix in ("", "_stderr", "_status")))
-    except (KeyError, ValueError, RuntimeError, OSError) as error:
+        return Block(*(group[what + suffix][row] for suffix in PARTS))
+    except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
         raise DataError(f"{checkpoint}: {what} cannot be read from '{path}': {error}") from None
 
 
@@ -202,45 +150,91 @@ def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[C
 
 def _holds(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> bool:
     try:
-        return read_block(path, what, checkpoint).equals(block)
+        there = read_block(path, what, checkpoint).equals(block)
     except DataError:
         return False
+    # a chunk that is not there reads as NaN, which may be just what it held
+    return there and all(file.is_file() for file in chunks_of(path, what, checkpoint))
 
 
-def score_blocks(
-    suites: Sequence[Suite],
-    tasks: Sequence[str],
-    cells: Mapping[tuple[str, str, int, str], tuple[float, float, Status]],
-) -> dict[Checkpoint, Block]:
-    """The score chunks of all checkpoints that have a cell; ``cells`` maps (model, revision, layer, task)."""
-    blocks: dict[Checkpoint, Block] = {}
-    by_suite = {suite.model: suite for suite in suites}
-    columns = {task: i for i, task in enumerate(tasks)}
-    for (model, revision, layer, task), (value, stderr, status) in cells.items():
-        suite = by_suite.get(model)
-        if suite is None or task not in columns or layer not in suite.layers or revision not in suite.revisions:
-            continue  # of an earlier configuration of this run
-        block = blocks.setdefault(Checkpoint(model, revision), _empty(len(suite.layers), len(tasks)))
-        at = suite.layers.index(layer), columns[task]
-        block.values[at], block.stderr[at], block.status[at] = value, stderr, status
-    return blocks
-
-
-def _empty(layers: int, names: int) -> Block:
-    nan = np.full((layers, names), np.nan)
-    return Block(nan, nan.copy(), np.zeros((layers, names), np.uint8))
+def chunks_of(path: Path, what: str, checkpoint: Checkpoint) -> list[Path]:
+    """The files that one checkpoint's values, standard errors and status lie in, if they are there."""
+    group = open_group(path, checkpoint.model)
+    row = list(group["checkpoint"][:]).index(checkpoint.revision)
+    folder = path / checkpoint.model
+    return [folder / (what + s) / group[what + s].metadata.encode_chunk_key((row, 0, 0)) for s in PARTS]
 
 
 def finish(path: Path, attributes: Mapping[str, Any]) -> None:
     """Add attributes and consolidate the metadata, so that a reader needs one request; at the end of a run only."""
-    root = zarr.open_group(path, mode="r+", use_consolidated=False)
-    root.attrs.update(attributes)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), private():
+        root = zarr.open_group(path, mode="r+", use_consolidated=False)
+        root.attrs.update(attributes)
         # not yet in the format's specification, but what xarray looks for
         warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
         for model in root.group_keys():
             zarr.consolidate_metadata(path, path=model)
         zarr.consolidate_metadata(path)
+
+
+def files_of(path: Path) -> dict[str, str]:
+    """A digest of every file but the chunks of values: metadata and coordinates, which no record vouches for.
+
+    Consolidated metadata is a copy and left out; see `stale_copies`.
+    """
+    return {str(file.relative_to(path)): _digest(file) for file in sorted(_lasting(path))}
+
+
+def _lasting(path: Path) -> Iterator[Path]:
+    values = {what + suffix for what in ("metrics", "scores") for suffix in PARTS}
+    for file in path.rglob("*"):
+        _, *inside = file.relative_to(path).parts
+        is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
+        if file.is_file() and not is_chunk and file.suffix != ".partial":  # what a killed writer leaves
+            yield file
+
+
+def _digest(file: Path) -> str:
+    content = file.read_bytes()
+    if file.name == "zarr.json":
+        with suppress(ValueError, AttributeError):  # damaged: then of the bytes, which are others
+            content = json.dumps(_bare(json.loads(content)), sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def stale_copies(path: Path) -> list[str]:
+    """The groups whose consolidated metadata is not what its members say."""
+    groups = sorted([*path.glob("zarr.json"), *path.glob("*/zarr.json")])
+    return [str(file.relative_to(path)) for file in groups if not _is_faithful(file)]
+
+
+def _is_faithful(file: Path) -> bool:
+    try:
+        consolidated = json.loads(file.read_bytes()).get("consolidated_metadata")
+        if consolidated is None:
+            return True
+        members = {
+            str(member.parent.relative_to(file.parent)): json.loads(member.read_bytes())
+            for member in file.parent.rglob("zarr.json")
+            if member != file
+        }
+        copies = consolidated.pop("metadata")
+        return bool(
+            consolidated == _CONSOLIDATED
+            and set(copies) == set(members)
+            and all(_bare(copy) == _bare(members[name]) for name, copy in copies.items())
+            and all(copy.get("consolidated_metadata") in (None, _NONE_BELOW) for copy in copies.values())
+        )
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return False
+
+
+_CONSOLIDATED = {"kind": "inline", "must_understand": False}
+_NONE_BELOW = {**_CONSOLIDATED, "metadata": {}}
+
+
+def _bare(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metadata.items() if name != "consolidated_metadata"}
 
 
 def open_tree(path: Path) -> Any:
@@ -258,7 +252,8 @@ def open_tree(path: Path) -> Any:
     return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
 
 
-def _group(path: Path, model: str) -> zarr.Group:
+def open_group(path: Path, model: str) -> zarr.Group:
+    """The group of one model, for reading and writing its own chunks."""
     return zarr.open_group(path, path=model, mode="r+", use_consolidated=False)
 
 
