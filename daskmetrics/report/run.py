@@ -194,6 +194,11 @@ class Run:
         """Records by (kind, status)."""
         return Counter((record.kind, record.status) for record in self.records)
 
+    @property
+    def failed(self) -> tuple[Record, ...]:
+        """The records of units that have no value."""
+        return tuple(record for record in self.records if not record.ok)
+
     @cached_property
     def tree(self) -> Any:
         """The store as an `xarray.DataTree`: one node per model, as it lies on disk."""
