@@ -91,7 +91,6 @@ def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axi
             dimension_names=("checkpoint", "layer", dimension),
             attributes={"coordinates": "step", **attributes},
             compressors=zarr.codecs.ZstdCodec(level=3, checksum=True),  # without it a flipped bit goes unnoticed
-            config={"write_empty_chunks": True},
         )
 
 
@@ -110,12 +109,13 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
     DataError
         If the store does not plan this checkpoint, or the block is not exactly its chunk.
     """
-    group = open_group(path, checkpoint.model)
-    revisions = list(group["checkpoint"][:])
-    if checkpoint.revision not in revisions:
-        raise DataError(f"'{path}' does not plan {checkpoint}; it plans {', '.join(revisions)}.")
-    row = revisions.index(checkpoint.revision)
-    with private():
+    # otherwise an all-NaN chunk is left out, and that one was lost could not be seen; an array does not remember it
+    with private(), zarr.config.set({"array.write_empty_chunks": True}):
+        group = open_group(path, checkpoint.model)
+        revisions = list(group["checkpoint"][:])
+        if checkpoint.revision not in revisions:
+            raise DataError(f"'{path}' does not plan {checkpoint}; it plans {', '.join(revisions)}.")
+        row = revisions.index(checkpoint.revision)
         for suffix, part in PARTS.items():
             array, values = group[what + suffix], getattr(block, part)
             if values.shape != array.chunks[1:]:
