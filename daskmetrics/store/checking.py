@@ -10,16 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from daskmetrics.arms import Checkpoint
+from daskmetrics.arms import Checkpoint, Suite
 from daskmetrics.errors import DataError
 from daskmetrics.status import Status
 from daskmetrics.store.files import (
     PARTS,
-    chunks_of,
+    Reader,
     files_of,
     finish,
     lay_out,
-    read_block,
     restore,
     stale_copies,
 )
@@ -80,12 +79,23 @@ def verify(path: Path, plan: Plan, records: Iterable[Result], finished: bool) ->
     metadata = list(check_files(path, plan.files))
     records = list(records)
     blocks = {"metrics": plan.metric_blocks(records), "scores": plan.score_blocks(records)}
-    return metadata + [
+    for suite in plan.template.suites:
+        metadata += _suite(path, suite, plan, blocks, finished)
+    return metadata
+
+
+def _suite(
+    path: Path, suite: Suite, plan: Plan, blocks: Mapping[str, Mapping[Checkpoint, Block]], finished: bool
+) -> list[Damage]:
+    try:
+        reader = Reader(path, suite.model)
+    except DataError as error:
+        return [Damage(Kind.METADATA, suite.model, str(error))]
+    return [
         damage
         for what in _axes(plan)
-        for suite in plan.template.suites
         for checkpoint in suite.checkpoints()
-        for damage in _chunk(path, what, checkpoint, blocks[what].get(checkpoint), finished)
+        for damage in _chunk(reader, what, checkpoint, blocks[what].get(checkpoint), finished)
     ]
 
 
@@ -105,9 +115,8 @@ def repair(path: Path, plan: Plan, records: Iterable[Result], finished: bool) ->
         lay_out(path, plan.template)
     else:
         _remove_unvouched(path, plan, found, records)
-    for what, blocks in zip(AXES, (plan.metric_blocks(records), plan.score_blocks(records)), strict=True):
-        if what in _axes(plan):
-            restore(path, what, blocks)
+    for what in _axes(plan):
+        restore(path, what, plan.metric_blocks(records) if what == "metrics" else plan.score_blocks(records))
     if finished:
         finish(path, {})
     return found, dataclasses.replace(plan, files=files_of(path))
@@ -131,23 +140,25 @@ def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
         yield Damage(Kind.METADATA, name, "its consolidated metadata is not what the members say")
 
 
-def _chunk(path: Path, what: str, checkpoint: Checkpoint, expected: Block | None, finished: bool) -> Iterator[Damage]:
+def _chunk(
+    reader: Reader, what: str, checkpoint: Checkpoint, expected: Block | None, finished: bool
+) -> Iterator[Damage]:
     where = f"{checkpoint} {what}"
     try:
-        missing = [file for file in chunks_of(path, what, checkpoint) if not file.is_file()]
+        missing = [file for file in reader.files(what, checkpoint) if not file.is_file()]
         if len(missing) == len(PARTS):
             if expected is not None:
                 yield _absent(where, checkpoint, what, expected, finished)
             return
-        found = read_block(path, what, checkpoint)
-    except (DataError, KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
-        yield Damage(Kind.CHUNK, where, _first_line(error), checkpoint)
+        found = reader.block(what, checkpoint)
+    except DataError as error:
+        yield Damage(Kind.CHUNK, where, str(error), checkpoint)
         return
     if expected is None:
         if missing or (found.status != Status.MISSING).any():
             yield Damage(Kind.UNVOUCHED, where, "the journal has no record of it", checkpoint)
     elif missing:
-        yield Damage(Kind.CHUNK, where, f"{missing[0].relative_to(path)} is not there", checkpoint)
+        yield Damage(Kind.CHUNK, where, f"its file {missing[0]} is not there", checkpoint)
     elif found.values.shape != expected.values.shape:
         yield Damage(Kind.CHUNK, where, f"shape {found.values.shape}, not {expected.values.shape}", checkpoint)
     else:
@@ -177,9 +188,5 @@ def _remove_unvouched(path: Path, plan: Plan, found: Iterable[Damage], records: 
     for damage in found:
         what = damage.where.rpartition(" ")[2]
         if damage.checkpoint is not None and damage.checkpoint not in vouched[what]:
-            for file in chunks_of(path, what, damage.checkpoint):
+            for file in Reader(path, damage.checkpoint.model).files(what, damage.checkpoint):
                 file.unlink(missing_ok=True)
-
-
-def _first_line(error: Exception) -> str:
-    return f"it cannot be read: {' '.join(str(error).split())[:200] or type(error).__name__}"

@@ -8,7 +8,7 @@ import shutil
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from daskmetrics.store.plan import Axis, Block, Template
 
 PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 """The three arrays of ``metrics`` and of ``scores``: the end of its name, and the part of a block that it holds."""
+
+_VALUES = ("metrics", "scores")
 
 
 def create(path: Path, template: Template) -> bool:
@@ -124,6 +126,63 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
             array[row] = np.where(np.isnan(values), np.nan, values) if values.dtype.kind == "f" else values
 
 
+class Reader:
+    """The chunks of one model's group, opened once.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    model : str
+
+    Raises
+    ------
+    DataError
+        If the group cannot be opened; its methods raise it for a chunk that cannot be decoded.
+    """
+
+    def __init__(self, path: Path, model: str) -> None:
+        self._folder = path / model
+        with _readable(model, path):
+            self._group = open_group(path, model)
+            self._rows = {str(name): row for row, name in enumerate(self._group["checkpoint"][:])}
+        self._opened: dict[str, Any] = {}
+
+    def block(self, what: str, checkpoint: Checkpoint) -> Block:
+        """What there is of a checkpoint; where a chunk is not there, it reads as empty."""
+        with _readable(f"{checkpoint}: {what}", self._folder):
+            row = self._rows[checkpoint.revision]
+            return Block(*(self._array(what + suffix)[row] for suffix in PARTS))
+
+    def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
+        """Where the checkpoint's values, standard errors and status lie, if they are there."""
+        with _readable(f"{checkpoint}: {what}", self._folder):
+            place = (self._rows[checkpoint.revision], 0, 0)
+            arrays = {what + suffix: self._array(what + suffix) for suffix in PARTS}
+            return [self._folder / name / array.metadata.encode_chunk_key(place) for name, array in arrays.items()]
+
+    def _array(self, name: str) -> Any:
+        if name not in self._opened:
+            self._opened[name] = self._group[name]
+        return self._opened[name]
+
+    def holds(self, what: str, checkpoint: Checkpoint, block: Block) -> bool:
+        """Whether exactly this block is there; one that is not there reads as NaN, which may be just what it held."""
+        try:
+            same = self.block(what, checkpoint).equals(block)
+            return same and all(file.is_file() for file in self.files(what, checkpoint))
+        except DataError:
+            return False
+
+
+@contextmanager
+def _readable(what: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
+        raise DataError(f"{what} cannot be read from '{path}': {' '.join(str(error).split())[:200]}") from None
+
+
 def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
     """What the store holds of one checkpoint.
 
@@ -132,37 +191,16 @@ def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
     DataError
         If the chunk cannot be decoded or the store does not plan it.
     """
-    try:
-        group = open_group(path, checkpoint.model)
-        row = list(group["checkpoint"][:]).index(checkpoint.revision)
-        return Block(*(group[what + suffix][row] for suffix in PARTS))
-    except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
-        raise DataError(f"{checkpoint}: {what} cannot be read from '{path}': {error}") from None
+    return Reader(path, checkpoint.model).block(what, checkpoint)
 
 
 def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[Checkpoint]:
     """Make the store agree with what the journal vouches for; the checkpoints whose chunk had to be written again."""
-    wrong = [checkpoint for checkpoint, block in blocks.items() if not _holds(path, what, checkpoint, block)]
+    readers = {model: Reader(path, model) for model in {checkpoint.model for checkpoint in blocks}}
+    wrong = [c for c, block in blocks.items() if not readers[c.model].holds(what, c, block)]
     for checkpoint in wrong:
         write(path, what, checkpoint, blocks[checkpoint])
     return wrong
-
-
-def _holds(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> bool:
-    try:
-        there = read_block(path, what, checkpoint).equals(block)
-    except DataError:
-        return False
-    # a chunk that is not there reads as NaN, which may be just what it held
-    return there and all(file.is_file() for file in chunks_of(path, what, checkpoint))
-
-
-def chunks_of(path: Path, what: str, checkpoint: Checkpoint) -> list[Path]:
-    """The files that one checkpoint's values, standard errors and status lie in, if they are there."""
-    group = open_group(path, checkpoint.model)
-    row = list(group["checkpoint"][:]).index(checkpoint.revision)
-    folder = path / checkpoint.model
-    return [folder / (what + s) / group[what + s].metadata.encode_chunk_key((row, 0, 0)) for s in PARTS]
 
 
 def finish(path: Path, attributes: Mapping[str, Any]) -> None:
@@ -186,7 +224,7 @@ def files_of(path: Path) -> dict[str, str]:
 
 
 def _lasting(path: Path) -> Iterator[Path]:
-    values = {what + suffix for what in ("metrics", "scores") for suffix in PARTS}
+    values = {what + suffix for what in _VALUES for suffix in PARTS}
     for file in path.rglob("*"):
         _, *inside = file.relative_to(path).parts
         is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"

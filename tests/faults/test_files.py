@@ -175,7 +175,7 @@ def test_every_damage_to_the_store_is_found_and_repaired_bit_for_bit(folder):
     journal = contents(folder.path)
     hurts = Counter()
     for number, file in enumerate(before):
-        for how in HURTS * 5 if FULL else (HURTS[number % 4], "flip"):
+        for how in HURTS * 5 if FULL else HURTS[number % 4 :][:1]:
             _hurt(file, how, rng)
             found = keeping.verify(folder)
             assert found.damaged, f"{how} of {file} went unseen"
