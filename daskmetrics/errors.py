@@ -64,6 +64,7 @@ def unknown(kind: str, got: str, valid: Iterable[str]) -> ConfigError:
     Unknown metric 'efective_rank'. Did you mean 'effective_rank'? Valid: curvature, effective_rank.
     """
     names = sorted(valid)
+    got = got if len(got) <= 100 else f"{got[:100]} ..."
     near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return ConfigError(f"Unknown {kind} '{got}'.{hint} Valid: {', '.join(names)}.")
