@@ -10,9 +10,9 @@ Imports run downwards only, and rooms of one floor do not know each other:
 floor rooms                                                     what they know
 ===== ========================================================= =====================================================
 5     `cli`                                                     the verbs of the command line
-4     `experiment`, `report`                                    where the domain meets Dask; what is read afterwards
+4     `experiment`, `report`, `keeping`                         where Dask meets the domain; reading a run; its upkeep
 3     `execution`, `cluster`, `training`                        durable futures; places to run; pretraining suites
-2     `models`, `tasks`, `store`, `states`                      checkpoints to states; texts to scores; what is kept
+2     `models`, `tasks`, `store`                                checkpoints to states; texts to scores; the Zarr store
 1     `metrics`, `bandit`, `planning`, `corpus`, `suites`       tensors; cells; costs; texts; where checkpoints lie
 0     `config`, `arms`, `layout`, `status`, `errors`            what is asked for, and the names of things
 ===== ========================================================= =====================================================

@@ -28,10 +28,46 @@ def _plain_name(name: str) -> str:
 Name = Annotated[str, AfterValidator(_plain_name)]
 
 
+def _matching(pattern: str, meaning: str) -> Any:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"must be {meaning}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _place(text: str) -> str:
+    if any(len(part.encode()) > 255 for part in text.split("/")) or len(text) > 1024:
+        raise ValueError("must be a path or a name of at most 1024 characters")
+    return text
+
+
+# all of these become parts of lines of job scripts, or of paths
+_PRINTABLE = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]"
+Word = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._:,@+-]{0,95}", "one word of letters, digits and ._:,@+-")]
+Line = Annotated[str, _matching(_PRINTABLE + "{0,4096}", "one printable line")]
+Size = Annotated[str, _matching(r"\d+(\.\d+)? ?[kKMGTP]?i?B?", "a size such as 16GiB")]
+Place = Annotated[Line, AfterValidator(_place)]
+Revision = Annotated[
+    str, _matching(rf"(?![/~-])(?!.*\.\.){_PRINTABLE}{{1,250}}", "a name, without '..' and not beginning with '/'")
+]
+
+
 class Section(BaseModel):
     """A part of the configuration: frozen, and strict about its keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_switches(cls, data: Any) -> Any:
+        """YAML 1.1 turns words into switches, which would then count as 0 and 1."""
+        for name, value in data.items() if isinstance(data, Mapping) else ():
+            field = cls.model_fields.get(name) if isinstance(name, str) else None
+            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+                raise ValueError(f"'{name}' is {value}: YAML reads on, off, yes and no so. Write a number, or quotes")
+        return data
 
 
 class Recipe(Section):
@@ -59,11 +95,11 @@ class Model(Section):
     """One suite: where its checkpoints are (or how to train them), and which of them are compared."""
 
     name: Name
-    source: str | None = Field(
+    source: Place | None = Field(
         None, description="a folder with one sub-folder per revision, one model folder, or a hub id"
     )
     train: Recipe | None = None
-    revisions: str | tuple[str, ...] = "all"
+    revisions: Revision | tuple[Revision, ...] = "all"
     layers: Literal["all", "blocks"] | tuple[int, ...] = Field("all", description="'blocks' leaves out layer 0")
     depth: int | None = Field(None, ge=1, description="number of blocks; needed for a hub id that is not cached")
     width: int | None = Field(None, ge=1, description="hidden size; likewise")
@@ -78,7 +114,7 @@ class Model(Section):
 class Corpus(Section):
     """The texts whose representations are measured."""
 
-    source: str = Field("stdlib", description="'stdlib', a text file with one prompt per line, or 'task:NAME'")
+    source: Place = Field("stdlib", description="'stdlib', a text file with one prompt per line, or 'task:NAME'")
     prompts: int = Field(256, ge=2, description="number of prompts, drawn with the run's seed")
 
 
@@ -127,17 +163,19 @@ class Cluster(Section):
     kind: Literal["local", "slurm", "existing"] = "local"
     workers: int = Field(2, ge=1)
     threads: int = Field(1, ge=1, description="CPU threads per worker")
-    memory: str | None = Field(None, description="per worker, for instance 16GiB; by default not limited")
+    memory: Size | None = Field(None, description="per worker, for instance 16GiB; by default not limited")
     address: str | None = Field(None, description="of a running scheduler, or a path to its scheduler file")
-    partition: str | None = None
-    account: str | None = None
-    walltime: Annotated[str, BeforeValidator(_clock)] = "04:00:00"
+    partition: Word | None = None
+    account: Word | None = None
+    walltime: Annotated[str, BeforeValidator(_clock), _matching(r"[0-9:-]{1,20}", "a time such as '12:30:00'")] = (
+        "04:00:00"
+    )
     gpus: int = Field(1, ge=0, description="GPUs per Slurm job; one worker owns one GPU")
-    gpu_type: str | None = None
-    interface: str | None = Field(None, description="network interface that nodes reach each other by, such as ib0")
-    prologue: tuple[str, ...] = Field((), description="lines of shell before the worker starts (modules, venv)")
-    directives: tuple[str, ...] = Field((), description="further #SBATCH lines, without the prefix")
-    logs: str = "slurm-logs"
+    gpu_type: Word | None = None
+    interface: Word | None = Field(None, description="network interface that nodes reach each other by, such as ib0")
+    prologue: tuple[Line, ...] = Field((), description="lines of shell before the worker starts (modules, venv)")
+    directives: tuple[Line, ...] = Field((), description="further #SBATCH lines, without the prefix")
+    logs: Annotated[Place, _matching(r"\S+", "a path without spaces")] = "slurm-logs"
     arrive_within: float = Field(600.0, gt=0, description="seconds until the first worker must have arrived")
 
 
@@ -215,56 +253,86 @@ def profile(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
     """
     import dask.config
 
-    own = {"profile": wanted} if isinstance(wanted, str) else dict(wanted or {})
+    own = _named("cluster", "profile", wanted)
     name = own.pop("profile", None)
-    named = _read(_profile_path(str(name))) if name else {}
+    named = _read(_profile_path(name)) if name else {}
     return {**named, **dask.config.get("daskmetrics.cluster", {}), **own}
 
 
 def _profile_path(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         return Path(name)
-    path = folder() / "clusters" / f"{name}.yaml"
-    if not path.is_file():
-        raise unknown("cluster profile", name, (p.stem for p in path.parent.glob("*.yaml")))
-    return path
+    known = {path.stem: path for path in (folder() / "clusters").glob("*.yaml")}
+    if name not in known:
+        raise unknown("cluster profile", name, known)
+    return known[name]
+
+
+def _named(section: str, key: str, wanted: Any) -> dict[Any, Any]:
+    """A section as a mapping; a mere name stands for ``key``."""
+    own = {key: wanted} if isinstance(wanted, str) else {} if wanted is None else wanted
+    if not isinstance(own, Mapping) or not isinstance(own.get(key, ""), str):
+        raise ConfigError(f"'{section}': got {_short(wanted)}; write the name of a {key}, or 'key: value' lines.")
+    return dict(own)
 
 
 def _preset(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    if isinstance(wanted, str):
-        wanted = {"preset": wanted}
-    own = dict(wanted or {})
+    own = _named("protocol", "preset", wanted)
     name = own.pop("preset", "corrected")
     if name not in PRESETS:
-        raise unknown("protocol preset", str(name), PRESETS)
+        raise unknown("protocol preset", name, PRESETS)
     return {**PRESETS[name].model_dump(), **own}
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if not _is_file(path):
         ready = ", ".join(str(p) for p in sorted(folder().glob("*.yaml")))
         raise ConfigError(f"No configuration file '{path}'. Ready-made ones: {ready}.")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        data = _yaml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ConfigError(f"'{path}' is not YAML: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"'{path}' must hold 'key: value' lines, but holds {type(data).__name__}.")
     return data
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _yaml(text: str) -> Any:
+    """A document of YAML; ValueError for whatever is wrong with it, such as a date that does not exist."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(_short(str(error), 500)) from None
+
+
+def _short(value: Any, most: int = 200) -> str:
+    text = value if isinstance(value, str) and most != 200 else repr(value)
+    return text if len(text) <= most else f"{text[:most]} ..."
+
+
 def _apply(data: dict[str, Any], setting: str) -> None:
     key, equals, text = setting.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"'--set {setting}' is not KEY=VALUE, for instance --set search.budget=0.1.")
+    try:
+        value = _yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"'--set {setting}': the value is not YAML: {error}") from None
     *path, last = key.strip().split(".")
     node: Any = data
     for part in path:
         node = _child(node, part, setting)
     if isinstance(node, list):
-        node[_index(node, last, setting)] = yaml.safe_load(text)
+        node[_index(node, last, setting)] = value
     else:
-        node[last] = yaml.safe_load(text)
+        node[last] = value
 
 
 def _child(node: Any, part: str, setting: str) -> Any:
@@ -299,7 +367,7 @@ def _say(item: Mapping[str, Any]) -> str:
     if item["type"] == "missing":
         return f"'{place}' is missing."
     message = item["msg"].removeprefix("Value error, ")
-    return f"'{place}': got {item['input']!r}; {message}." if place else f"{message}."
+    return f"'{place}': got {_short(item['input'])}; {message}." if place else f"{message}."
 
 
 def _section(loc: Sequence[Any]) -> type[Section]:

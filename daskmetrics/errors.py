@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import errno
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+#: Error numbers with which a file system says that there is no room: disk, quota, limit of a file's size.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class DaskmetricsError(Exception):
@@ -22,8 +27,32 @@ class UndefinedError(DaskmetricsError):
     """A result that is not a number, with the reason; recorded as status ``nan``."""
 
 
+class DiskFullError(DaskmetricsError):
+    """There is no room for what must be kept; nothing recorded is lost, and it goes on once there is."""
+
+
 class LockedError(DaskmetricsError):
     """Another driver holds the run."""
+
+
+@contextmanager
+def room_for(what: str) -> Iterator[None]:
+    """Says what there was no room for, should the disk or a quota be full.
+
+    Raises
+    ------
+    DiskFullError
+        In place of the system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise DiskFullError(
+            f"No room for {what} ({error.strerror}). Nothing recorded is lost: free some space and run the same "
+            "command again."
+        ) from error
 
 
 def unknown(kind: str, got: str, valid: Iterable[str]) -> ConfigError:
@@ -35,6 +64,7 @@ def unknown(kind: str, got: str, valid: Iterable[str]) -> ConfigError:
     Unknown metric 'efective_rank'. Did you mean 'effective_rank'? Valid: curvature, effective_rank.
     """
     names = sorted(valid)
+    got = got if len(got) <= 100 else f"{got[:100]} ..."
     near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return ConfigError(f"Unknown {kind} '{got}'.{hint} Valid: {', '.join(names)}.")

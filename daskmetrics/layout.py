@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,11 +48,13 @@ class RunFolder:
 
     @property
     def lock(self) -> Path:
+        """Locked by the kernel while the run is driven; ``lock.lease`` beside it says by whom."""
         return self.path / "lock"
 
     def create(self) -> RunFolder:
-        """Make the folder, private to its owner."""
+        """Make the folder, private to its owner; an older one is made private."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
         return self
 
     def must_exist(self) -> RunFolder:
@@ -67,6 +71,27 @@ class RunFolder:
             there = f" Runs in '{parent}': {', '.join(beside)}." if beside else " Start one with: daskmetrics run"
             raise ConfigError(f"No run in '{self.path}'.{there}")
         return self
+
+
+@contextmanager
+def private() -> Iterator[None]:
+    """What is written meanwhile, also by processes that are started meanwhile, is for its owner alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file, private to its owner, so that it is there as a whole or as it was before."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with private():
+            part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:

@@ -105,7 +105,7 @@ def test_score_blocks_hold_what_was_scored_and_say_what_was_not():
         ("b", "step0", 4, "t"): (0.25, 0.02, Status.OK),
         ("a", "step1", 9, "t"): (0.9, 0.0, Status.OK),  # of an earlier configuration
     }
-    blocks = store.score_blocks(SUITES, ["t"], cells)
+    blocks = store.blocks_of_cells(SUITES, ["t"], cells)
     assert set(blocks) == {Checkpoint("a", "step1"), Checkpoint("b", "step0")}
     first = blocks[Checkpoint("a", "step1")]
     assert first.status[:, 0].tolist() == [Status.NAN, Status.MISSING, Status.OK]

@@ -1,39 +1,87 @@
-"""Append-only file of checksummed lines; the only state a run needs to resume."""
+"""Append-only file of checksummed lines; the only state a run needs to resume.
+
+A line is eight hexadecimal digits of CRC-32, a space, one JSON object and a line feed. The checksum goes on from that
+of the line before, so that a line which is lost, doubled or out of place is seen like a flipped bit.
+
+Beside the journal lies its *mark*: how long it was after the last commit. A writer that is killed leaves half a line
+*beyond* the mark, which was never committed and is dropped; a journal that ends *before* its mark was cut, and is
+refused. The mark is written without waiting for the disk: after a power failure it may lag behind, never run ahead.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import socket
-import time
+import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from daskmetrics.errors import DataError, LockedError
+from daskmetrics.errors import DataError, LockedError, room_for
+from daskmetrics.execution.lease import Lease, holder, unlock
 from daskmetrics.execution.units import Record
+
+__all__ = [
+    "Contents",
+    "Entry",
+    "Journal",
+    "decode",
+    "encode",
+    "holder",
+    "read",
+    "records",
+    "scan",
+    "standing",
+    "unlock",
+]
 
 Entry = dict[str, Any]
 
+# after a power failure, zeros can stand where the rest was to come
+_HALF_A_LINE = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{[\x20-\x7e]*)?)\x00*")
 
-def encode(entry: Mapping[str, Any]) -> bytes:
-    """One line: eight hexadecimal digits of CRC-32, a space, JSON without NaN, a line feed."""
+
+def encode(entry: Mapping[str, Any], before: int = 0) -> bytes:
+    """The line of an entry; ``before`` is the checksum of the line before it."""
     text = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
+    return b"%08x %s\n" % (zlib.crc32(text, before), text)
 
 
-def decode(line: bytes) -> Entry | None:
+def decode(line: bytes, before: int = 0) -> Entry | None:
     """The entry of a line, or None if the line is damaged."""
-    checksum, _, text = line.rstrip(b"\n").partition(b" ")
+    text = line[9:].removesuffix(b"\n")
+    if line[:9] != b"%08x " % zlib.crc32(text, before):
+        return None
     try:
-        if len(checksum) == 8 and int(checksum, 16) == zlib.crc32(text):
-            return dict(json.loads(text))
-    except ValueError:
-        pass
-    return None
+        return dict(json.loads(text))
+    except (TypeError, ValueError):
+        return None
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a journal holds.
+
+    Attributes
+    ----------
+    entries : list of dict
+        Oldest first.
+    length : int
+        Bytes of all whole lines.
+    checksum : int
+        Of the last line; the next one goes on from it.
+    torn : int
+        Bytes of half a line at the end, which was never committed.
+    """
+
+    entries: list[Entry]
+    length: int = 0
+    checksum: int = 0
+    torn: int = 0
 
 
 def read(path: Path) -> Iterator[Entry]:
@@ -42,28 +90,84 @@ def read(path: Path) -> Iterator[Entry]:
     Raises
     ------
     DataError
-        For a damaged line, with its number. Half a line at the very end is what a killed writer leaves: it was never
-        committed and is passed over.
+        For a damaged line, with its number, and for a journal that lacks lines which were committed. Half a line at the
+        very end is what a killed writer leaves: it was never committed and is passed over.
     """
-    for _, entry in _lines(path):
-        yield entry
+    return iter(scan(path).entries)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Entry]]:
-    """Entries with the offset at which each line ends."""
-    offset = 0
+def scan(path: Path) -> Contents:
+    """Everything that a journal holds; errors as for `read`."""
+    committed = _Mark.read(path)  # before the lines: a writer may add some meanwhile
+    entries: list[Entry] = []
+    length = checksum = torn = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
+            entry = decode(line, checksum)
             if not line.endswith(b"\n"):
-                return
-            entry = decode(line)
+                # a committed line whose line feed is gone is no half line
+                if not _HALF_A_LINE.fullmatch(line) or decode(line[:-1], checksum) is not None:
+                    raise _damaged(path, number)
+                torn = len(line)
+                break
             if entry is None:
-                raise DataError(
-                    f"Line {number} of '{path}' is damaged (checksum). Every line before it is sound: restore the file "
-                    f"from a backup, or keep its first {number - 1} lines and run again to compute the rest."
-                )
-            offset += len(line)
-            yield offset, entry
+                raise _damaged(path, number)
+            entries.append(entry)
+            length, checksum = length + len(line), int(line[:8], 16)
+            if length == committed[0] and checksum != committed[1]:
+                raise _damaged(path, number)
+    if length < committed[0]:
+        raise DataError(
+            f"'{path}' ends after line {len(entries)}, but {committed[0] - length} more bytes were committed: it was "
+            f"cut. Restore it from a backup; or delete '{mark_of(path)}' to go on from here, and what is lacking is "
+            "computed again."
+        )
+    return Contents(entries, length, checksum, torn)
+
+
+def _damaged(path: Path, number: int) -> DataError:
+    return DataError(
+        f"Line {number} of '{path}' is damaged (checksum). Every line before it is sound: restore the file from a "
+        f"backup; or keep its first {number - 1} lines, delete '{mark_of(path)}', and run again to compute the rest."
+    )
+
+
+def standing(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The entries without what a later ``retry`` entry took back.
+
+    These are failures and attempts of the units that it names, and that the run was finished.
+    """
+    again: set[str] = set()
+    kept = []
+    for entry in reversed(list(entries)):
+        if entry["type"] == "retry":
+            again.update(entry["keys"])
+        if not _is_taken_back(entry, again):
+            kept.append(entry)
+    return kept[::-1]
+
+
+def _is_taken_back(entry: Mapping[str, Any], again: set[str]) -> bool:
+    match entry["type"]:
+        case "record":
+            return entry["key"] in again and entry["status"] != "ok"
+        case "attempt":
+            return entry["key"] in again
+        case "finished":
+            return bool(again)
+    return False
+
+
+def records(entries: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
+    """The recorded work units, oldest first, without those that are to be tried again (`standing`).
+
+    Of two records of one key the first counts.
+    """
+    seen = set()
+    for entry in standing(entries):
+        if entry["type"] == "record" and entry["key"] not in seen:
+            seen.add(entry["key"])
+            yield Record.from_entry(entry)
 
 
 class Journal:
@@ -74,14 +178,20 @@ class Journal:
     path : Path
         The journal file; made if it does not exist.
     lock : Path
-        A lock file beside it. It says who holds the run.
+        A lock file beside it. Its lease says who holds the run.
+
+    Attributes
+    ----------
+    entries : list of dict
+    notices : tuple of str
+        What was put right on opening: a lease taken over, half a line dropped.
 
     Raises
     ------
     LockedError
         If another driver has the run.
     DataError
-        If a line is damaged.
+        If a line is damaged, or committed lines are lacking.
 
     Examples
     --------
@@ -95,44 +205,67 @@ class Journal:
 
     def __init__(self, path: Path, lock: Path) -> None:
         self.path = path
-        self._lock = _acquire(lock)
-        try:
-            self.entries = self._recover()
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        except BaseException:
-            os.close(self._lock)
-            raise
-
-    def _recover(self) -> list[Entry]:
-        if not self.path.exists():
-            return []
-        sound, entries = 0, []
-        for sound, entry in _lines(self.path):  # noqa: B007 - the last offset is used below
-            entries.append(entry)
-        if sound < self.path.stat().st_size:
-            os.truncate(self.path, sound)  # a killed writer leaves half a line
-        return entries
+        with room_for(f"the journal '{path}'"):
+            self._lease = Lease(lock)
+            try:
+                found = scan(path) if path.exists() else Contents([])
+                self._file = _open_at(path, found.length)
+                self._mark = _Mark(path)
+            except BaseException:
+                self._lease.release()
+                raise
+        self.entries, self._length, self._checksum = found.entries, found.length, found.checksum
+        self._writing = False
+        self._mark.move(self._length, self._checksum)
+        half = f"Dropped half a line ({found.torn} bytes) at the end of '{path}', which was never committed."
+        self.notices = tuple(filter(None, (self._lease.notice, half if found.torn else None)))
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write an entry and wait until the disk has it; what this returns from is committed."""
-        line = encode(entry)
-        while line:  # a nearly full disk takes part of a line
-            line = line[os.write(self._file, line) :]
-        os.fsync(self._file)
+        """Write an entry and wait until the disk has it; what this returns from is committed.
+
+        Raises
+        ------
+        DiskFullError
+            If there is no room. The journal is as it was before, and the entry can be appended again.
+        LockedError
+            If the run was taken from this process.
+        """
+        line = encode(entry, self._checksum)
+        self._require_sole_writer()
+        self._writing = True
+        try:
+            with room_for(f"the journal '{self.path}'"):
+                _write_whole(self._file, line)
+                os.fsync(self._file)
+        except BaseException:  # also Ctrl-C
+            self._withdraw()
+            raise
+        self._length, self._checksum = self._length + len(line), int(line[:8], 16)
         self.entries.append(dict(entry))
+        self._writing = False
+        self._mark.move(self._length, self._checksum)
+
+    def _require_sole_writer(self) -> None:
+        self._lease.check()
+        if self._writing:
+            self._withdraw()  # the last append was interrupted
+        if os.fstat(self._file).st_size != self._length:
+            raise LockedError(f"Another process wrote to '{self.path}'. This one stops, so that nothing is mixed up.")
+
+    def _withdraw(self) -> None:
+        """Back to the last committed line; tried again before the next append if the disk refuses now."""
+        with suppress(OSError):
+            os.ftruncate(self._file, self._length)
+            self._writing = False
 
     def records(self) -> Iterator[Record]:
-        """The recorded work units, oldest first; of two records of one key the first counts."""
-        seen = set()
-        for entry in self.entries:
-            if entry["type"] == "record" and entry["key"] not in seen:
-                seen.add(entry["key"])
-                yield Record.from_entry(entry)
+        """The recorded work units, oldest first (`records`)."""
+        return records(self.entries)
 
     def close(self) -> None:
+        self._mark.close()
         os.close(self._file)
-        os.ftruncate(self._lock, 0)
-        os.close(self._lock)
+        self._lease.release()
 
     def __enter__(self) -> Journal:
         return self
@@ -143,31 +276,49 @@ class Journal:
         self.close()
 
 
-def _acquire(path: Path) -> int:
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(lock, 4096).decode(errors="replace").strip() or "another process"
-        os.close(lock)
-        raise LockedError(
-            f"The run in '{path.parent}' is being driven by {holder}. Wait for it, or stop it first."
-        ) from None
-    os.ftruncate(lock, 0)
-    since = time.strftime("%Y-%m-%d %H:%M:%S")
-    os.write(lock, f"process {os.getpid()} on {socket.gethostname()} since {since}".encode())
-    return lock
+def mark_of(path: Path) -> Path:
+    """Where the mark of a journal lies."""
+    return path.with_suffix(".mark")
 
 
-def holder(lock: Path) -> str | None:
-    """Who drives the run now, or None."""
-    if not lock.exists():
-        return None
-    file = os.open(lock, os.O_RDONLY)
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None
-    except BlockingIOError:
-        return os.read(file, 4096).decode(errors="replace").strip() or "another process"
-    finally:
-        os.close(file)
+class _Mark:
+    """Length and last checksum of a journal after its last commit, in one small file with a checksum of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
+
+    def move(self, length: int, checksum: int) -> None:
+        text = b"%016x %08x" % (length, checksum)
+        with suppress(OSError):  # no room: it lags behind
+            os.pwrite(self._file, b"%s %08x\n" % (text, zlib.crc32(text)), 0)
+
+    @staticmethod
+    def read(path: Path) -> tuple[int, int]:
+        """Length and checksum; zeros if there is no sound mark."""
+        try:
+            text, _, own = mark_of(path).read_bytes().rstrip(b"\n").rpartition(b" ")
+            if own == b"%08x" % zlib.crc32(text):
+                length, checksum = text.split()
+                return int(length, 16), int(checksum, 16)
+        except (OSError, ValueError):
+            pass
+        return 0, 0
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _write_whole(file: int, line: bytes) -> None:
+    while line:  # a nearly full disk takes part of a line
+        line = line[os.write(file, line) :]
+
+
+def _open_at(path: Path, length: int) -> int:
+    """The file for appending at this length; half a line beyond it goes."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    os.ftruncate(file, length)
+    os.fsync(file)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(folder)  # otherwise a power failure can take the file's name with it
+    os.close(folder)
+    return file

@@ -1,51 +1,46 @@
-"""From the journal's records to the chunks of the store: what the store must hold, however it came about."""
+"""From an experiment to the plan of its store: which units' records fill which chunks, for who reads the run later."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import numpy as np
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from daskmetrics import store
-from daskmetrics.arms import Checkpoint
-from daskmetrics.execution import Record
-from daskmetrics.experiment.prepare import Experiment
-from daskmetrics.status import Status
+from daskmetrics.execution import Journal
+from daskmetrics.experiment.prepare import VERSION, Experiment
+from daskmetrics.layout import RunFolder
 
 
-def metric_chunks(experiment: Experiment, records: Iterable[Record]) -> dict[Checkpoint, store.Block]:
-    """The metrics of every checkpoint that the journal knows; a failed one has its status and no numbers."""
-    by_key = {record.key: record for record in records if record.kind == "measure"}
-    shapes = {suite.model: (len(suite.layers), len(experiment.metrics)) for suite in experiment.suites}
-    return {
-        checkpoint: _metrics(by_key[key], shapes[suite.model])
-        for suite in experiment.suites
-        for checkpoint in suite.checkpoints()
-        if (key := experiment.measure_key(suite, checkpoint)) in by_key
-    }
+def plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.Plan:
+    """What the store of this experiment is to hold, and the keys of the units that fill it."""
+    return store.Plan(
+        template=experiment.template(attributes),
+        version=VERSION,
+        seed=experiment.config.seed,
+        measure={
+            str(checkpoint): experiment.measure_key(suite, checkpoint)
+            for suite in experiment.suites
+            for checkpoint in suite.checkpoints()
+        },
+        encode={
+            str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
+            for checkpoint in experiment.checkpoints
+        },
+    )
 
 
-def _metrics(record: Record, shape: tuple[int, int]) -> store.Block:
-    if record.ok:
-        return store.Block.of(record.value)
-    nothing = np.full(shape, np.nan)
-    return store.Block(nothing, nothing, np.full(shape, Status.of(record.status), np.uint8))
+def lay_out(planned: store.Plan, folder: RunFolder, journal: Journal) -> None:
+    """Have a sound store for this plan, with the metrics in it that the journal vouches for.
 
-
-def score_chunks(experiment: Experiment, records: Iterable[Record]) -> dict[Checkpoint, store.Block]:
-    """The scores of every checkpoint of which at least one cell was asked for."""
-    by_key = {record.key: record for record in records if record.kind == "score"}
-    names = [task.name for task in experiment.tasks]
-    cells = {
-        (arm.model, arm.revision, arm.layer, task.name): _cell(by_key[key])
-        for arm in experiment.arms
-        for task in experiment.tasks
-        if (key := experiment.score_key(arm, task)) in by_key
-    }
-    return store.score_blocks(experiment.suites, names, cells)
-
-
-def _cell(record: Record) -> tuple[float, float, Status]:
-    if not record.ok:
-        return float("nan"), float("nan"), Status.of(record.status)
-    return record.value["score"], record.value["stderr"], Status.OK
+    A store that is there is kept, unless its metadata was damaged; of a new one the journal learns what it is.
+    """
+    known = store.Plan.latest(journal.entries)
+    same = known is not None and known.template.key == planned.template.key
+    new = store.create(folder.store, planned.template)
+    if known is not None and same and not new and any(store.check_files(folder.store, known.files)):
+        store.lay_out(folder.store, planned.template)
+        new = True
+    if new or not same:
+        journal.append(dataclasses.replace(planned, files=store.files_of(folder.store)).entry())
+    store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))

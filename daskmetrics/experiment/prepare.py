@@ -16,7 +16,7 @@ from daskmetrics.config import Config, Model, Recipe
 from daskmetrics.errors import unknown
 from daskmetrics.layout import cache_folder
 from daskmetrics.metrics.views import AUGMENTATION
-from daskmetrics.store import Axis, Template
+from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.suites import Found, Location
 
 VERSION = 2  # of the computation: raise it when equal inputs no longer give equal numbers
@@ -131,7 +131,7 @@ class Experiment:
 
     def score_key(self, arm: Arm, task: task_room.Task) -> Key:
         encoded = self.encode_key(arm.checkpoint, task)
-        return content_key("score", VERSION, encoded, str(arm), arm.layer, self.config.seed)
+        return score_key(VERSION, encoded, arm, self.config.seed)
 
     @property
     def needs_views(self) -> bool:

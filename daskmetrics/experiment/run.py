@@ -19,14 +19,14 @@ from daskmetrics import store
 from daskmetrics.arms import Arm
 from daskmetrics.bandit import Campaign, policy_named
 from daskmetrics.cluster import connect, workers
+from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
-from daskmetrics.execution.journal import read
-from daskmetrics.experiment import measuring, searching
-from daskmetrics.experiment.chunks import metric_chunks, score_chunks
+from daskmetrics.execution.journal import read, standing
+from daskmetrics.experiment import chunks, measuring, searching
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.experiment.progress import Display, said
-from daskmetrics.layout import RunFolder
+from daskmetrics.layout import RunFolder, private, replace
 from daskmetrics.suites import require_on_hub
 
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker idles while the driver thinks
@@ -64,6 +64,8 @@ def run(experiment: Experiment, folder: RunFolder, display: Display) -> Outcome:
         If weights or a task's data cannot be had, or no worker arrives.
     LockedError
         If another driver holds the run.
+    DiskFullError
+        If there is no room for the run's files.
     ClusterLostError
         If the scheduler goes away; run again to resume.
     DaskmetricsError
@@ -73,8 +75,11 @@ def run(experiment: Experiment, folder: RunFolder, display: Display) -> Outcome:
         return Outcome(0, 0)
     _require_inputs(experiment)
     folder.create()
-    with Journal(folder.journal, folder.lock) as journal:
-        _begin(experiment, folder, journal)
+    with private(), Journal(folder.journal, folder.lock) as journal:
+        for notice in journal.notices:
+            display.say(escape(notice))
+        with room_for(f"the files of the run in '{folder.path}'"):
+            _begin(experiment, folder, journal)
         outcome = _Driver(experiment, folder, journal, display).drive()
         journal.append({"type": "finished", "key": experiment.key})
     return outcome
@@ -89,15 +94,14 @@ def _require_inputs(experiment: Experiment) -> None:
 
 
 def _finished(entries: Iterable[Mapping[str, Any]], experiment: Experiment) -> bool:
-    return any(entry["type"] == "finished" and entry["key"] == experiment.key for entry in entries)
+    return any(entry["type"] == "finished" and entry["key"] == experiment.key for entry in standing(entries))
 
 
 def _begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     """Write down what is going to be done, and lay out the store with everything that is known already."""
     config = experiment.config.as_dict()
-    folder.config.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    folder.corpus.write_text(json.dumps(experiment.prompts), encoding="utf-8")
-    about = environment()
+    replace(folder.config, yaml.safe_dump(config, sort_keys=False))
+    replace(folder.corpus, json.dumps(experiment.prompts))
     journal.append(
         {
             "type": "start",
@@ -106,18 +110,22 @@ def _begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             "arms": len(experiment.arms),
             "checkpoints": len(experiment.checkpoints),
             "tasks": {task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
-            "environment": about,
+            "environment": environment(),
         }
     )
+    chunks.lay_out(_plan(experiment), folder, journal)
+
+
+def _plan(experiment: Experiment) -> store.Plan:
+    config = experiment.config.as_dict()
     attributes = {
         "name": experiment.config.name,
         "protocol": config["protocol"],
         "corpus": {**config["corpus"], "key": experiment.prompts_key},
         "seed": experiment.config.seed,
-        "environment": about,
+        "environment": environment(),
     }
-    store.create(folder.store, experiment.template(attributes))
-    store.restore(folder.store, "metrics", metric_chunks(experiment, journal.records()))
+    return chunks.plan(experiment, attributes)
 
 
 def environment() -> dict[str, str]:
@@ -200,8 +208,9 @@ class _Driver:
 
     def _complete_store(self) -> None:
         """Make the store equal to the journal, whatever happened to it, and ready for readers."""
-        records = list(self.journal.records())
-        store.restore(self.folder.store, "metrics", metric_chunks(self.experiment, records))
-        if self.experiment.tasks:
-            store.restore(self.folder.store, "scores", score_chunks(self.experiment, records))
-        store.finish(self.folder.store, {})
+        records, planned = list(self.journal.records()), _plan(self.experiment)
+        with room_for(f"the store '{self.folder.store}'"):
+            store.restore(self.folder.store, "metrics", planned.metric_blocks(records))
+            if self.experiment.tasks:
+                store.restore(self.folder.store, "scores", planned.score_blocks(records))
+            store.finish(self.folder.store, {})

@@ -69,7 +69,7 @@ class Search:
             args=(task, arm.layer, int(key[:8], 16)),
             resources={"CPU": 1},
             input=encode,
-            note={"search": self.key, "pick": pick.as_dict()},
+            note={"search": self.key, "seed": self.campaign.seed, "pick": pick.as_dict()},
         )
 
 

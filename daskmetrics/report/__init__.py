@@ -5,6 +5,7 @@
 `facts`        what the journal says: scores, metrics, failures, seconds
 `wording`      the sentences that terminal, page and notebook share
 `text`         texts for a terminal
+`log`          the journal line by line, and all that is known of one unit
 `maps`         heat maps of layer x checkpoint
 `agreement`    metric against score
 `plots`        the search's path, training loss
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daskmetrics.layout import RunFolder
+from daskmetrics.layout import RunFolder, private
 from daskmetrics.report.run import Best, Run
 from daskmetrics.report.text import best_text, status_text, summary_text, whereabouts
 
@@ -40,4 +41,5 @@ def write(folder: RunFolder) -> Path:
     """
     from daskmetrics.report.html import write_page
 
-    return write_page(Run(folder.path))
+    with private():
+        return write_page(Run(folder.path))

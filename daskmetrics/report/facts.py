@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
@@ -108,12 +109,29 @@ def spending(run: Run) -> Spending:
 
 
 def failures(run: Run) -> tuple[Failure, ...]:
-    """What has no value, grouped by reason, the most frequent first; reasons that differ in numbers alone are one."""
+    """What has no value, grouped by cause, the most frequent first."""
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for kind, status, name, reason in _lacking(run):
-        groups.setdefault((kind, status, re.sub(r"\d+", "#", reason)), []).append((name, reason))
+        groups.setdefault((kind, status, cause(reason)), []).append((name, reason))
     found = [Failure(kind, status, len(all_), *all_[0]) for (kind, status, _), all_ in groups.items()]
     return tuple(sorted(found, key=lambda failure: -failure.count))
+
+
+def cause(reason: str) -> str:
+    """A reason without what differs from unit to unit: quoted names, paths, addresses and numbers.
+
+    Examples
+    --------
+    >>> cause("DataError: no 'a/b.txt' in /tmp/x7/y, 3 of 4") == cause("DataError: no 'c.txt' in /tmp/x8/z, 1 of 9")
+    True
+    """
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+@\S+|(?<!\w)/\S+|0x[0-9a-f]+|\d+", "#", reason)
+
+
+def survived(run: Run) -> Counter[str]:
+    """Failed attempts by fault, of units that succeeded all the same."""
+    fine = {record.key for record in run.records if record.ok}
+    return Counter(e["fault"] for e in run.entries if e["type"] == "attempt" and e["key"] in fine)
 
 
 def _lacking(run: Run) -> Iterator[tuple[str, str, str, str]]:

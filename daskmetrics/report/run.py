@@ -14,7 +14,7 @@ import yaml
 
 from daskmetrics.arms import Arm, Cell
 from daskmetrics.errors import DataError
-from daskmetrics.execution.journal import holder, read
+from daskmetrics.execution.journal import holder, read, standing
 from daskmetrics.execution.units import Record
 from daskmetrics.layout import RunFolder
 from daskmetrics.report.snippet import snippet
@@ -139,7 +139,7 @@ class Run:
     def _all_records(self) -> Iterator[tuple[bool, Record]]:
         """Each record, and whether it was made under the latest configuration."""
         own = False
-        for entry in self.entries:
+        for entry in standing(self.entries):
             if entry["type"] == "start":
                 own = entry["key"] == self.start["key"]
             elif entry["type"] == "record":
@@ -182,7 +182,7 @@ class Run:
     @cached_property
     def finished(self) -> bool:
         key = self.start["key"]
-        return any(entry["type"] == "finished" and entry["key"] == key for entry in self.entries)
+        return any(entry["type"] == "finished" and entry["key"] == key for entry in standing(self.entries))
 
     @property
     def driver(self) -> str | None:
@@ -193,6 +193,11 @@ class Run:
     def counts(self) -> Counter[tuple[str, str]]:
         """Records by (kind, status)."""
         return Counter((record.kind, record.status) for record in self.records)
+
+    @property
+    def failed(self) -> tuple[Record, ...]:
+        """The records of units that have no value."""
+        return tuple(record for record in self.records if not record.ok)
 
     @cached_property
     def tree(self) -> Any:

@@ -104,7 +104,16 @@ def _failures(run: Run) -> list[str]:
     for each in failures:
         text = f"{each.count:,} x {each.kind}, {each.status}: {each.reason} (first: {each.example})"
         lines += _fact("", text)
-    return lines
+    if run.failed:
+        where = run.folder.path
+        lines += ["", *_fact("look into", f"daskmetrics logs {where} {run.failed[0].name}")]
+        lines += _fact("try again", f"daskmetrics retry {where}, and the same command again")
+    return lines + _survived(run)
+
+
+def _survived(run: Run) -> list[str]:
+    faults = ", ".join(f"{n:,} x {fault}" for fault, n in facts.survived(run).most_common())
+    return ["", *_fact("survived", f"{faults} of attempts whose units succeeded later")] if faults else []
 
 
 def _fact(label: str, text: str) -> list[str]:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.errors import DataError, LockedError
+from daskmetrics.errors import NO_ROOM, DataError, DiskFullError, LockedError
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution.journal import decode, encode, holder, read
+from daskmetrics.execution.journal import decode, encode, holder, read, standing
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -36,8 +36,7 @@ def test_any_flipped_bit_is_seen(entry, data):
     position = data.draw(st.integers(0, len(line) - 1))
     line[position] ^= 1 << data.draw(st.integers(0, 7))
     found = decode(bytes(line))
-    # hexadecimal digits may change case without changing the checksum
-    assert found is None or found == entry
+    assert found is None
 
 
 def test_nan_is_refused():
@@ -54,16 +53,82 @@ def test_what_was_appended_is_read(paths):
         assert len(journal.entries) == 3
 
 
-@pytest.mark.parametrize("cut", range(1, 12))
-def test_half_a_line_at_the_end_is_dropped(paths, cut):
+@pytest.mark.parametrize("length", range(1, 12))
+def test_half_a_line_at_the_end_is_dropped_and_said(paths, length):
     with Journal(*paths) as journal:
         journal.append({"type": "note", "i": 0})
-        journal.append({"type": "note", "i": 1})
-    os.truncate(paths[0], paths[0].stat().st_size - cut)
+    with paths[0].open("ab") as file:
+        file.write(encode({"type": "note", "i": 1})[:length])
     assert [entry["i"] for entry in read(paths[0])] == [0]
     with Journal(*paths) as journal:
+        assert f"half a line ({length} bytes)" in " ".join(journal.notices)
         journal.append({"type": "note", "i": 2})
     assert [entry["i"] for entry in read(paths[0])] == [0, 2]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 31, 40])
+def test_a_journal_that_was_cut_is_refused_until_its_mark_is_deleted(paths, cut):
+    with Journal(*paths) as journal:
+        for i in range(3):
+            journal.append({"type": "note", "i": i})
+    os.truncate(paths[0], paths[0].stat().st_size - cut)
+    with pytest.raises(DataError, match="it was cut"):
+        list(read(paths[0]))
+    paths[0].with_suffix(".mark").unlink()
+    assert [entry["i"] for entry in read(paths[0])] == list(range(1 if cut > 31 else 2))
+
+
+def test_a_line_that_lost_its_line_feed_is_no_half_line(paths):
+    with Journal(*paths) as journal:
+        journal.append({"type": "note", "i": 0})
+    paths[0].with_suffix(".mark").unlink()
+    paths[0].write_bytes(paths[0].read_bytes()[:-1] + b" ")
+    with pytest.raises(DataError, match="Line 1"):
+        list(read(paths[0]))
+
+
+@pytest.mark.parametrize("order", [[0, 2], [0, 1, 1, 2], [1, 0, 2]])
+def test_whole_lines_lost_doubled_or_out_of_place_are_seen(paths, order):
+    with Journal(*paths) as journal:
+        for i in range(3):
+            journal.append({"type": "note", "i": i})
+    lines = paths[0].read_bytes().splitlines(keepends=True)
+    paths[0].write_bytes(b"".join(lines[i] for i in order))
+    with pytest.raises(DataError, match="damaged"):
+        list(read(paths[0]))
+
+
+@pytest.mark.parametrize("number", sorted(NO_ROOM))
+def test_a_line_that_finds_no_room_leaves_nothing_behind(paths, monkeypatch, number):
+    """The real thing, on a full file system, is in tests/faults."""
+    with Journal(*paths) as journal:
+        journal.append({"type": "note", "i": 0})
+        write = os.write
+        monkeypatch.setattr(os, "write", lambda file, line: _half_then_fail(write, file, line, number))
+        with pytest.raises(DiskFullError, match="free some space"):
+            journal.append({"type": "note", "i": 1})
+        monkeypatch.undo()
+        assert [entry["i"] for entry in read(paths[0])] == [0]
+        journal.append({"type": "note", "i": 2})
+    assert [entry["i"] for entry in read(paths[0])] == [0, 2]
+
+
+def _half_then_fail(write, file, line, number):
+    if len(line) > 20:
+        return write(file, line[:20])
+    raise OSError(number, os.strerror(number))
+
+
+def test_a_failed_record_that_is_to_be_tried_again_is_gone_and_a_success_stays(paths):
+    with Journal(*paths) as journal:
+        journal.append(Record("a", "a", "demo", "error", reason="x").entry())
+        journal.append(Record("b", "b", "demo", "ok", value=1).entry())
+        journal.append({"type": "finished", "key": "k"})
+        journal.append({"type": "retry", "keys": ["a", "b"]})
+        assert [record.key for record in journal.records()] == ["b"]
+        assert [entry["type"] for entry in standing(journal.entries)] == ["record", "retry"]
+        journal.append(Record("a", "a", "demo", "error", reason="again").entry())
+        assert [(record.key, record.reason) for record in journal.records()] == [("b", None), ("a", "again")]
 
 
 def test_other_damage_is_refused_with_its_line(paths):
@@ -98,5 +163,8 @@ def test_a_second_driver_is_refused_and_told_who(paths):
             Journal(*paths)
         assert f"process {other.pid} " in str(holder(paths[1]))
         other.kill()
-    Journal(*paths).close()  # a dead driver holds nothing
+        other.wait()
+    assert holder(paths[1]) is None  # a dead driver holds nothing
+    with Journal(*paths) as journal:
+        assert f"from process {other.pid} on " in " ".join(journal.notices)
     assert holder(paths[1]) is None

@@ -158,7 +158,7 @@ def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
         for r in journal.records()
         if r.ok and (cell := run.cells.get(r.key))
     }
-    store.restore(folder.store, "scores", store.score_blocks(story.suites, story.tasks, cells))
+    store.restore(folder.store, "scores", store.blocks_of_cells(story.suites, story.tasks, cells))
     store.finish(folder.store, {})
 
 

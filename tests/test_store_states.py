@@ -7,7 +7,7 @@ import pytest
 import torch
 import xarray
 
-from daskmetrics import states
+from daskmetrics.store import states
 from daskmetrics.arms import Checkpoint
 from daskmetrics.metrics import engine, resolve
 

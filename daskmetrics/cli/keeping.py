@@ -1,0 +1,112 @@
+"""Verbs that look after a run: its journal and logs, its failures, its soundness; none needs a scheduler."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from daskmetrics.cli.common import friendly, run_folder
+from daskmetrics.layout import RunFolder
+
+if TYPE_CHECKING:
+    from daskmetrics.keeping import Findings
+
+DAMAGED = 1  # exit code of `verify`
+
+
+@click.command()
+@run_folder
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only such entries: record, attempt, ask, ...")
+@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@friendly
+def journal(run: Path, types: tuple[str, ...], tail: int | None, as_json: bool) -> None:
+    """Print what happened in RUN, entry by entry."""
+    from daskmetrics.report import log
+
+    lines = log.journal_lines(RunFolder(run), types, tail)
+    click.echo(log.journal_json(lines) if as_json else log.journal_text(lines))
+
+
+@click.command()
+@run_folder
+@click.argument("key")
+@friendly
+def logs(run: Path, key: str) -> None:
+    """Print the attempts of the unit KEY of RUN with their tracebacks, and its worker's log if there is one.
+
+    KEY is a unit's name, such as tiny@step8, its key, or the beginning of one.
+    """
+    from daskmetrics.report import log
+
+    click.echo(log.log_text(RunFolder(run), key))
+
+
+@click.command()
+@run_folder
+@click.option("--only", metavar="STATUS", help="Only units that failed so: error, quarantined, oom, timeout, nan.")
+@friendly
+def retry(run: Path, only: str | None) -> None:
+    """Give the failed units of RUN another chance; the next `run` tries them again."""
+    from daskmetrics import keeping, report
+    from daskmetrics.errors import unknown
+
+    loaded = report.Run(run)
+    if only is not None and loaded.failed and only not in (statuses := {record.status for record in loaded.failed}):
+        raise unknown("status of a failed unit", only, statuses)
+    n = keeping.retry(loaded.folder, [record.key for record in loaded.failed if only in (None, record.status)])
+    click.echo(f"{n} failed units get another chance: run the same command again." if n else "No unit failed.")
+
+
+@click.command()
+@run_folder
+@friendly
+def verify(run: Path) -> None:
+    """Compare every cell of RUN's store with its journal; exit code 1 if anything is damaged."""
+    from daskmetrics import keeping
+
+    found = keeping.verify(RunFolder(run))
+    _tell(found)
+    if found.damaged:
+        click.echo(f"{len(found.damaged)} damaged. Rebuild them from the journal with: daskmetrics repair {run}")
+        sys.exit(DAMAGED)
+    click.echo(f"Sound: {found.lines:,} lines of the journal, {found.cells:,} cells of the store.")
+
+
+@click.command()
+@run_folder
+@friendly
+def repair(run: Path) -> None:
+    """Rebuild what is damaged in RUN's store from its journal."""
+    from daskmetrics import keeping
+
+    found = keeping.repair(RunFolder(run))
+    _tell(found)
+    click.echo(f"{len(found.damages)} parts rewritten." if found.damages else "Nothing to repair.")
+
+
+def _tell(found: Findings) -> None:
+    for damage in found.damages:
+        click.echo(f"{damage.kind.value:<10}{damage.where}: {damage.what}")
+    if found.torn:
+        click.echo(f"Half a line ({found.torn} bytes) ends the journal, as a killed writer leaves it: never committed.")
+
+
+@click.command()
+@run_folder
+@friendly
+def unlock(run: Path) -> None:
+    """Remove the lease of a driver of RUN that will not come back, such as one on a machine that is gone."""
+    from daskmetrics import keeping
+
+    removed = keeping.unlock_run(RunFolder(run))
+    if removed is None:
+        click.echo(f"Nobody holds the run in '{run}'.")
+    else:
+        click.echo(f"Removed the lease of {removed}. Should that process still live, it stops before it writes again.")
+
+
+VERBS = (journal, logs, retry, verify, repair, unlock)

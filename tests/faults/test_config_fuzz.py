@@ -1,0 +1,181 @@
+"""Configurations that somebody got wrong, or meant ill: one clear message, and nothing happens outside the run."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daskmetrics import config, experiment
+from daskmetrics.cli import main
+from daskmetrics.cluster.slurm import options
+from daskmetrics.errors import ConfigError, DaskmetricsError
+
+WHOLE = config.parse(
+    {
+        "name": "x",
+        "models": [{"name": "a", "train": {"width": 16, "depth": 1}}, {"name": "b", "source": "./m"}],
+        "tasks": ["stdlib:order"],
+        "cluster": {"kind": "slurm", "partition": "gpu", "account": "abc", "gpu_type": "a100", "memory": "16GiB"},
+    }
+).as_dict()
+
+NASTY = [
+    "../../up",
+    "/etc/passwd",
+    "a\nrm -rf ~",
+    "a\r\n#SBATCH --uid=0",
+    "a\x00b",
+    "x" * 100_000,
+    "naïve\u202e\u0000",
+    "\ud800",
+    "$(touch here)",
+    "`touch here`",
+    "; touch here",
+    "<script>",
+    "\x1b[2J",
+    "",
+    " ",
+    "-rf",
+    "~",
+    ".",
+    True,
+    None,
+    -1,
+    10**30,
+    float("nan"),
+    float("inf"),
+    [],
+    {},
+    [[1]],
+    {"preset": ["x"]},
+    {"profile": {"a": 1}},
+    {1: 2},
+    "2001-99-99",
+]
+values = st.sampled_from(NASTY) | st.text(max_size=50) | st.integers() | st.floats() | st.lists(st.text(max_size=5))
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place of a configuration that holds something."""
+    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [path, *(place for key, child in inner for place in places(child, (*path, key)))]
+
+
+def put(data: Any, path: tuple[Any, ...], value: Any) -> None:
+    for key in path[:-1]:
+        data = data[key]
+    data[path[-1]] = value
+
+
+PLACES = [place for place in places(WHOLE) if place]
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3), st.none() | st.text(max_size=20))
+def test_whatever_stands_anywhere_is_taken_or_named(changes, extra_key):
+    data = copy.deepcopy(WHOLE)
+    for place, value in changes:
+        try:
+            put(data, place, value)
+        except (KeyError, IndexError, TypeError):
+            continue  # an earlier change took the place away
+    if extra_key is not None:
+        data[extra_key] = 1
+    try:
+        found = config.parse(data)
+    except ConfigError as error:
+        assert 0 < len(str(error)) < 20_000
+    else:
+        assert_harmless(found)
+
+
+def assert_harmless(found: config.Config) -> None:
+    """Nothing in it leaves its folder or its line."""
+    names = [found.name, *(model.name for model in found.models)]
+    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", name) for name in names)
+    said = options(found.cluster, "/prefix")
+    texts = [text for value in said.values() for text in (value if isinstance(value, list) else [value])]
+    # every text becomes a part of one line of a job's script
+    assert not [text for text in texts if isinstance(text, str) and not text.isprintable()]
+
+
+@pytest.mark.parametrize("nasty", NASTY, ids=lambda value: repr(value)[:20])
+@pytest.mark.parametrize("place", ["name", "model", "source", "revision", "corpus", "metric", "task", "cluster"])
+def test_nothing_is_started_or_written_outside(tmp_path, monkeypatch, place, nasty):
+    """Up to the point where work would begin, with what reads folders and texts of these names."""
+    monkeypatch.chdir(tmp_path)
+    data: dict[str, Any] = {"name": "x", "models": [{"name": "a", "train": {"width": 8, "depth": 1, "steps": 2}}]}
+    match place:
+        case "name":
+            data["name"] = nasty
+        case "model":
+            data["models"][0]["name"] = nasty
+        case "source":
+            data["models"] = [{"name": "a", "source": nasty}]
+        case "revision":
+            data["models"] = [{"name": "a", "source": "owner/name", "depth": 1, "width": 8, "revisions": [nasty]}]
+        case "corpus":
+            data["corpus"] = {"source": nasty}
+        case "metric":
+            data["metrics"] = [nasty]
+        case "task":
+            data["tasks"] = [nasty]
+        case "cluster":
+            data["cluster"] = nasty
+    try:
+        experiment.prepare(config.parse(data))
+    except DaskmetricsError as error:
+        assert len(str(error)) < 20_000
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("walltime: 12:30:00", "in quotes"),
+        ("workers: yes", "reads on, off, yes and no"),
+        ("partition: no", "reads on, off, yes and no"),
+        ("memory: 16", "'cluster.memory': got 16"),
+        ("memory: lots", "'cluster.memory': got 'lots'"),
+        ("arrive_within: .inf", "finite"),
+        ("partition: 'gpu\n\n  rm -rf x'", "cluster.partition"),
+        ("account: 'a b'", "cluster.account"),
+        ('directives: ["--mem=1\\nrm"]', "cluster.directives"),
+        ("kind: 2001-99-99", "not YAML"),
+        ("workers: " + "9" * 5000, "not YAML"),
+        ("prologue: " + "[" * 5000, "not YAML"),
+    ],
+)
+def test_traps_of_yaml_have_one_clear_message(tmp_path, text, message):
+    path = tmp_path / "x.yaml"
+    path.write_text("name: x\nmodels: [{name: a, source: ./m}]\ncluster:\n  kind: slurm\n  " + text)
+    if text.startswith("kind"):
+        path.write_text(path.read_text().replace("  kind: slurm\n", ""))
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        config.load(path)
+    assert len(str(caught.value)) < 2000
+
+
+def test_a_number_that_yaml_reads_as_text_is_a_number(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text("name: x\nmodels: [{name: a, train: {learning_rate: 1e-5}}]\n")
+    assert config.load(path).models[0].train.learning_rate == 1e-5
+
+
+@pytest.mark.parametrize(
+    "setting", ["a", "=1", "a.b.c=1", "name=[", "models.9.name=x", "models=1", "..=1", "name=\x00"]
+)
+def test_settings_of_the_command_line_are_named_too(tmp_path, monkeypatch, setting):
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(yaml.safe_dump({"name": "x", "models": [{"name": "a", "source": "./m"}]}))
+    done = CliRunner().invoke(main, ["run", "x.yaml", "--set", setting])
+    assert done.exit_code == 2 and done.output.startswith("Error: "), done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]

@@ -1,0 +1,327 @@
+"""Damage to the files of a run: bytes that flip, files that are cut or lost, disks that are full.
+
+Small by default; ``DASKMETRICS_FAULTS=full`` tries every file at every place that the small one samples.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskmetrics import keeping, store
+from daskmetrics.arms import Suite, content_key
+from daskmetrics.errors import DataError, DiskFullError
+from daskmetrics.execution import Journal, Record
+from daskmetrics.execution.journal import encode, read, scan
+from daskmetrics.layout import RunFolder
+from daskmetrics.store import Kind
+
+FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
+SUITES = (Suite("a", ("step0", "step1", "step2"), (0, 1, 2), 2), Suite("b", ("step0", "main"), (1, 2), 2))
+TASKS = ("t", "u")
+
+
+def axis(*names: str) -> store.Axis:
+    return store.Axis(names, ("nats",) * len(names), tuple(f"about {name}" for name in names))
+
+
+def plan() -> store.Plan:
+    names = [str(checkpoint) for suite in SUITES for checkpoint in suite.checkpoints()]
+    return store.Plan(
+        template=store.Template(SUITES, axis("m1", "m2", "m3"), axis(*TASKS), "0", {"seed": 0}),
+        version=1,
+        seed=0,
+        measure={name: content_key("measure", name) for name in names},
+        encode={name: tuple(content_key("encode", name, task) for task in TASKS) for name in names},
+    )
+
+
+def records(planned: store.Plan) -> Iterator[Record]:
+    """Every checkpoint measured but one, which was quarantined; every second cell scored, and one of them failed."""
+    rng = np.random.default_rng(0)
+    for suite in SUITES:
+        for checkpoint in suite.checkpoints():
+            key, name = planned.measure[str(checkpoint)], str(checkpoint)
+            if name == "a@step1":
+                yield Record(key, name, "measure", "quarantined", reason="its worker died")
+                continue
+            values = rng.normal(size=(len(suite.layers), 3))
+            values[0, 1] = np.nan
+            status = np.where(np.isnan(values), store.Status.NAN, store.Status.OK).astype(np.uint8)
+            value = store.Block(values, abs(values), status).as_json()
+            yield Record(key, name, "measure", "ok", value={"layers": suite.layers, **value})
+    for number, arm in enumerate(arm for suite in SUITES for arm in suite.arms()):
+        key = store.score_key(1, planned.encode[str(arm.checkpoint)][number % 2], arm, 0)
+        name = f"{arm}:{TASKS[number % 2]}"
+        if number == 2:
+            yield Record(key, name, "score", "nan", reason="not finite")
+        elif arm.checkpoint.revision != "main":
+            yield Record(key, name, "score", "ok", value={"score": number / 7, "stderr": 0.1})
+
+
+def make(folder: RunFolder, ends: bool = True) -> RunFolder:
+    """A run as a driver leaves it, without the computing."""
+    folder.create()
+    planned = plan()
+    with Journal(folder.journal, folder.lock) as journal:
+        journal.append({"type": "start", "key": "k", "name": "run", "environment": {"python": "3"}})
+        store.create(folder.store, planned.template)
+        journal.append({**planned.entry(), "files": store.files_of(folder.store)})
+        blocks = planned.metric_blocks(list(records(planned)))
+        for record in records(planned):
+            if record.kind == "measure" and record.ok:
+                (checkpoint,) = (c for c in blocks if str(c) == record.name)
+                store.write(folder.store, "metrics", checkpoint, blocks[checkpoint])
+            journal.append(record.entry())
+        if ends:
+            journal.append({"type": "finished", "key": "k"})
+    if ends:
+        keeping.repair(folder)  # writes the scores and consolidates, as the end of a run does
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> RunFolder:
+    """A finished run; tests put back what they damage."""
+    return make(RunFolder(tmp_path_factory.mktemp("runs") / "run"))
+
+
+def contents(path: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def put_back(folder: RunFolder, before: dict[Path, bytes]) -> None:
+    for file, content in before.items():
+        if not file.is_file() or file.read_bytes() != content:
+            file.write_bytes(content)
+
+
+def damaged(content: bytes, how: str, rng: random.Random) -> bytes:
+    """The content with one byte flipped in one bit, cut, or with bytes put in between."""
+    if how == "flip":
+        at, bit = rng.randrange(len(content)), 1 << rng.randrange(8)
+        return content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :]
+    if how == "cut":
+        return content[: rng.randrange(len(content))]
+    at, many = rng.randrange(len(content) + 1), rng.randrange(1, 9)
+    return content[:at] + rng.randbytes(many) + content[at:]
+
+
+def test_no_damage_to_a_journal_is_silent(folder, tmp_path):
+    """5,000 flips, cuts and insertions: each is refused, or every committed entry is read as it was."""
+    whole, mark = folder.journal.read_bytes(), folder.journal.with_suffix(".mark").read_bytes()
+    entries = list(read(folder.journal))
+    victim = tmp_path / "journal.jsonl"
+    victim.with_suffix(".mark").write_bytes(mark)
+    rng, found = random.Random(0), Counter()
+    for number in range(5000):
+        how = ("flip", "flip", "cut", "insert")[number % 4]
+        victim.write_bytes(damaged(whole, how, rng))
+        try:
+            same = list(read(victim)) == entries
+        except DataError as error:
+            assert "damaged" in str(error) or "cut" in str(error)
+            found["refused"] += 1
+        else:
+            # bytes after the last line feed that could be the beginning of a line: never committed
+            found["half a line dropped" if same and scan(victim).torn else "silent"] += 1
+    print(dict(found))
+    assert found["silent"] == 0 and found["refused"] > 4900
+
+
+def test_no_damage_to_a_journal_without_its_mark_is_silent_but_a_cut(folder, tmp_path):
+    """A journal that was copied alone: what was cut off its end cannot be known, all else is seen."""
+    whole, entries = folder.journal.read_bytes(), list(read(folder.journal))
+    victim, rng = tmp_path / "journal.jsonl", random.Random(1)
+    for number in range(2000):
+        victim.write_bytes(damaged(whole, ("flip", "insert")[number % 2], rng))
+        with suppress(DataError):
+            assert list(read(victim)) == entries and scan(victim).torn
+    victim.write_bytes(whole[:-200])
+    assert list(read(victim)) == entries[: len(list(read(victim)))]
+
+
+def test_a_damaged_mark_is_made_anew_and_changes_nothing(folder):
+    entries, mark = list(read(folder.journal)), folder.journal.with_suffix(".mark")
+    before, rng = mark.read_bytes(), random.Random(2)
+    for _ in range(200):
+        mark.write_bytes(damaged(before, "flip", rng))
+        assert list(read(folder.journal)) == entries
+    Journal(folder.journal, folder.lock).close()
+    assert mark.read_bytes() == before
+
+
+def test_a_sound_run_is_found_sound(folder):
+    found = keeping.verify(folder)
+    assert found.damages == () and found.cells == 3 * (9 * 5 + 4 * 5)
+
+
+HURTS = ("flip", "cut", "lose", "insert")
+
+
+def test_every_damage_to_the_store_is_found_and_repaired_bit_for_bit(folder):
+    """Every file of the store: metadata, coordinates, values, standard errors, status."""
+    before, rng = contents(folder.store), random.Random(3)
+    journal = contents(folder.path)
+    hurts = Counter()
+    for number, file in enumerate(before):
+        for how in HURTS * 5 if FULL else HURTS[number % 4 :][:1]:
+            _hurt(file, how, rng)
+            found = keeping.verify(folder)
+            assert found.damaged, f"{how} of {file} went unseen"
+            if file.parent.name == "0":  # a chunk of values: its checkpoint is named
+                assert _checkpoint_of(folder, file) in {str(damage.checkpoint) for damage in found.damaged}
+            keeping.repair(folder)
+            assert contents(folder.store) == before, f"{how} of {file} was not repaired"
+            hurts[how] += 1
+            put_back(folder, journal)  # the lines that `repair` wrote
+    print(dict(hurts))
+    assert keeping.verify(folder).damages == ()
+
+
+def _hurt(file: Path, how: str, rng: random.Random) -> None:
+    content = file.read_bytes()
+    if how == "lose":
+        file.unlink()
+    else:
+        file.write_bytes(damaged(content, how, rng))
+
+
+def _checkpoint_of(folder: RunFolder, file: Path) -> str:
+    model, _, _, row, *_ = file.relative_to(folder.store).parts
+    suite = next(suite for suite in SUITES if suite.model == model)
+    return f"{model}@{suite.revisions[int(row)]}"
+
+
+def test_a_store_that_is_gone_is_built_from_the_journal(folder, tmp_path):
+    import shutil
+
+    before = contents(folder.store)
+    shutil.rmtree(folder.store)
+    assert keeping.verify(folder).damaged
+    keeping.repair(folder)
+    assert contents(folder.store) == before
+    assert keeping.verify(folder).damages == ()
+
+
+def test_what_an_unfinished_run_has_not_written_is_no_damage_and_what_nobody_vouches_for_is_named(tmp_path):
+    folder = make(RunFolder(tmp_path / "run"), ends=False)
+    assert {damage.kind for damage in keeping.verify(folder).damages} == {Kind.PENDING}
+    main = SUITES[1].checkpoints()[1]
+    block = store.Block.empty(2, 2, store.Status.OK)
+    store.write(folder.store, "scores", main, block)  # by a worker whose driver was killed
+    found = keeping.verify(folder)
+    assert [damage.checkpoint for damage in found.damages if damage.kind is Kind.UNVOUCHED] == [main]
+    assert not found.damaged
+    keeping.repair(folder)
+    assert keeping.verify(folder).damages == ()
+
+
+NOTE = {"type": "note", "text": "x" * 1000}
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid():
+        pytest.skip("needs root, to mount a small file system")
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_full_disk_takes_nothing_and_the_journal_goes_on_once_there_is_room(small_disk):
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(30_000))
+    path, lock = small_disk / "journal.jsonl", small_disk / "lock"
+    with Journal(path, lock) as journal:
+        committed = 0
+        with pytest.raises(DiskFullError, match="No space left on device"):
+            for committed in range(100):  # noqa: B007 - how many were committed
+                journal.append(NOTE)
+        assert 0 < committed < 60 and path.read_bytes() == _lines(committed)
+        for _ in range(3):
+            with pytest.raises(DiskFullError):
+                journal.append(NOTE)
+        ballast.unlink()
+        journal.append(NOTE)
+    assert len(list(read(path))) == committed + 1
+
+
+def _lines(n: int) -> bytes:
+    lines, checksum = [], 0
+    for _ in range(n):
+        lines.append(encode(NOTE, checksum))
+        checksum = int(lines[-1][:8], 16)
+    return b"".join(lines)
+
+
+def test_a_disk_that_is_full_from_the_start_is_named_and_leaves_nothing_that_locks(small_disk):
+    ballast = small_disk / "ballast"
+    with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    full = pytest.raises(DiskFullError, match="No room for the journal")
+    with full, Journal(small_disk / "journal.jsonl", small_disk / "lock") as journal:
+        journal.append(NOTE)
+    ballast.unlink()
+    with Journal(small_disk / "journal.jsonl", small_disk / "lock") as journal:
+        journal.append(NOTE)
+
+
+def test_a_store_that_finds_no_room_is_whole_after_a_repair(small_disk):
+    folder = make(RunFolder(small_disk / "run"), ends=False) if _fits(small_disk) else pytest.skip("needs more room")
+    ballast = small_disk / "ballast"
+    with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    with pytest.raises((OSError, DiskFullError), match="No space"):
+        keeping.repair(folder)
+    assert not keeping.verify(folder).damaged  # nothing false stands there
+    ballast.unlink()
+    keeping.repair(folder)
+    assert keeping.verify(folder).damages == ()
+
+
+def _fits(place: Path) -> bool:
+    """The store has some 100 small files, each of which takes a page."""
+    return subprocess.run(["mount", "-o", "remount,size=4m", place]).returncode == 0
+
+
+def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from daskmetrics.errors import DiskFullError\n"
+        "from daskmetrics.execution import Journal\n"
+        f"with Journal(Path({str(tmp_path / 'journal.jsonl')!r}), Path({str(tmp_path / 'lock')!r})) as journal:\n"
+        "    try:\n"
+        f"        for i in range(100): journal.append({NOTE!r})\n"
+        "    except DiskFullError as error: print(len(journal.entries), error)\n"
+    )
+    limit = 20_500  # in the middle of a line
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        check=True,
+    )
+    committed = int(done.stdout.split()[0])
+    assert "File too large" in done.stdout
+    assert (tmp_path / "journal.jsonl").read_bytes() == _lines(committed)
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
+        journal.append(NOTE)
+    assert len(list(read(tmp_path / "journal.jsonl"))) == committed + 1
