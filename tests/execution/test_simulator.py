@@ -25,7 +25,7 @@ def test_nothing_is_lost_nothing_twice_and_no_bystander_is_blamed(part):
             raise
 
 
-@pytest.mark.parametrize("mutant", mutants(), ids=str)
+@pytest.mark.parametrize("mutant", list(mutants()), ids=str)
 def test_a_fault_in_the_loop_is_noticed(mutant: Mutant):
     assert noticed(mutant)
 
