@@ -6,18 +6,20 @@ source, the item, the seed), so that batches may be cut differently when a map i
 
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.mapping.job import Job, job, recorded, results
-from daskmetrics.mapping.ledger import Result
+from daskmetrics.mapping.jobs import Job, give_chance, job, recorded, results
+from daskmetrics.mapping.ledger import Ledger, Result
 from daskmetrics.mapping.source import Map, Options
 from daskmetrics.mapping.summary import aggregates, causes
 from daskmetrics.mapping.table import check_output, dataset, frame, write
-from daskmetrics.mapping.verify import Verification, verify
+from daskmetrics.mapping.verification import Verification, verify
+from daskmetrics.mapping.words import seconds
 
 if TYPE_CHECKING:
-    from daskmetrics.mapping.run import map, stream
+    from daskmetrics.mapping.driving import map, run, stream
 
 __all__ = [
     "Job",
+    "Ledger",
     "Map",
     "Options",
     "Result",
@@ -27,10 +29,13 @@ __all__ = [
     "check_output",
     "dataset",
     "frame",
+    "give_chance",
     "job",
     "map",
     "recorded",
     "results",
+    "run",
+    "seconds",
     "stream",
     "verify",
     "write",
@@ -39,8 +44,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # who only reads results need not wait for Dask
-    if name in ("map", "stream"):
-        from daskmetrics.mapping import run
+    if name in ("map", "run", "stream"):
+        from daskmetrics.mapping import driving
 
-        return getattr(run, name)
+        return getattr(driving, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -169,7 +169,7 @@ def load(reference: str) -> Callable[..., Any]:
     module = _from_file(Path(place)) if place.endswith(".py") else _by_name(place)
     found = getattr(module, name, None)
     if not callable(found):
-        own = [n for n, value in vars(module).items() if inspect.isfunction(value) and not n.startswith("_")]
+        own = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
         raise unknown(f"function of '{place}'", name, own)
     return found  # type: ignore[no-any-return]
 

@@ -74,7 +74,7 @@ def aggregates(results: Sequence[Result]) -> list[Aggregate]:
     """
     fine = [result for result in results if result.ok]
     took = {result.index: result.seconds for result in fine if result.seconds is not None}
-    columns = {**numbers(fine), **({"seconds of a call": took} if took else {})}
+    columns = {**numbers(fine), **({"seconds per item": took} if took else {})}
     return [_aggregate(name, np.array(list(column.values()))) for name, column in columns.items()]
 
 

@@ -15,7 +15,7 @@ from daskmetrics.layout import RunFolder
 from daskmetrics.mapping.batch import Call, outcome
 from daskmetrics.mapping.function import Function, load, prepare
 from daskmetrics.mapping.items import Item, items
-from daskmetrics.mapping.job import Recorded, recorded
+from daskmetrics.mapping.jobs import Recorded, recorded
 from daskmetrics.mapping.ledger import BATCH, Result
 from daskmetrics.mapping.summary import flat
 

@@ -100,6 +100,16 @@ def begin(job: Job, journal: Journal) -> None:
     journal.append(job.entry())
 
 
+def give_chance(job: Job, journal: Journal) -> int:
+    """Have the items that failed so far tried again, with all retries anew; how many these are."""
+    ledger = Ledger(job.items, job.options.retries)
+    ledger.replay(journal.entries)
+    failed = [result.key for result in ledger.failed()]
+    if failed:
+        journal.append({"type": "chance", "items": failed})
+    return len(failed)
+
+
 def _items_file(folder: Path) -> Path:
     return folder / "items.jsonl"
 

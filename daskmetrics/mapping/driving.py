@@ -18,7 +18,7 @@ from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
 from daskmetrics.layout import RunFolder
 from daskmetrics.mapping.batch import loaded, run_batch, said
-from daskmetrics.mapping.job import Job, begin, job
+from daskmetrics.mapping.jobs import Job, begin, job
 from daskmetrics.mapping.ledger import Result
 from daskmetrics.mapping.source import Map, Options
 from daskmetrics.mapping.words import seconds
@@ -101,29 +101,63 @@ def map(
     return stream(job(function, iterable, options, seed=seed, version=version), client, journal)
 
 
-def stream(job: Job, client: Client | None, journal: Journal | str | Path) -> Iterator[Result]:
-    """The results of a job as they come; without a client in this process, where nothing stops a hanging item."""
+def stream(job: Job, client: Client, journal: Journal | str | Path) -> Iterator[Result]:
+    """The results of a job as they come, as `map` gives them."""
     with ExitStack() as stack:
-        if not isinstance(journal, Journal):
-            journal = stack.enter_context(opened(journal))
+        journal = stack.enter_context(opened(journal))
         source = Map(job.function, job.items, job.options, journal.entries)
         yield from source.ledger.results()
-        if not source.ledger.open():
-            return
+        if source.ledger.open():
+            begin(job, journal)
+            # the loop closes the journal: it may outlive a caller who is stopped twice
+            yield from _beside(source, job, client, journal, stack.pop_all())
+
+
+def run(
+    job: Job,
+    client: Client | None,
+    journal: Journal,
+    on_result: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """Run a job to its end and return its results in the order of its items.
+
+    Parameters
+    ----------
+    job : Job
+    client : distributed.Client or None
+        None runs the items in this process, one after the other: for debugging. The values are the same, but nothing
+        stops an item that hangs, and one that kills its process ends all.
+    journal : Journal
+    on_result : callable
+        Called with each new result, after it was journaled.
+
+    Raises
+    ------
+    ConfigError
+        If the function cannot be loaded on the workers.
+    ClusterLostError
+        If the scheduler goes away. Run again to resume.
+    """
+    source = Map(job.function, job.items, job.options, journal.entries)
+    source.on_result = on_result
+    if source.ledger.open():
         begin(job, journal)
         if client is None:
-            yield from _serial(source, journal)
-            return
-        probe(job, client)
-        yield from _parallel(source, client, journal)
+            _serial(source, journal)
+        else:
+            _parallel(source, job, client, journal)
+    return source.ledger.results()
 
 
 @contextmanager
-def opened(folder: str | Path) -> Iterator[Journal]:
-    """The journal of a folder, which is made if it does not exist."""
-    place = RunFolder(Path(folder)).create()
-    with Journal(place.journal, place.lock) as journal:
+def opened(journal: Journal | str | Path) -> Iterator[Journal]:
+    """A journal, or that of a folder, which is made if it does not exist."""
+    if isinstance(journal, Journal):
         yield journal
+        return
+    place = RunFolder(Path(journal)).create()
+    with Journal(place.journal, place.lock) as own:
+        yield own
 
 
 def probe(job: Job, client: Client) -> None:
@@ -157,9 +191,7 @@ def _probe(payload: bytes) -> str | None:
     return None
 
 
-def _serial(source: Map, journal: Journal) -> Iterator[Result]:
-    results: list[Result] = []
-    source.on_result = results.append
+def _serial(source: Map, journal: Journal) -> None:
     while units := source.ask(1):
         for unit in units:
             started = time.perf_counter()
@@ -169,20 +201,24 @@ def _serial(source: Map, journal: Journal) -> Iterator[Result]:
             journal.append({"type": "ask", "key": unit.key, "name": unit.name, "note": dict(unit.note)})
             journal.append(record.entry())
             source.tell(record)
-            yield from results
-            results.clear()
 
 
-def _parallel(source: Map, client: Client, journal: Journal) -> Iterator[Result]:
+def _parallel(source: Map, job: Job, client: Client, journal: Journal) -> None:
+    probe(job, client)
+    settings = Settings(slots=UNITS_PER_WORKER * max(1, len(workers(client))), retry=ONCE)
+    run_source(source, client, journal, settings)
+
+
+def _beside(source: Map, job: Job, client: Client, journal: Journal, stack: ExitStack) -> Iterator[Result]:
     """Runs the loop beside the caller, who may be slow: results wait for the caller, and never the loop."""
     came: queue.SimpleQueue[Result | None] = queue.SimpleQueue()
     source.on_result = came.put
     problems: list[BaseException] = []
-    settings = Settings(slots=UNITS_PER_WORKER * max(1, len(workers(client))), retry=ONCE)
 
     def work() -> None:
         try:
-            run_source(source, client, journal, settings)
+            with stack:
+                _parallel(source, job, client, journal)
         except BaseException as error:  # raised again where the caller is
             problems.append(error)
         finally:
