@@ -22,6 +22,10 @@ class UndefinedError(DaskmetricsError):
     """A result that is not a number, with the reason; recorded as status ``nan``."""
 
 
+class ClusterLostError(DaskmetricsError):
+    """The scheduler went away, or no worker is left that could do the work; nothing recorded is lost."""
+
+
 class LockedError(DaskmetricsError):
     """Another driver holds the run."""
 

@@ -6,21 +6,23 @@ nothing of Dask. To resume is to answer a source from what the journal holds and
 
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.errors import ClusterLostError
 from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.retry import RetryPolicy
+from daskmetrics.execution.settings import Settings
 from daskmetrics.execution.sweep import Sweep
 from daskmetrics.execution.units import Record, Source, WorkUnit
 
 if TYPE_CHECKING:
-    from daskmetrics.execution.runner import ClusterLostError, Settings, run
+    from daskmetrics.execution.runner import run
 
 __all__ = ["ClusterLostError", "Journal", "Record", "RetryPolicy", "Settings", "Source", "Sweep", "WorkUnit", "run"]
 
 
 def __getattr__(name: str) -> Any:
     # who only reads a journal need not wait for Dask
-    if name in ("ClusterLostError", "Settings", "run"):
-        from daskmetrics.execution import runner
+    if name == "run":
+        from daskmetrics.execution.runner import run
 
-        return getattr(runner, name)
+        return run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

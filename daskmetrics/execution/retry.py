@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
+
+from daskmetrics.arms import Key
 
 
 class Fault(Enum):
@@ -12,6 +18,8 @@ class Fault(Enum):
     DEATH = "death"  # the worker went away
     EXCEPTION = "exception"
     MEMORY = "memory"
+    TIMEOUT = "timeout"
+    DISK = "disk"  # the worker found no room; the run pauses, and nobody is to blame
     PERMANENT = "permanent"  # trying again cannot help
     UNDEFINED = "undefined"  # the result is not a number
 
@@ -34,6 +42,14 @@ class GiveUp:
 class RetryPolicy:
     """Own budgets for each kind of fault: a unit is not blamed for the deaths of its workers as for its own errors.
 
+    Attributes
+    ----------
+    exceptions, deaths, memory, timeouts : int
+        So many faults of a kind end a unit. Deaths count only where the unit was alone on the worker, and they have
+        more room than the others: a kill from outside looks the same.
+    delay, longest_delay : float
+        Seconds before the second attempt, doubled for each further one, and the most that is waited.
+
     Examples
     --------
     >>> RetryPolicy(exceptions=2).after(Fault.EXCEPTION, faults=1)
@@ -45,6 +61,7 @@ class RetryPolicy:
     exceptions: int = 3
     deaths: int = 6
     memory: int = 2
+    timeouts: int = 2
     delay: float = 0.5
     longest_delay: float = 30.0
 
@@ -54,9 +71,24 @@ class RetryPolicy:
             Fault.DEATH: (self.deaths, "quarantined"),
             Fault.EXCEPTION: (self.exceptions, "error"),
             Fault.MEMORY: (self.memory, "oom"),
+            Fault.TIMEOUT: (self.timeouts, "timeout"),
+            Fault.DISK: (math.inf, "error"),
             Fault.PERMANENT: (1, "error"),
             Fault.UNDEFINED: (1, "nan"),
         }[fault]
         if faults >= budget:
             return GiveUp(status)
-        return Retry(min(self.longest_delay, self.delay * 2 ** (faults - 1)))
+        return Retry(min(self.longest_delay, self.delay * 2 ** min(faults - 1, 16)))
+
+
+def faults_so_far(entries: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Counter[Fault], int]]:
+    """Of each unit in a journal the faults that count and the attempts, since it was last given another chance."""
+    found: dict[Key, tuple[Counter[Fault], int]] = {}
+    for entry in entries:
+        if entry["type"] == "retry":
+            found.pop(entry["key"], None)
+        elif entry["type"] == "attempt":
+            faults, tried = found.get(entry["key"], (Counter(), 0))
+            faults[Fault(entry["fault"])] += entry.get("blamed", True)
+            found[entry["key"]] = faults, tried + 1
+    return found

@@ -1,63 +1,57 @@
-"""The one loop: ask a source for work, submit it, journal what comes back, tell the source."""
+"""The loop on Dask: actions become submissions, what Dask reports becomes messages. It decides nothing itself."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import math
 import queue
 import secrets
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from distributed import Client, Future, get_worker
-from distributed.comm import CommClosedError
+import cloudpickle
+from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.arms import Key
-from daskmetrics.errors import ConfigError, DaskmetricsError, DataError, UndefinedError
-from daskmetrics.execution.journal import Journal, encode
-from daskmetrics.execution.retry import Fault, GiveUp, RetryPolicy
-from daskmetrics.execution.units import Record, Source, WorkUnit
+from daskmetrics.errors import ClusterLostError
+from daskmetrics.execution import canary, worker
+from daskmetrics.execution.deadline import last_words
+from daskmetrics.execution.journal import Journal
+from daskmetrics.execution.loop import Loop
+from daskmetrics.execution.messages import (
+    Action,
+    Failed,
+    Finished,
+    Joined,
+    Kill,
+    Left,
+    Message,
+    Release,
+    Say,
+    Started,
+    StopAsked,
+    Submit,
+    TaskId,
+    Vanished,
+)
+from daskmetrics.execution.retry import Fault
+from daskmetrics.execution.settings import Settings
+from daskmetrics.execution.stopping import heeding
+from daskmetrics.execution.units import Record, Source
 
+__all__ = ["ClusterLostError", "Settings", "run"]
 
-class ClusterLostError(DaskmetricsError):
-    """The scheduler went away; nothing recorded is lost."""
+LOOK_EVERY = 5.0  # seconds between looks at the scheduler's workers, in case an event was missed
+SETTLE = 0.3  # seconds for which the last words of a lost worker may be on their way
+ANSWER_WITHIN = 120.0  # seconds for a new worker to answer: importing can be slow on a shared file system
 
-
-@dataclass(frozen=True)
-class Settings:
-    """How `run` treats the cluster.
-
-    Attributes
-    ----------
-    slots : int
-        Units in flight at most. Annotated tasks are not queued by the scheduler, so the window is kept here.
-    retry : RetryPolicy
-    spare_inputs : int
-        Shared inputs kept on the workers although no unit in flight needs them.
-    fetch_timeout : float
-        Seconds to wait for the result of a finished unit.
-    """
-
-    slots: int
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    spare_inputs: int = 4
-    fetch_timeout: float = 60.0
-
-
-@dataclass
-class _Attempt:
-    """All that is known of a unit in flight, in one place."""
-
-    unit: WorkUnit
-    faults: Counter[Fault] = field(default_factory=Counter)
-    future: Future | None = None
-    not_before: float = 0.0
-
-    @property
-    def number(self) -> int:
-        return self.faults.total() + 1
+log = logging.getLogger(__name__)
+Event: TypeAlias = Message | BaseException | tuple[TaskId, Any]
 
 
 def run(
@@ -66,10 +60,12 @@ def run(
     journal: Journal,
     settings: Settings,
     on_record: Callable[[Record], None] = lambda record: None,
+    say: Callable[[str], None] = log.warning,
 ) -> None:
     """Run all work of a source to its end; a unit that the journal already holds is answered from there.
 
-    A unit is committed by its line in the journal; only then does the source learn of it.
+    A unit is committed by its line in the journal; only then does the source learn of it. While this runs, the first
+    Ctrl-C finishes what is running, the second stops at once; SIGTERM and SIGHUP are the first with a short grace.
 
     Parameters
     ----------
@@ -79,185 +75,253 @@ def run(
     settings : Settings
     on_record : callable
         Called with each new record, after it was journaled.
+    say : callable
+        Called with lines for the user: a pause, a worker that is missed.
 
     Raises
     ------
     ClusterLostError
-        If the scheduler goes away. Run again to resume.
+        If the scheduler goes away, or no worker is left that could do the work. Run again to resume.
+    ConfigError
+        If a worker's versions are not the driver's.
+    KeyboardInterrupt
+        If it was asked to stop and did.
     """
-    _Loop(source, client, journal, settings, on_record).run()
+    scratch = settings.scratch or journal.path.parent / "scratch"
+    shell = _Shell(client, scratch.absolute(), settings, say)
+    ledger = _Patient(journal, shell.stop_asked, settings.pause, say)
+    with heeding(shell.hear), shell.listening():
+        loop = Loop(source, ledger, settings, on_record)
+        shell.drive(loop)
+        if loop.stopping:
+            raise KeyboardInterrupt
 
 
-class _Loop:
+class _Patient:
+    """A journal on a disk that may be full: the run pauses until there is room."""
+
     def __init__(
-        self,
-        source: Source,
-        client: Client,
-        journal: Journal,
-        settings: Settings,
-        on_record: Callable[[Record], None],
+        self, journal: Journal, stop_asked: Callable[[], bool], pause: float, say: Callable[[str], None]
     ) -> None:
-        self.source, self.client, self.journal, self.settings = source, client, journal, settings
-        self.on_record = on_record
-        self.known = {record.key: record for record in journal.records()}
-        self.asked = {encode(entry) for entry in journal.entries if entry["type"] == "ask"}
-        self.attempts: dict[Key, _Attempt] = {}
+        self._journal, self._stop_asked, self._pause, self._say = journal, stop_asked, pause, say
+        self.records = journal.records
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        return self._journal.entries
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        paused = False
+        while True:
+            try:
+                self._journal.append(entry)
+                break
+            except OSError as error:
+                if error.errno not in worker.FULL:
+                    raise
+                if self._stop_asked():
+                    raise KeyboardInterrupt from error
+                if not paused:
+                    self._say(f"No room to write '{self._journal.path}': the run pauses until there is. ({error})")
+                paused = True
+                time.sleep(self._pause)
+        if paused:
+            self._say("There is room again: the run goes on.")
+
+
+class _Shell:
+    """Everything that touches Dask. Other threads only put events into the queue."""
+
+    def __init__(self, client: Client, scratch: Path, settings: Settings, say: Callable[[str], None]) -> None:
+        self.client, self.scratch, self.settings, self.say = client, scratch, settings, say
         # on a shared scheduler an old future of the same key would answer with its own function's result
         self.nonce = secrets.token_hex(4)
-        self.inputs = _Inputs(client, settings.spare_inputs, self.nonce)
-        self.finished: queue.SimpleQueue[tuple[Key, Future]] = queue.SimpleQueue()
+        self.topic = f"daskmetrics-{self.nonce}"
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.futures: dict[TaskId, Any] = {}
+        self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
+        self.greeted: set[str] = set()  # touched by the client's event loop alone
+        self.outgrown: set[str] = set()  # workers ended by their nanny for taking too much memory
+        self._stop = False
 
-    def run(self) -> None:
-        while self._top_up():
-            for key, future in self._wait():
-                attempt = self.attempts.get(key)
-                if attempt is not None and attempt.future is future:  # a late result of an earlier attempt is dropped
-                    self._conclude(attempt, future)
+    def stop_asked(self) -> bool:
+        return self._stop
 
-    def _top_up(self) -> bool:
-        """Fill the window; False when nothing is running and nothing is left."""
-        while units := self.source.ask(self.settings.slots - len(self.attempts)):
-            for unit in units:
-                self._take(unit)
-        now = time.monotonic()
-        for attempt in self.attempts.values():
-            if attempt.future is None and attempt.not_before <= now:
-                self._submit(attempt)
-        return bool(self.attempts)
+    def hear(self, at_the_terminal: bool) -> None:
+        """A signal has come."""
+        self._stop = True
+        self.events.put(StopAsked(math.inf if at_the_terminal else self.settings.stop_grace))
+        self.say("Stopping: what is running is finished and recorded first. Press Ctrl-C (again) to stop at once.")
 
-    def _take(self, unit: WorkUnit) -> None:
-        entry = {"type": "ask", "key": unit.key, "name": unit.name, "note": dict(unit.note)}
-        if encode(entry) not in self.asked:
-            self.journal.append(entry)
-        if unit.key in self.known:
-            self.source.tell(self.known[unit.key])
-        else:
-            self.attempts[unit.key] = _Attempt(unit)
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear of workers that come and go, and of attempts that begin."""
+        handlers: dict[str, Callable[[tuple[float, Any]], None]] = {
+            self.topic: lambda event: self.events.put(Started(event[1])),
+            "all": self._hear_of_workers,
+            "worker-restart-memory": lambda event: self.outgrown.add(event[1]["worker"]),
+        }
+        for topic, handler in handlers.items():
+            self.client.subscribe_topic(topic, handler)
+        try:
+            yield
+        finally:
+            self.futures.clear()  # the scheduler drops what nobody waits for
+            if self.client.status == "running":
+                for topic in handlers:
+                    self.client.unsubscribe_topic(topic)
 
-    def _submit(self, attempt: _Attempt) -> None:
-        unit = attempt.unit
-        first = (self.inputs.future(unit.input),) if unit.input else ()
-        attempt.future = self.client.submit(
-            _call,
-            unit.function,
-            *first,
-            *unit.args,
-            key=f"{unit.kind}-{unit.key}-{self.nonce}-{attempt.number}",
+    def drive(self, loop: Loop) -> None:
+        """Carry messages to the loop and its actions to Dask until it is done."""
+        messages: list[Message] = []
+        looked = -math.inf
+        while True:
+            for action in loop.step(time.monotonic(), messages):
+                self._perform(action)
+            if loop.done:
+                return
+            if time.monotonic() >= looked + LOOK_EVERY:
+                looked = time.monotonic()
+                self._post(self._look())
+            messages = self._receive(loop.wake)
+
+    def _receive(self, until: float) -> list[Message]:
+        """Everything that has happened; waits for the first."""
+        try:
+            events = [self.events.get(timeout=max(0.0, until - time.monotonic()))]
+        except queue.Empty:
+            events = []
+        while not self.events.empty():
+            events.append(self.events.get())
+        if self.client.status != "running":
+            raise _lost()
+        messages = []
+        for event in events:
+            if isinstance(event, BaseException):
+                raise event
+            message = self._ended(*event) if isinstance(event, tuple) else event
+            if message is not None:
+                messages.append(message)
+        return messages
+
+    # actions
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Submit():
+                self._submit(action)
+            case Release(task):
+                if future := self.futures.pop(task, None):
+                    future.release()
+            case Kill(address):
+                self._post(self._kill(address))
+            case Say(text):
+                self.say(text)
+
+    def _submit(self, submit: Submit) -> None:
+        unit = submit.unit
+        try:
+            packed = cloudpickle.dumps((unit.function, unit.args))
+        except Exception as error:  # whatever an argument raises when it is pickled
+            reason = f"It cannot be sent to a worker. {worker.describe(error)}"
+            self.events.put(Failed(submit.task, Fault.PERMANENT, reason))
+            return
+        order = worker.Order(submit.task, packed, self.topic, str(self.scratch), unit.timeout, submit.shared)
+        future = self.client.submit(
+            worker.perform,
+            order,
+            *([self.futures[submit.given]] if submit.given else []),
+            key=f"{submit.task}-{self.nonce}",
+            workers=[submit.worker],
             resources=dict(unit.resources),
             pure=False,
         )
-        attempt.future.add_done_callback(lambda future, key=unit.key: self.finished.put((key, future)))
+        self.futures[submit.task] = future
+        if submit.shared:
+            self.shared.add(submit.task)
+        future.add_done_callback(lambda future, task=submit.task: self.events.put((task, future)))
 
-    def _wait(self) -> list[tuple[Key, Future]]:
-        """Everything that has finished; waits for the first, at most until a retry is due."""
-        due = [attempt.not_before for attempt in self.attempts.values() if attempt.future is None]
-        timeout = max(0.01, min(due) - time.monotonic()) if due else 5.0
+    async def _kill(self, address: str) -> None:
         try:
-            ready = [self.finished.get(timeout=timeout)]
-        except queue.Empty:
-            if self.client.status not in ("running", "connecting"):
-                raise _lost() from None
-            return []
-        while not self.finished.empty():
-            ready.append(self.finished.get())
-        return ready
+            await self.client.run(worker.kill, workers=[address], nanny=True, asynchronous=True)
+        except Exception as error:  # it is gone, or has no nanny: the loop has given it up in any case
+            log.info("Worker %s could not be killed: %s", address, error)
 
-    def _conclude(self, attempt: _Attempt, future: Future) -> None:
-        unit = attempt.unit
+    # what Dask reports
+
+    def _ended(self, task: TaskId, future: Any) -> Message | None:
+        if task not in self.futures:
+            return None
+        if future.status == "finished" and task in self.shared:
+            return Finished(task)
+        if future.status == "finished":
+            self._post(self._fetch(task, future))
+            return None
         if future.status == "cancelled":
-            raise _lost()
+            return Vanished(task)  # by another client of the scheduler, since we forget what we release
+        error = future.exception()
+        if isinstance(error, worker.AttemptError):
+            return Failed(task, error.fault, error.reason, error.trace)
+        if isinstance(error, KilledWorker):
+            return None  # that its worker has left is told, too, and settles the matter
+        return Failed(task, worker.blame(error), worker.describe(error))
+
+    async def _fetch(self, task: TaskId, future: Any) -> None:
         try:
-            outcome = future.result(timeout=self.settings.fetch_timeout)
-        except Exception as error:
-            self._fail(attempt, error)
-            return
-        self._commit(attempt, Record(unit.key, unit.name, unit.kind, "ok", attempts=attempt.number, **outcome))
-
-    def _fail(self, attempt: _Attempt, error: Exception) -> None:
-        fault, reason = blame(error), describe(error)
-        attempt.faults[fault] += 1
-        unit = attempt.unit
-        self.journal.append(
-            {"type": "attempt", "key": unit.key, "name": unit.name, "fault": fault.value, "reason": reason}
-        )
-        if unit.input:
-            self.inputs.forget_failed(unit.input)
-        decision = self.settings.retry.after(fault, attempt.faults[fault])
-        if isinstance(decision, GiveUp):
-            tried = attempt.faults.total()
-            record = Record(unit.key, unit.name, unit.kind, decision.status, reason=reason, attempts=tried)
-            self._commit(attempt, record)
+            result = await self.client.gather(future, asynchronous=True)
+        except (Exception, asyncio.CancelledError):
+            self.events.put(Vanished(task))  # its worker died, or we released it meanwhile
         else:
-            attempt.future = None
-            attempt.not_before = time.monotonic() + decision.delay
+            self.events.put(Finished(task, json.loads(result[0]), result[1]))
 
-    def _commit(self, attempt: _Attempt, record: Record) -> None:
-        self.journal.append(record.entry())
-        del self.attempts[record.key]
-        self.source.tell(record)
-        if attempt.unit.input:
-            self.inputs.done(
-                attempt.unit.input, still={a.unit.input.key for a in self.attempts.values() if a.unit.input}
-            )
-        self.on_record(record)
+    def _hear_of_workers(self, event: tuple[float, Any]) -> None:
+        if event[1]["action"] in ("add-worker", "remove-worker"):
+            self._post(self._look())
 
+    async def _look(self) -> None:
+        """Compare the scheduler's workers with those that were greeted.
 
-class _Inputs:
-    """Shared inputs on the workers: each computed once while it is wanted, a few kept a little longer."""
+        Asked of the scheduler itself: the client's cached ``scheduler_info`` can lack some.
+        """
+        try:
+            here = (await self.client.scheduler.identity(n_workers=-1))["workers"]
+        except OSError:
+            return  # the connection is lost, which the client notices, too
+        for address in here.keys() - self.greeted:
+            self.greeted.add(address)
+            self._post(self._greet(address, here[address]))
+        for address in self.greeted - here.keys():
+            self.greeted.discard(address)
+            self._post(self._see_off(address))
 
-    def __init__(self, client: Client, spare: int, nonce: str) -> None:
-        self.client, self.spare, self.nonce = client, spare, nonce
-        self.futures: OrderedDict[Key, Future] = OrderedDict()
-        self.failures: Counter[Key] = Counter()
+    async def _greet(self, address: str, info: Mapping[str, Any]) -> None:
+        """Ask a new worker who it is; it gets work only after its answer."""
+        name = str(info["name"])
+        asked = self.client.run(eval, canary.question(), workers=[address], on_error="return", asynchronous=True)
+        try:
+            answer = (await asyncio.wait_for(asked, ANSWER_WITHIN))[address]
+        except (OSError, TimeoutError, KeyError) as error:
+            answer = error
+        if isinstance(answer, OSError | TimeoutError | KeyError):
+            self.greeted.discard(address)  # it is gone or too busy; if it is still there it is asked again
+            return
+        canary.require_same(name, answer if isinstance(answer, BaseException) else answer["versions"])
+        about = {"host": answer["host"], "versions": answer["versions"], "gpus": answer["gpus"]}
+        self.events.put(Joined(address, name, info["nthreads"], info["resources"], answer["remaining"], about))
 
-    def future(self, unit: WorkUnit) -> Future:
-        if unit.key not in self.futures:
-            self.futures[unit.key] = self.client.submit(
-                unit.function,
-                *unit.args,
-                key=f"{unit.kind}-{unit.key}-{self.nonce}-{self.failures[unit.key] + 1}",
-                resources=dict(unit.resources),
-                pure=False,
-            )
-        self.futures.move_to_end(unit.key)
-        return self.futures[unit.key]
+    async def _see_off(self, address: str) -> None:
+        await asyncio.sleep(SETTLE)
+        self.events.put(Left(address, last_words(self.scratch, address), address in self.outgrown))
 
-    def forget_failed(self, unit: WorkUnit) -> None:
-        future = self.futures.get(unit.key)
-        if future is not None and future.status in ("error", "lost", "cancelled"):
-            self.failures[unit.key] += 1
-            del self.futures[unit.key]
+    def _post(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let the client's event loop do something, so that the driver never waits for a worker."""
+        asyncio.run_coroutine_threadsafe(self._guarded(work), self.client.loop.asyncio_loop)
 
-    def done(self, unit: WorkUnit, still: set[Key]) -> None:
-        idle = [key for key in self.futures if key not in still]
-        for key in idle[: max(0, len(idle) - self.spare)]:
-            del self.futures[key]  # the scheduler frees the result with its last future
-
-
-def _call(function: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
-    """Runs on the worker: the value of a unit, with the time it took and where it ran."""
-    started = time.perf_counter()
-    value = function(*args)
-    return {"value": value, "seconds": time.perf_counter() - started, "worker": str(get_worker().name)}
-
-
-def blame(error: BaseException) -> Fault:
-    """Which kind of fault an exception that came back from a worker stands for."""
-    if isinstance(error, KilledWorker | CommClosedError):
-        return Fault.DEATH
-    if isinstance(error, UndefinedError):
-        return Fault.UNDEFINED
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return Fault.MEMORY
-    if isinstance(error, ConfigError | DataError):
-        return Fault.PERMANENT
-    return Fault.EXCEPTION
-
-
-def describe(error: BaseException) -> str:
-    """One line that names the error, short enough for a table."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"[:500]
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.events.put(error)
 
 
 def _lost() -> ClusterLostError:

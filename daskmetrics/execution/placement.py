@@ -1,0 +1,122 @@
+"""Which worker takes which work: decided from what runs where, without Dask."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from daskmetrics.execution.messages import TaskId
+from daskmetrics.execution.retry import Fault
+from daskmetrics.execution.units import WorkUnit
+
+
+@dataclass
+class Item:
+    """A unit, or an input that units share, on its way to a result: all that is known of it, in one place.
+
+    It waits (no `task`), is placed (`task`, on `worker`), runs (`begun`), and then is recorded or, an input, `held`.
+    """
+
+    unit: WorkUnit
+    shared: bool = False
+    faults: Counter[Fault] = field(default_factory=Counter)
+    tried: int = 0  # attempts that ended in a fault
+    not_before: float = 0.0
+    shun: str | None = None  # name of the worker on which the last attempt failed
+    suspect: bool = False  # was running, not alone, when a worker died
+    task: TaskId | None = None
+    worker: str | None = None
+    where: str | None = None  # that worker's name
+    begun: tuple[float, int] | None = None  # when, and as which of all attempts
+    held: bool = False
+
+    @property
+    def deadline(self) -> float:
+        """When its running attempt should have ended."""
+        if self.begun is None or self.unit.timeout is None:
+            return math.inf
+        return self.begun[0] + self.unit.timeout
+
+
+@dataclass
+class Host:
+    """A worker as the loop sees it, with what was placed there and has not ended."""
+
+    address: str
+    name: str
+    threads: int
+    resources: Mapping[str, float]
+    ends: float  # infinite without a walltime
+    placed: list[Item] = field(default_factory=list)
+
+    def offers(self, unit: WorkUnit) -> bool:
+        """Whether it has what the unit occupies at all."""
+        return all(self.resources.get(name, 0) >= need for name, need in unit.resources.items())
+
+    def starts(self, unit: WorkUnit) -> bool:
+        """Whether the unit would begin at once."""
+        return len(self.placed) < self.threads and self._within(unit, 0)
+
+    def takes(self, unit: WorkUnit, ahead: int) -> bool:
+        """Whether the unit may be placed here, were it only to wait behind others."""
+        if self.threads > 1 and any(item.suspect for item in self.placed):
+            return False  # a suspect runs alone
+        if self.ends < math.inf:
+            return self.starts(unit)  # how long it would wait is not known
+        return len(self.placed) < self.threads + ahead and self._within(unit, ahead)
+
+    def running(self) -> list[Item]:
+        """What runs on its threads: of more reports than threads the older ones have ended unheard."""
+        begun = sorted((item for item in self.placed if item.begun), key=lambda item: item.begun or (0.0, 0))
+        return begun[-self.threads :]
+
+    def _within(self, unit: WorkUnit, ahead: int) -> bool:
+        for name, need in unit.resources.items():
+            used = sum(item.unit.resources.get(name, 0) for item in self.placed)
+            if used + need > self.resources.get(name, 0) + ahead * need:
+                return False
+        return True
+
+
+class Placement:
+    """One round of placing work.
+
+    Parameters
+    ----------
+    hosts : iterable of Host
+    now : float
+    ahead : int
+        Units that may wait on a worker behind the running ones.
+    """
+
+    def __init__(self, hosts: Iterable[Host], now: float, ahead: int) -> None:
+        self.hosts, self.now, self.ahead = tuple(hosts), now, ahead
+        self._reserved: set[str] = set()
+
+    def choose(self, item: Item, seconds: float, near: Collection[str] = ()) -> Host | None:
+        """The worker for a unit that will take so many seconds, or None for now.
+
+        Parameters
+        ----------
+        item : Item
+        seconds : float
+            Expected duration; a worker whose walltime ends before is passed over.
+        near : collection of str
+            Workers that hold the unit's input.
+        """
+        able = [host for host in self.hosts if host.offers(item.unit) and self.now + seconds <= host.ends]
+        able = [host for host in able if host.name != item.shun] or able  # elsewhere, where there is an elsewhere
+        free = [host for host in able if host.address not in self._reserved and host.takes(item.unit, self.ahead)]
+        if item.suspect:
+            free = [host for host in free if host.threads == 1 or not host.placed]
+            if able and not free:  # the least busy worker takes nothing else until it is idle
+                self._reserved.add(min(able, key=_load).address)
+        return min(
+            free, key=lambda host: (not host.starts(item.unit), host.address not in near, *_load(host)), default=None
+        )
+
+
+def _load(host: Host) -> tuple[int, str]:
+    return len(host.placed), host.address
