@@ -153,7 +153,7 @@ def _run(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> list[Result]
         display.phase("map", len(job.items), len(job.items) - len(ledger.open()))
         counted = _Counted(display, len(ledger.failed()))
         with _client(profile, pins, display) if ledger.open() and not wanted.serial else nullcontext() as client:
-            return mapping.run(job, client, journal, counted)
+            return mapping.run(job, client, journal, counted, display.say)
 
 
 class _Counted:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskmetrics.arms import Key
-from daskmetrics.errors import ConfigError, DataError, UndefinedError
+from daskmetrics.errors import DataError
 
 LARGEST_VALUE = 2**20  # characters of JSON that one item may return
-_LONGEST_TRACEBACK = 4000
+STATUSES = {"undefined": "nan", "memory": "oom", "permanent": "error", "exception": "error"}
+"""How an item that failed is recorded, by the kind of its fault."""
 
 
 @dataclass(frozen=True)
@@ -97,22 +98,18 @@ def plain(value: Any, place: str, undefined: list[str]) -> Any:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    told: dict[str, Any] = {"reason": said(error)}
-    if isinstance(error, UndefinedError):
-        return {"status": "nan", **told}
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    from daskmetrics.execution.retry import Fault
+    from daskmetrics.execution.deadline import LONGEST_TRACE
+    from daskmetrics.execution.worker import blame, describe
+
+    fault = blame(error)
+    if fault is Fault.DISK:
+        raise error  # nobody is to blame: the loop pauses until there is room
+    if fault is Fault.MEMORY:
         _free()
-        return {"status": "oom", **told}
-    told["traceback"] = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
-    if isinstance(error, ConfigError | DataError):
-        told["permanent"] = True
-    return {"status": "error", **told}
-
-
-def said(error: BaseException) -> str:
-    """One line that names an error."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"[:500]
+    told = {"status": STATUSES[fault.value], "reason": describe(error)}
+    trace = "".join(traceback.format_exception(error))[-LONGEST_TRACE:]
+    return {**told, "traceback": trace, **({"permanent": True} if fault is Fault.PERMANENT else {})}
 
 
 def _free() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -12,21 +13,22 @@ from typing import Any
 
 from distributed import Client
 
-from daskmetrics.cluster import workers
 from daskmetrics.errors import ConfigError
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
+from daskmetrics.execution.worker import describe
 from daskmetrics.layout import RunFolder
-from daskmetrics.mapping.batch import loaded, run_batch, said
+from daskmetrics.mapping.batch import loaded, run_batch
 from daskmetrics.mapping.jobs import Job, begin, job
 from daskmetrics.mapping.ledger import Result
 from daskmetrics.mapping.source import Map, Options
 from daskmetrics.mapping.words import seconds
 
 # one attempt per unit: the map itself halves a batch that failed, and tries an item again
-ONCE = RetryPolicy(exceptions=1, deaths=1, memory=1)
-UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker idles while the driver thinks
+ONCE = RetryPolicy(exceptions=1, deaths=1, memory=1, timeouts=1)
 PROBE_SECONDS = 120.0
+
+log = logging.getLogger(__name__)
 
 
 def map(
@@ -118,6 +120,7 @@ def run(
     client: Client | None,
     journal: Journal,
     on_result: Callable[[Result], None] = lambda result: None,
+    say: Callable[[str], None] = log.warning,
 ) -> list[Result]:
     """Run a job to its end and return its results in the order of its items.
 
@@ -130,6 +133,8 @@ def run(
     journal : Journal
     on_result : callable
         Called with each new result, after it was journaled.
+    say : callable
+        Called with lines for the user: a pause, a worker that is missed.
 
     Raises
     ------
@@ -145,7 +150,7 @@ def run(
         if client is None:
             _serial(source, journal)
         else:
-            _parallel(source, job, client, journal)
+            _parallel(source, job, client, journal, say)
     return source.ledger.results()
 
 
@@ -172,7 +177,7 @@ def probe(job: Job, client: Client) -> None:
     try:
         error = future.result(timeout=PROBE_SECONDS)
     except Exception as lost:  # whatever the cluster raises: no worker, a dead one, no answer
-        error = said(lost)
+        error = describe(lost)
     if error is None:
         return
     module = job.function.name.partition(":")[0]
@@ -187,7 +192,7 @@ def _probe(payload: bytes) -> str | None:
     try:
         loaded(payload)
     except Exception as error:  # the worker boundary
-        return said(error)
+        return describe(error)
     return None
 
 
@@ -203,10 +208,9 @@ def _serial(source: Map, journal: Journal) -> None:
             source.tell(record)
 
 
-def _parallel(source: Map, job: Job, client: Client, journal: Journal) -> None:
+def _parallel(source: Map, job: Job, client: Client, journal: Journal, say: Callable[[str], None]) -> None:
     probe(job, client)
-    settings = Settings(slots=UNITS_PER_WORKER * max(1, len(workers(client))), retry=ONCE)
-    run_source(source, client, journal, settings)
+    run_source(source, client, journal, Settings(retry=ONCE), say=say)
 
 
 def _beside(source: Map, job: Job, client: Client, journal: Journal, stack: ExitStack) -> Iterator[Result]:
@@ -218,7 +222,7 @@ def _beside(source: Map, job: Job, client: Client, journal: Journal, stack: Exit
     def work() -> None:
         try:
             with stack:
-                _parallel(source, job, client, journal)
+                _parallel(source, job, client, journal, log.warning)
         except BaseException as error:  # raised again where the caller is
             problems.append(error)
         finally:
