@@ -106,7 +106,7 @@ def give_chance(job: Job, journal: Journal) -> int:
     ledger.replay(journal.entries)
     failed = [result.key for result in ledger.failed()]
     if failed:
-        journal.append({"type": "retry", "keys": failed})
+        journal.append({"type": "chance", "items": failed})
     return len(failed)
 
 

@@ -100,9 +100,11 @@ class Ledger:
             elif entry["type"] == "record" and entry["kind"] == BATCH and entry["key"] not in seen:
                 seen.add(entry["key"])  # of two records of one key the first counts
                 self.take(Record.from_entry(entry), asked.get(entry["key"], ()))
-            elif entry["type"] == "retry":
-                for key in entry["keys"]:  # of items, or of units that failed
-                    self.forget(asked.get(key, [key]))
+            elif entry["type"] == "chance":
+                self.forget(entry["items"])
+            elif entry["type"] == "retry":  # names units, as the verb does
+                for key in entry.get("keys") or [entry["key"]]:
+                    self.forget(asked.get(key, ()))
 
     def take(self, record: Record, keys: Sequence[Key]) -> Taken:
         """What a batch of these items means, now that it came back."""

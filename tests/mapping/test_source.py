@@ -127,13 +127,16 @@ def test_more_retries_later_are_more_chances():
     assert world.calls[0] == 3
 
 
-def test_another_chance_is_a_new_budget():
+@pytest.mark.parametrize("by", ["item", "unit"])
+def test_another_chance_is_a_new_budget(by):
     world, entries = World(0), []
     world.n, world.bad, world.crowd = 2, {0: "quarantined"}, {}
     world.random = random.Random(1)
     drive(world, entries, Options(retries=1), steps=-1)
     assert world.calls == {0: 2, 1: 1}
-    entries.append({"type": "retry", "keys": [things(2)[0].key]})
+    failed = [entry["key"] for entry in entries if entry["type"] == "record" and not entry["value"]]
+    chance = {"type": "chance", "items": [things(2)[0].key]}
+    entries.append(chance if by == "item" else {"type": "retry", "keys": failed[-1:]})
     world.bad = {}
     (result,) = drive(world, entries, Options(retries=1), steps=-1)
     assert result.ok and result.item == 0 and result.attempts == 3
