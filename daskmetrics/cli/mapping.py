@@ -204,6 +204,8 @@ def _preview(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> None:
         ledger.replay(read(wanted.place.journal))
     left, size = len(ledger.open()), job.options.batch_size
     each = [f"{n} {what} of its own" for n, what in ((pins.cpus, "CPUs"), (pins.gpus, "GPUs")) if n is not None]
+    if profile.kind == "slurm":
+        each.append(f"{profile.gpus} GPU of each job")
     rows = {
         "function": f"{job.function.name}, version {job.function.version[:12]}"
         + (", seeded per item" if job.function.seeded else ""),

@@ -98,8 +98,8 @@ def plain(value: Any, place: str, undefined: list[str]) -> Any:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    from daskmetrics.execution.retry import Fault
     from daskmetrics.execution.deadline import LONGEST_TRACE
+    from daskmetrics.execution.retry import Fault
     from daskmetrics.execution.worker import blame, describe
 
     fault = blame(error)

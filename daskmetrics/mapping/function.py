@@ -38,6 +38,8 @@ class Function:
         Whether it takes the keyword ``batch_size``.
     payload : bytes
         The function pickled, by value where workers could not import it.
+    stated : bool
+        Whether the user gave the version.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Function:
     seeded: bool
     sized: bool
     payload: bytes = field(repr=False)
+    stated: bool = False
 
 
 def prepare(function: Callable[..., Any], version: str | None = None) -> Function:
@@ -66,7 +69,12 @@ def prepare(function: Callable[..., Any], version: str | None = None) -> Functio
         raise ConfigError(f"map needs a function to call with each item, but got {function!r}.")
     taken = _keywords(function)
     return Function(
-        name_of(function), version or version_of(function), "seed" in taken, "batch_size" in taken, _payload(function)
+        name_of(function),
+        version or version_of(function),
+        seeded="seed" in taken,
+        sized="batch_size" in taken,
+        payload=_payload(function),
+        stated=version is not None,
     )
 
 

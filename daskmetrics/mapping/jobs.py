@@ -48,6 +48,7 @@ class Job:
             "type": "map",
             "function": self.function.name,
             "version": self.function.version,
+            "stated": self.function.stated,
             "reference": self.reference,
             "items": len(self.items),
             "seed": self.seed,

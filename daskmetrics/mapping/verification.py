@@ -132,7 +132,7 @@ def _function(told: Recorded, function: Callable[..., Any] | None) -> tuple[Func
             raise ConfigError(f"The journal does not say where {told.header['function']} is: give it as function=.")
         function = load(told.header["reference"])
     ready = prepare(function)
-    if ready.version != told.header["version"] and not told.header.get("versioned"):
+    if ready.version != told.header["version"] and not told.header["stated"]:
         raise ConfigError(f"{ready.name} is not what was run: its source has changed since. Restore it to compare.")
     return ready, function
 

@@ -73,3 +73,20 @@ def test_another_function_is_refused(run):
 def test_a_function_that_the_journal_does_not_name_is_asked_for(run):
     with pytest.raises(ConfigError, match="give it as function="):
         mapping.verify(run)
+
+
+def test_items_that_the_folder_cannot_hold_are_asked_for(tmp_path):
+    values = [(1, 2), (3, 4)]
+    with opened(tmp_path) as journal:
+        mapping.run(mapping.job(sum, values, mapping.Options()), None, journal)
+    with pytest.raises(ConfigError, match="give them as values="):
+        mapping.verify(tmp_path, function=sum)
+    assert mapping.verify(tmp_path, function=sum, values=values).ok
+    assert mapping.verify(tmp_path, function=sum, values=[(1, 2), (3, 5)]).strange == ("(3, 4)",)
+
+
+def test_a_version_that_was_stated_is_believed(tmp_path):
+    with opened(tmp_path) as journal:
+        mapping.run(mapping.job(step, range(5), mapping.Options(), version="one"), None, journal)
+    found = mapping.verify(tmp_path, function=other, sample=5)
+    assert {difference.field for difference in found.differences} == {"draw", "clock"}
