@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from daskmetrics.arms import Key, content_key
 from daskmetrics.errors import ClusterLostError
@@ -30,23 +30,12 @@ from daskmetrics.execution.messages import (
     Vanished,
 )
 from daskmetrics.execution.placement import Host, Item, Placement
-from daskmetrics.execution.retry import Fault, GiveUp, faults_so_far
+from daskmetrics.execution.retry import Fault, GiveUp, Retry, faults_so_far
 from daskmetrics.execution.settings import Settings
-from daskmetrics.execution.units import Record, Source, WorkUnit
+from daskmetrics.execution.units import Ledger, Record, Source, WorkUnit
 
 RESTLESS = 5.0  # seconds after which it wants to be woken although nothing is due
 QUIET = 10.0  # seconds without a worker before the user is told
-
-
-class Ledger(Protocol):
-    """What the loop needs of a journal."""
-
-    @property
-    def entries(self) -> Sequence[Mapping[str, Any]]: ...
-
-    def append(self, entry: Mapping[str, Any]) -> None: ...
-
-    def records(self) -> Iterator[Record]: ...
 
 
 class Loop:
@@ -100,19 +89,19 @@ class Loop:
         self._actions: list[Action] = []
         self._attempts = 0
         self._paused_until = -math.inf
-        self._stop_at = math.inf
+        self._stop_at: float | None = None
         self._idle_since: float | None = None
         self._said_idle = False
 
     @property
     def stopping(self) -> bool:
         """Whether it was asked to stop."""
-        return self._stop_at < math.inf
+        return self._stop_at is not None
 
     @property
     def wake(self) -> float:
         """When it wants its next step at the latest."""
-        times = [self.now + RESTLESS, self._stop_at]
+        times = [self.now + RESTLESS, math.inf if self._stop_at is None else self._stop_at]
         times += [time for time in (self._paused_until, *self._due()) if time > self.now]
         times += [item.deadline + self.settings.grace for host in self.hosts.values() for item in host.placed]
         return min(times)
@@ -147,10 +136,10 @@ class Loop:
             case Left():
                 self._leave(message)
             case StopAsked(grace):
-                self._stop_at = min(self._stop_at, self.now + grace)
+                self._stop_at = self.now + grace
             case Started(task) | Finished(task) | Failed(task) | Vanished(task):
                 # late results of an attempt that was given up are dropped
-                if (item := self._tasks.get(task)) is not None and not item.held:
+                if item := self._tasks.get(task):
                     self._hear_of(item, message)
 
     def _hear_of(self, item: Item, message: Started | Finished | Failed | Vanished) -> None:
@@ -184,12 +173,11 @@ class Loop:
 
     def _end_with(self, host: Host, item: Item, running: Sequence[Item], left: Left) -> None:
         """Decide what the loss of its worker means for a unit; only one that was running can be to blame."""
-        assert item.task is not None
-        alone = len(running) == 1
-        if item.task in left.expired or (item in running and item.deadline <= self.now):
+        task, alone = item.task or "", len(running) == 1
+        if task in left.expired or (item in running and item.deadline <= self.now):
             reason = f"It was stopped after its {item.unit.timeout:g} s."
-            self._fault(item, Fault.TIMEOUT, reason, left.expired.get(item.task, ""))
-        elif item not in running or left.expired or self.now >= host.ends:
+            self._fault(item, Fault.TIMEOUT, reason, left.expired.get(task, ""))
+        elif item not in running or left.expired or self.now >= host.ends or self.stopping:
             self._lift(item)
         elif left.memory:
             self._fault(item, Fault.MEMORY, "The worker took more memory than it may.", blamed=alone)
@@ -218,6 +206,7 @@ class Loop:
         if item.shared:
             self.hosts[item.worker or ""].placed.remove(item)
             item.begun, item.held = None, True
+            self._forgive(item)
             return
         self._commit(item, "ok", value=finished.value, attempts=item.tried + 1, seconds=finished.seconds)
 
@@ -240,13 +229,20 @@ class Loop:
         self.journal.append(
             {"type": "attempt", "key": unit.key, "name": unit.name, "kind": unit.kind, "worker": item.where, **about}
         )
-        decision = self.settings.retry.after(fault, max(1, item.faults[fault]))
-        if blamed and isinstance(decision, GiveUp):
+        policy = self.settings.retry
+        decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
+        if isinstance(decision, GiveUp):
             self._give_up(item, decision.status, reason)
-            return
-        item.shun = item.where
-        item.not_before = self.now + (0.0 if isinstance(decision, GiveUp) else decision.delay)
-        self._lift(item)
+        else:
+            item.shun, item.not_before = item.where, self.now + decision.delay
+            self._lift(item)
+
+    def _forgive(self, item: Item) -> None:
+        """An input may be lost and run again, any number of times: what it did before a success is forgotten."""
+        if item.faults:
+            item.faults.clear()
+            self._faults.pop(item.unit.key, None)
+            self.journal.append({"type": "healed", "key": item.unit.key, "name": item.unit.name})
 
     def _give_up(self, item: Item, status: str, reason: str) -> None:
         if not item.shared:
@@ -256,14 +252,14 @@ class Loop:
         self._spoilt[unit.key] = Record(unit.key, unit.name, unit.kind, status, None, reason, item.tried)
         self._lift(item)
         del self.inputs[unit.key]
-        for user in list(self.units.values()):
-            if user.unit.input and user.unit.input.key == unit.key:
-                self._spoil(user)
 
-    def _spoil(self, item: Item) -> None:
-        assert item.unit.input is not None
-        bad = self._spoilt[item.unit.input.key]
-        self._commit(item, bad.status, reason=f"Its {bad.kind} {bad.name}: {bad.reason}", attempts=bad.attempts)
+    def _spoil(self) -> None:
+        """Give up the units that wait for an input that was given up; one that runs has it already."""
+        for item in list(self.units.values()):
+            given = item.unit.input
+            if given and given.key in self._spoilt and item.task is None:
+                bad = self._spoilt[given.key]
+                self._commit(item, bad.status, reason=f"Its {bad.kind} {bad.name}: {bad.reason}", attempts=bad.attempts)
 
     def _commit(self, item: Item, status: str, **result: Any) -> None:
         unit = item.unit
@@ -298,9 +294,11 @@ class Loop:
     # what is to be done
 
     def _ask(self) -> None:
+        self._spoil()
         while (room := self._slots() - len(self.units)) > 0 and (units := self.source.ask(room)):
             for unit in units:
                 self._take(unit)
+            self._spoil()
 
     def _slots(self) -> int:
         if self.settings.slots is not None:
@@ -312,10 +310,8 @@ class Loop:
         if unit.key in self._known:
             self.source.tell(self._known[unit.key])
             return
-        item = self.units[unit.key] = self._item(unit)
-        if unit.input and unit.input.key in self._spoilt:
-            self._spoil(item)
-        elif unit.input and unit.input.key not in self.inputs:
+        self.units[unit.key] = self._item(unit)
+        if unit.input and unit.input.key not in (*self.inputs, *self._spoilt):
             self.inputs[unit.input.key] = self._item(unit.input, shared=True)
 
     def _item(self, unit: WorkUnit, shared: bool = False) -> Item:
@@ -331,9 +327,9 @@ class Loop:
     def _waiting(self) -> Iterator[Item]:
         """What could be placed but for its time: a unit, or first its input."""
         for item in list(self.units.values()):
-            before = self.inputs[item.unit.input.key] if item.unit.input else None
-            if before and not before.held:
-                item = before  # its users wait for it
+            before = self.inputs.get(item.unit.input.key) if item.unit.input else None
+            if item.task is None and before and not before.held:
+                item = before
             if item.task is None:
                 yield item
 
@@ -374,7 +370,8 @@ class Loop:
             for item in host.placed[:]:
                 if item.shared or item.begun is None:
                     self._lift(item)
-        self.done = self.now >= self._stop_at or not any(host.placed for host in self.hosts.values())
+        over = self._stop_at is not None and self.now >= self._stop_at
+        self.done = over or not any(host.placed for host in self.hosts.values())
 
     def _watch_idleness(self) -> None:
         """Nothing runs and nothing can: say so, and give up in the end."""

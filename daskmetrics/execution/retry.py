@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -72,7 +71,6 @@ class RetryPolicy:
             Fault.EXCEPTION: (self.exceptions, "error"),
             Fault.MEMORY: (self.memory, "oom"),
             Fault.TIMEOUT: (self.timeouts, "timeout"),
-            Fault.DISK: (math.inf, "error"),
             Fault.PERMANENT: (1, "error"),
             Fault.UNDEFINED: (1, "nan"),
         }[fault]
@@ -82,10 +80,10 @@ class RetryPolicy:
 
 
 def faults_so_far(entries: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Counter[Fault], int]]:
-    """Of each unit in a journal the faults that count and the attempts, since it was last given another chance."""
+    """Of each unit in a journal the faults that count and the attempts, since it healed or was given another chance."""
     found: dict[Key, tuple[Counter[Fault], int]] = {}
     for entry in entries:
-        if entry["type"] == "retry":
+        if entry["type"] in ("retry", "healed"):
             found.pop(entry["key"], None)
         elif entry["type"] == "attempt":
             faults, tried = found.get(entry["key"], (Counter(), 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -87,3 +87,17 @@ class Source(Protocol):
 
     def tell(self, record: Record) -> None:
         """Take in the result of a unit that was asked for: computed now, or known from before an interruption."""
+
+
+class Ledger(Protocol):
+    """What a loop needs of a journal."""
+
+    @property
+    def entries(self) -> Sequence[Mapping[str, Any]]:
+        """All entries so far."""
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Commit an entry."""
+
+    def records(self) -> Iterator[Record]:
+        """The recorded units."""

@@ -1,0 +1,159 @@
+"""One-line faults, planted in the loop, the placement and the policy: what a good simulator must notice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from daskmetrics.execution import loop, placement, retry
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A replacement in a module's source."""
+
+    module: ModuleType
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.module.__name__.rpartition('.')[2]}: {self.old.strip()} -> {self.new.strip() or 'nothing'}"
+
+    def build(self) -> tuple[type, type]:
+        """The loop and the policy with the fault."""
+        source = _source(self.module)
+        assert source.count(self.old) == 1, f"{self}: stands {source.count(self.old)} times in the source"
+        changed = _module(self.module, source.replace(self.old, self.new))
+        if self.module is loop:
+            return changed.Loop, retry.RetryPolicy
+        if self.module is placement:
+            bound = _module(loop, _source(loop))
+            vars(bound).update(Host=changed.Host, Item=changed.Item, Placement=changed.Placement)
+            return bound.Loop, retry.RetryPolicy
+        # the loop tells decisions by their classes
+        vars(changed).update(Fault=retry.Fault, Retry=retry.Retry, GiveUp=retry.GiveUp)
+        bound = _module(loop, _source(loop))
+        vars(bound).update(faults_so_far=changed.faults_so_far)
+        return bound.Loop, changed.RetryPolicy
+
+
+def _source(module: ModuleType) -> str:
+    return Path(module.__file__ or "").read_text(encoding="utf-8")
+
+
+def _module(original: ModuleType, source: str) -> ModuleType:
+    name = f"mutant_of_{original.__name__.rpartition('.')[2]}"
+    module = sys.modules[name] = ModuleType(name)  # dataclasses look their module up
+    exec(compile(source, name, "exec"), vars(module))
+    return module
+
+
+def mutants() -> Iterator[Mutant]:
+    for module, pairs in ((loop, LOOP), (placement, PLACEMENT), (retry, RETRY)):
+        for old, new in pairs:
+            yield Mutant(module, old, new)
+
+
+LOOP = (
+    # what is known
+    ("if unit.key in self._known:", "if False:"),
+    ("            self.source.tell(self._known[unit.key])\n", ""),
+    ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
+    ("            self._faults.pop(item.unit.key, None)\n", ""),
+    ("Item(unit, shared, Counter(faults), tried)", "Item(unit, shared, Counter(faults), 0)"),
+    # committing
+    ("        self.journal.append(record.entry())\n", ""),
+    ("        self.source.tell(record)\n", ""),
+    ("        del self.units[unit.key]\n        self._lift(item)\n", "        del self.units[unit.key]\n"),
+    ("attempts=item.tried + 1", "attempts=item.tried"),
+    ("        self._spare()\n", ""),
+    ("len(idle) - self.settings.spare_inputs", "0"),
+    # late results
+    ("if item := self._tasks.get(task):", "item = self._tasks[task]\n                if True:"),
+    ("        del self._tasks[item.task]\n", ""),
+    ("        self._actions.append(Release(item.task))\n", ""),
+    # blame
+    ("item.faults[fault] += blamed", "item.faults[fault] += 1"),
+    ("alone = len(running) == 1", "alone = True"),
+    ("alone = len(running) == 1", "alone = False"),
+    ("item not in running or left.expired", "left.expired"),
+    ("item not in running or left.expired or", "item not in running or"),
+    ("left.expired or self.now >= host.ends or", "left.expired or"),
+    ("self.now >= host.ends or self.stopping:", "self.now >= host.ends:"),
+    ("if task in left.expired or (item in running and item.deadline <= self.now):", "if left.expired:"),
+    ("        elif left.memory:\n", "        elif False:\n"),
+    ("item.suspect = item.suspect or not blamed", "item.suspect = False"),
+    ("            self._forgive(item)\n", ""),
+    ("item.faults.clear()", "pass"),
+    ("item.shun, item.not_before = item.where, self.now + decision.delay", "item.shun = item.where"),
+    ("item.shun, item.not_before = item.where, self.now", "item.not_before = self.now"),
+    # inputs
+    ("                self._recall(item)\n", "                self._lift(item)\n"),
+    ("                self._recall(item)\n", "                pass\n"),
+    ("item.unit.input.key == held.unit.key and item.begun is None", "item.unit.input.key == held.unit.key"),
+    ("            if item.task is None and before and not before.held:\n", "            if False:\n"),
+    (
+        "            if item.task is None and before and not before.held:\n",
+        "            if before and not before.held:\n",
+    ),
+    ("            item.begun, item.held = None, True\n", "            item.begun, item.held = None, False\n"),
+    ("        self._spoilt[unit.key] = Record(", "        _ = self._spoilt.get(unit.key) or Record("),
+    ("            self._spoil()\n", ""),
+    ("given.key in self._spoilt and item.task is None", "given.key in self._spoilt"),
+    # deadlines, walltimes, pauses, stops
+    ("if item.deadline + self.settings.grace <= self.now", "if False"),
+    ("                self._actions.append(Kill(host.address))\n", "                pass\n"),
+    ("math.inf if joined.remaining is None else self.now + joined.remaining", "math.inf"),
+    ("self.settings.margin * self._longest.get(unit.kind, 0.0)", "0.0"),
+    ("self._paused_until = self.now + self.settings.pause", "pass"),
+    ("        elif now >= self._paused_until:\n", "        else:\n"),
+    ("if failed.fault is Fault.DISK:", "if False:"),
+    ("self._stop_at = self.now + grace", "self._stop_at = self.now"),
+    ("over = self._stop_at is not None and self.now >= self._stop_at", "over = False"),
+    ("        if self.stopping:\n            self._wind_down()\n        elif", "        if"),
+    ("if item.shared or item.begun is None:", "if True:"),
+    ("if item.shared or item.begun is None:", "if False:"),
+    ("not any(host.placed for host in self.hosts.values())\n\n", "False\n\n"),
+    # the window
+    ("(room := self._slots() - len(self.units)) > 0", "(room := 99)"),
+    ("if item.not_before <= self.now}", "}"),
+    ("            self.done = not self.units\n", "            self.done = False\n"),
+    ("            self.done = not self.units\n", "            self.done = True\n"),
+)
+
+PLACEMENT = (
+    ("if self.threads > 1 and any(item.suspect for item in self.placed):", "if False:"),
+    ("return self.starts(unit)  #", "return True  #"),
+    ("len(self.placed) < self.threads + ahead and", "True and"),
+    ("return begun[-self.threads :]", "return begun"),
+    ("return begun[-self.threads :]", "return begun[: self.threads]"),
+    ("and self.now + seconds <= host.ends", ""),
+    ("able = [host for host in able if host.name != item.shun] or able", "pass"),
+    (
+        "able = [host for host in able if host.name != item.shun] or able",
+        "able = [h for h in able if h.name != item.shun]",
+    ),
+    ("free = [host for host in free if host.threads == 1 or not host.placed]", "pass"),
+    ("return self.begun[0] + self.unit.timeout", "return math.inf"),
+)
+
+RETRY = (
+    ("Fault.DEATH: (self.deaths,", "Fault.DEATH: (3,"),
+    ("Fault.DEATH: (self.deaths,", "Fault.DEATH: (self.deaths + 99,"),
+    ('Fault.DEATH: (self.deaths, "quarantined")', 'Fault.DEATH: (self.deaths, "error")'),
+    ("Fault.EXCEPTION: (self.exceptions,", "Fault.EXCEPTION: (2,"),
+    ("Fault.MEMORY: (self.memory,", "Fault.MEMORY: (99,"),
+    ("Fault.TIMEOUT: (self.timeouts,", "Fault.TIMEOUT: (1,"),
+    ('Fault.UNDEFINED: (1, "nan")', 'Fault.UNDEFINED: (1, "error")'),
+    ("if faults >= budget:", "if faults > 99:"),
+    ("self.delay * 2 ** min(faults - 1, 16)", "self.delay"),
+    ('found[entry["key"]] = faults, tried + 1', 'found[entry["key"]] = faults, tried'),
+    ('if entry["type"] in ("retry", "healed"):', "if False:"),
+)
+
+EQUIVALENT = {
+    "self._known[unit.key] = record": "no source of ours asks for a unit twice in one life",
+}

@@ -1,0 +1,159 @@
+"""What must hold in every history that the simulator plays, whoever dies, freezes or comes late."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from daskmetrics.execution import Record, Sweep, WorkUnit
+from daskmetrics.execution.messages import Left, Submit
+
+if TYPE_CHECKING:
+    from tests.execution.simulator import World
+
+NEVER = math.inf
+#: how a unit behaves, and the status that it must get however it is disturbed
+NATURES = {
+    "good": "ok",
+    "flaky": "ok",  # two exceptions, then good
+    "disk": "ok",  # finds no room for a while
+    "error": "error",
+    "permanent": "error",
+    "nan": "nan",
+    "cuda": "oom",
+    "hog": "oom",  # is killed by its nanny
+    "hang": "timeout",
+    "poison": "quarantined",
+}
+
+
+class Crash(Exception):
+    """The driver was killed."""
+
+
+class MemoryJournal:
+    """A journal that is killed before or after one of its lines is on disk."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict] = []
+        self.crash: tuple[int, bool] | None = None
+
+    def append(self, entry) -> None:
+        number, before = self.crash or (-1, False)
+        if number == len(self.entries) and before:
+            self.crash = None
+            raise Crash
+        self.entries.append(json.loads(json.dumps(entry, allow_nan=False)))
+        if number == len(self.entries) - 1:
+            self.crash = None
+            raise Crash
+
+    def records(self):
+        return (Record.from_entry(entry) for entry in self.entries if entry["type"] == "record")
+
+
+class CheckedSweep(Sweep):
+    """Sees that the journal holds what it is told, and that it is told once."""
+
+    def __init__(self, units, journal: MemoryJournal) -> None:
+        super().__init__(units)
+        self.journal, self.told = journal, set()
+
+    def tell(self, record: Record) -> None:
+        assert record.key not in self.told, f"{record.key} told twice"
+        assert any(r == record for r in self.journal.records()), f"{record.key} told before it was journaled"
+        self.told.add(record.key)
+        super().tell(record)
+
+
+def submission(world: World, submit: Submit) -> None:
+    unit, worker = submit.unit, world.loop.hosts[submit.worker]
+    assert not world.loop.stopping, "submitted although it was asked to stop"
+    assert world.now >= world.paused_until, "submitted although a disk is full"
+    assert submit.task not in world.sent
+    assert (submit.given is not None) == (unit.input is not None)
+    assert submit.given is None or submit.given in world.sent, "the input was released"
+    here = [item for item in worker.placed if item.task != submit.task]
+    assert len(here) < worker.threads + 1, "too many on a worker"
+    suspects = [item for item in (*here, *worker.placed) if item.suspect]
+    assert not suspects or worker.threads == 1 or not here, "a suspect must run alone"
+    expected = min(1.5 * world.longest[unit.kind], unit.timeout or NEVER)
+    ends = world.workers[submit.worker].ends
+    assert world.now + expected <= ends + 0.1, "it does not fit before the walltime's end"
+    if ends < NEVER:
+        assert len(here) < worker.threads, "it would wait while the walltime runs"
+    retry(world, submit)
+
+
+def step(world: World, messages: list, attempts: list[dict]) -> None:
+    for entry in attempts:
+        world.faulted[entry["key"]] = world.now, entry["worker"]
+    match messages:
+        case [Left(_, expired)] if expired:
+            keys = {task.split("-")[1] for task in expired}
+            for entry in attempts:  # another one that hangs may have been late, too
+                assert entry["key"] in keys or world.nature[entry["key"]] == "hang", "a bystander was blamed"
+
+
+def workers(world: World) -> None:
+    for worker in world.workers.values():
+        known = worker.address in world.loop.hosts
+        assert not (worker.alive and worker.greeted) or known or worker.killed, "a worker was forgotten"
+    for run in world.sent.values():
+        if run.announced is not None and not run.heard and run.submit.unit.timeout:
+            assert world.now <= run.announced + run.submit.unit.timeout + world.settings.grace, "never stopped"
+
+
+def retry(world: World, submit: Submit) -> None:
+    """Not before its time, and elsewhere where there is an elsewhere."""
+    if submit.unit.key not in world.faulted:
+        return
+    at, where = world.faulted[submit.unit.key]
+    faults = [entry for entry in attempts_of(world) if entry["key"] == submit.unit.key]
+    faults = faults[world.forgiven[submit.unit.key] :]
+    of_kind = sum(e["fault"] == faults[-1]["fault"] and e["blamed"] for e in faults) if faults[-1]["blamed"] else 1
+    assert world.now >= at + min(30.0, 0.5 * 2 ** (of_kind - 1)) - 1e-6, "tried again too early"
+    able = {host.name for host in world.loop.hosts.values() if world.now + 15 <= host.ends}
+    if world.walltime == NEVER and able - {where}:
+        assert world.loop.hosts[submit.worker].name != where, "tried again on the same worker"
+
+
+def end(world: World) -> None:
+    records = [r.key for r in world.journal.records()]
+    assert len(records) == len(set(records)), "recorded twice"
+    recorded = {r.key: r for r in world.journal.records()}
+    blocked = {unit.key for unit in world.blocked}
+    assert recorded.keys() | blocked == {unit.key for unit in world.units}, "lost"
+    for unit in world.units:
+        if unit.key in blocked:
+            assert any(recorded[key].status != "ok" for key in unit.requires if key in recorded) or any(
+                key in blocked for key in unit.requires
+            )
+        else:
+            record(world, unit, recorded[unit.key])
+    deaths = [entry for entry in attempts_of(world) if entry["fault"] == "death"]
+    assert Counter(entry["key"] for entry in deaths) <= world.there, "suspected of a death it was not there for"
+    blamed = Counter(entry["key"] for entry in deaths if entry["blamed"])
+    assert blamed <= world.alone, "blamed for a death with which it was not alone"
+    assert (
+        max((blamed[key] for key, nature in world.nature.items() if nature == "poison"), default=0) <= 6 + world.crashes
+    )
+    assert len(world.sent) <= world.settings.spare_inputs, "futures are kept"
+
+
+def attempts_of(world: World) -> list[dict]:
+    return [entry for entry in world.journal.entries if entry["type"] == "attempt"]
+
+
+def record(world: World, unit: WorkUnit, record: Record) -> None:
+    expected = NATURES[world.nature[unit.key]]
+    if unit.input and NATURES[world.nature[unit.input.key]] != "ok":
+        expected = NATURES[world.nature[unit.input.key]]
+        assert unit.input.name in (record.reason or "")
+    assert record.status == expected, f"{unit.key} ({world.nature[unit.key]}): {record.status}, {record.reason}"
+    assert record.value == (unit.key if record.ok else None)
+    assert record.ok == (record.reason is None)
+    attempts = sum(entry["key"] == unit.key for entry in attempts_of(world)) + record.ok
+    assert record.attempts == attempts or (unit.input and not record.ok)
