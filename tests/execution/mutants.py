@@ -52,6 +52,7 @@ def _module(original: ModuleType, source: str) -> ModuleType:
 
 
 def mutants() -> Iterator[Mutant]:
+    """All of them."""
     for module, pairs in ((loop, LOOP), (placement, PLACEMENT), (retry, RETRY)):
         for old, new in pairs:
             yield Mutant(module, old, new)
@@ -77,8 +78,8 @@ LOOP = (
     ("        self._actions.append(Release(item.task))\n", ""),
     # blame
     ("item.faults[fault] += blamed", "item.faults[fault] += 1"),
-    ("alone = len(running) == 1", "alone = True"),
-    ("alone = len(running) == 1", "alone = False"),
+    ('item.task or "", len(running) == 1', 'item.task or "", True'),
+    ('item.task or "", len(running) == 1', 'item.task or "", False'),
     ("item not in running or left.expired", "left.expired"),
     ("item not in running or left.expired or", "item not in running or"),
     ("left.expired or self.now >= host.ends or", "left.expired or"),
@@ -137,6 +138,7 @@ PLACEMENT = (
         "able = [h for h in able if h.name != item.shun]",
     ),
     ("free = [host for host in free if host.threads == 1 or not host.placed]", "pass"),
+    ("self._reserved.add(min(able, key=_load).address)", "pass"),
     ("return self.begun[0] + self.unit.timeout", "return math.inf"),
 )
 
@@ -154,6 +156,9 @@ RETRY = (
     ('if entry["type"] in ("retry", "healed"):', "if False:"),
 )
 
+#: Replacements that change nothing which could be seen, and why.
 EQUIVALENT = {
-    "self._known[unit.key] = record": "no source of ours asks for a unit twice in one life",
+    "self._known[unit.key] = record": "a source of ours asks for a unit once in a life; kept for others' sources",
+    "sorted(due.values(), key=lambda item: not item.suspect)": "a suspect placed later has reserved its worker already",
+    "min(self.now + RESTLESS, ...)": "how often it wakes for nothing",
 }

@@ -1,0 +1,284 @@
+"""The loop, message by message: cases that chance rarely brings up. `mutants` are tried on them, too."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from daskmetrics.errors import ClusterLostError
+from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
+from daskmetrics.execution.loop import Loop
+from daskmetrics.execution.messages import (
+    Failed,
+    Finished,
+    Joined,
+    Kill,
+    Left,
+    Release,
+    Say,
+    Started,
+    StopAsked,
+    Submit,
+    Vanished,
+)
+from daskmetrics.execution.retry import Fault
+from tests.execution.truths import MemoryJournal
+
+GPU = {"GPU": 1}
+CASES = []
+
+
+def case(check):
+    """A check of any loop, to which mutants are put as well."""
+    CASES.append(check)
+    return check
+
+
+class Bench:
+    """A loop, and what it has asked for so far."""
+
+    def __init__(self, units, loop=Loop, policy=RetryPolicy, journal=None, **settings) -> None:
+        self.journal = journal or MemoryJournal()
+        self.source = Sweep(units)
+        self.loop = loop(self.source, self.journal, Settings(retry=policy(), **settings))
+        self.now = 0.0
+
+    def step(self, *messages, after: float = 0.1) -> list:
+        self.now += after
+        return list(self.loop.step(self.now, messages))
+
+    def submitted(self, *messages, after: float = 0.1) -> list[Submit]:
+        return [action for action in self.step(*messages, after=after) if isinstance(action, Submit)]
+
+    def statuses(self) -> dict[str, str]:
+        return {record.key: record.status for record in self.journal.records()}
+
+
+def unit(key: str, **options) -> WorkUnit:
+    return WorkUnit(key, key, options.pop("kind", "demo"), print, **options)
+
+
+def tasks(submits: list[Submit]) -> dict[str, str]:
+    return {submit.unit.key: submit.task for submit in submits}
+
+
+@case
+def waiting_users_of_a_lost_input_are_called_back(loop, policy):
+    """Not those that run: they have it already. And it is run again for the former only."""
+    shared = unit("in", kind="encode")
+    bench = Bench([unit(f"u{i}", input=shared) for i in range(4)], loop, policy, slots=4)
+    (first,) = bench.submitted(Joined("a1", "a"))
+    placed = bench.submitted(Started(first.task), Finished(first.task), Joined("b1", "b"), after=1)
+    runs, waits = (submit for submit in placed if submit.worker == "b1")
+    bench.step(Started(runs.task))
+    actions = bench.step(Left("a1"))
+    released = {action.task for action in actions if isinstance(action, Release)}
+    assert first.task in released and runs.task not in released
+    assert released >= {submit.task for submit in placed if submit.worker == "a1"}
+    again = [action for action in actions if isinstance(action, Submit)]
+    assert [submit.unit.key for submit in again] == ["in"]
+    assert waits.task in released, "it would wait for ever"
+
+
+@case
+def a_running_user_outlives_its_input(loop, policy):
+    """An input that was lost and cannot be had again fails those who wait for it, not one that has it."""
+    shared = unit("in", kind="encode")
+    bench = Bench([unit("runs", input=shared), unit("waits", input=shared)], loop, policy, slots=2)
+    (first,) = bench.submitted(Joined("a1", "a", threads=1))
+    placed = tasks(bench.submitted(Started(first.task), Finished(first.task), Joined("b1", "b")))
+    runs = "runs" if bench.loop.units["runs"].worker == "b1" else "waits"
+    bench.step(Started(placed[runs]))
+    (again,) = bench.submitted(Left("a1"))
+    bench.step(Failed(again.task, Fault.PERMANENT, "gone"))
+    assert bench.statuses() == {"waits" if runs == "runs" else "runs": "error"}
+    bench.step(Finished(placed[runs], 1))
+    assert bench.statuses()[runs] == "ok"
+
+
+@case
+def what_an_input_did_before_it_succeeded_is_forgiven(loop, policy):
+    """It may run any number of times, in this life of the driver and in the next."""
+    shared = unit("in", kind="encode")
+    users = [unit(f"u{i}", input=shared, requires=(f"u{i - 1}",) if i else ()) for i in range(4)]
+
+    def fail_twice(bench, attempts):  # of three exceptions that it may raise
+        for _ in range(2):
+            bench.step(Failed(attempts[0].task, Fault.EXCEPTION, "no"))
+            attempts = bench.submitted(after=40)
+        return attempts
+
+    bench = Bench(users, loop, policy, slots=1, spare_inputs=0)
+    attempts = bench.submitted(Joined("w", "w"))
+    for _ in range(2):
+        (user,) = bench.submitted(Finished(fail_twice(bench, attempts)[0].task))
+        attempts = bench.submitted(Finished(user.task, 1))
+    fail_twice(bench, attempts)
+    resumed = Bench(users, loop, policy, journal=bench.journal, slots=1, spare_inputs=0)
+    (user,) = resumed.submitted(Finished(resumed.submitted(Joined("w", "w"))[0].task))
+    (attempt,) = fail_twice(resumed, resumed.submitted(Finished(user.task, 1)))
+    resumed.submitted(Finished(attempt.task))
+    (attempt,) = fail_twice(resumed, resumed.submitted(Left("w"), Joined("w2", "w")))
+    (user,) = resumed.submitted(Finished(attempt.task))
+    resumed.step(Finished(user.task, 1))
+    assert resumed.statuses() == {user.key: "ok" for user in users}
+
+
+@case
+def an_input_that_all_its_users_have_is_not_run_again(loop, policy):
+    shared = unit("in", kind="encode", resources=GPU)
+    bench = Bench([unit("u", input=shared, resources={"CPU": 1})], loop, policy)
+    (attempt,) = bench.submitted(Joined("a", "a", resources=GPU), Joined("b", "b", resources={"CPU": 1}))
+    (user,) = bench.submitted(Finished(attempt.task))
+    bench.step(Started(user.task))
+    assert not bench.submitted(Left("a"), Joined("a2", "a", resources=GPU))
+    bench.step(Finished(user.task, 1))
+    assert bench.loop.done
+
+
+@case
+def a_worker_that_dies_while_the_run_stops_blames_nobody(loop, policy):
+    bench = Bench([unit("u")], loop, policy)
+    (attempt,) = bench.submitted(Joined("w", "w"))
+    bench.step(Started(attempt.task))
+    bench.step(StopAsked(math.inf))
+    bench.step(Left("w"))
+    assert bench.loop.done
+    assert not [entry for entry in bench.journal.entries if entry["type"] == "attempt"]
+
+
+@case
+def memory_has_a_budget_of_its_own(loop, policy):
+    bench = Bench([unit("u")], loop, policy)
+    for messages in ([Joined("w", "w")], []):
+        (attempt,) = bench.submitted(*messages, after=40)
+        bench.step(Failed(attempt.task, Fault.MEMORY, "no"))
+    assert bench.statuses() == {"u": "oom"}
+
+
+@case
+def a_stop_waits_for_what_runs_as_long_as_it_may(loop, policy):
+    for grace, after, done in ((math.inf, 1e6, False), (15.0, 14.0, False), (15.0, 16.0, True)):
+        bench = Bench([unit("runs"), unit("waits")], loop, policy, slots=2)
+        placed = tasks(bench.submitted(Joined("w", "w")))
+        bench.step(Started(placed["runs"]))
+        assert bench.step(StopAsked(grace)) == [Release(placed["waits"])]
+        assert not bench.loop.done
+        bench.step(after=after)
+        assert bench.loop.done is done
+        if not done:
+            bench.step(Finished(placed["runs"], 1))
+            assert bench.loop.done and bench.statuses() == {"runs": "ok"}
+
+
+@case
+def a_second_chance_is_a_whole_one(loop, policy):
+    journal = MemoryJournal()
+    bench = Bench([unit("u")], loop, policy, journal)
+    placed = bench.submitted(Joined("w", "w"))
+    for _ in range(2):
+        bench.step(Failed(placed[0].task, Fault.EXCEPTION, "no"))
+        placed = bench.submitted(after=40)
+    journal.append({"type": "retry", "key": "u"})
+    bench = Bench([unit("u")], loop, policy, journal)
+    placed = bench.submitted(Joined("w", "w"))
+    for _ in range(2):
+        bench.step(Failed(placed[0].task, Fault.EXCEPTION, "no"))
+        placed = bench.submitted(after=40)
+    assert len(placed) == 1
+    bench.step(Failed(placed[0].task, Fault.EXCEPTION, "no"))
+    assert bench.statuses() == {"u": "error"}
+
+
+@case
+def a_suspect_gets_a_worker_of_its_own_in_the_end(loop, policy):
+    """While there is other work for its worker without end."""
+    bench = Bench([unit(f"u{i}") for i in range(40)], loop, policy, slots=6)
+    placed = bench.submitted(Joined("a1", "a", threads=2))
+    bench.step(*(Started(submit.task) for submit in placed[:2]))
+    running = bench.submitted(Left("a1"), Joined("a2", "a", threads=2))
+    assert bench.loop.units["u0"].suspect and bench.loop.units["u1"].suspect
+    for _ in range(20):
+        if any(submit.unit.key in ("u0", "u1") for submit in running):
+            break
+        first = running.pop(0)
+        running += bench.submitted(Started(first.task), Finished(first.task, 1), after=1)
+    else:
+        raise AssertionError("it is never tried")
+
+
+@case
+def an_input_that_is_kept_is_not_computed_again(loop, policy):
+    shared = unit("in", kind="encode")
+    users = [unit(f"u{i}", input=shared, requires=(f"u{i - 1}",) if i else ()) for i in range(3)]
+    bench = Bench(users, loop, policy, slots=1, spare_inputs=1)
+    (attempt,) = bench.submitted(Joined("w", "w"))
+    placed = bench.submitted(Finished(attempt.task))
+    for _ in users:
+        assert placed[0].given == attempt.task
+        placed = bench.submitted(Finished(placed[0].task, 1))
+    assert bench.loop.done
+
+
+@case
+def a_lost_worker_that_is_done_with_its_time_blames_nobody(loop, policy):
+    bench = Bench([unit("u")], loop, policy)
+    (attempt,) = bench.submitted(Joined("w", "w", remaining=100))
+    bench.step(Started(attempt.task))
+    bench.step(Left("w"), after=101)
+    assert not [entry for entry in bench.journal.entries if entry["type"] == "attempt"]
+
+
+@pytest.mark.parametrize("check", CASES, ids=lambda check: check.__name__)
+def test_that(check):
+    check(Loop, RetryPolicy)
+
+
+def test_a_late_result_is_dropped():
+    bench = Bench([unit("u", timeout=10)])
+    (attempt,) = bench.submitted(Joined("w1", "w"))
+    bench.step(Started(attempt.task))
+    assert Kill("w1") in bench.step(after=16)
+    bench.step(Finished(attempt.task, "late"), Vanished(attempt.task))
+    assert bench.statuses() == {}
+    (again,) = bench.submitted(Joined("w2", "w"), after=1)
+    bench.step(Started(again.task), Finished(again.task, "in time"), after=1)
+    assert [record.value for record in bench.journal.records()] == ["in time"]
+
+
+def test_a_draining_worker_finishes_its_unit_and_gets_none_that_does_not_fit():
+    bench = Bench([unit(f"u{i}") for i in range(4)], slots=4)
+    (first,) = bench.submitted(Joined("old", "old", remaining=100))  # none waits behind it
+    bench.step(Started(first.task))
+    (second,) = bench.submitted(Finished(first.task, 1, seconds=30), after=30)
+    assert second.worker == "old"  # 30 s with a margin of 1.5 fit into 70 s
+    bench.step(Started(second.task))
+    assert not bench.submitted(Finished(second.task, 1, seconds=30), after=30)
+    assert {submit.worker for submit in bench.submitted(Joined("new", "new"))} == {"new"}
+    assert bench.statuses() == {"u0": "ok", "u1": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("joined", "message"),
+    [
+        ((), "No worker is left."),
+        ((Joined("w", "w"),), "No worker offers what demo u occupies: {'GPU': 1}."),
+    ],
+)
+def test_without_workers_it_says_so_and_gives_up_in_the_end(joined, message):
+    bench = Bench([unit("u", resources=GPU)], patience=60)
+    bench.step(*joined)
+    assert bench.step(after=11) == [Say(f"{message} Waiting for 60 s.")]
+    assert bench.step(after=11) == []
+    with pytest.raises(ClusterLostError, match=message.partition(":")[0]):
+        bench.step(after=60)
+
+
+def test_a_worker_is_journaled_once_however_often_it_is_restarted():
+    bench = Bench([unit("u")])
+    for address in ("w1", "w2"):
+        bench.step(Joined(address, "w", about={"host": "here"}))
+    assert [entry for entry in bench.journal.entries if entry["type"] == "worker"] == [
+        {"type": "worker", "name": "w", "host": "here"}
+    ]
