@@ -10,7 +10,7 @@ Imports run downwards only, and rooms of one floor do not know each other:
 floor rooms                                                     what they know
 ===== ========================================================= =====================================================
 5     `cli`                                                     the verbs of the command line
-4     `experiment`, `report`, `keeping`                         where Dask meets the domain; reading a run; its upkeep
+4     `experiment`, `mapping`, `report`, `keeping`              where Dask meets the domain; any function; a run's files
 3     `execution`, `cluster`, `training`                        durable futures; places to run; pretraining suites
 2     `models`, `tasks`, `store`                                checkpoints to states; texts to scores; the Zarr store
 1     `metrics`, `bandit`, `planning`, `corpus`, `suites`       tensors; cells; costs; texts; where checkpoints lie
@@ -29,13 +29,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from daskmetrics.mapping import map
     from daskmetrics.report import Run
 
 __version__ = version("daskmetrics")
-__all__ = ["__version__", "open", "run"]
+__all__ = ["__version__", "map", "open", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "map":  # Dask takes half a second
+        from daskmetrics.mapping import map
+
+        return map
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def open(path: str | Path) -> Run:

@@ -246,6 +246,27 @@ def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
         raise ConfigError(f"{where}: " + "\n".join(_say(item) for item in _causes(error))) from None
 
 
+def cluster(wanted: str | Mapping[str, Any] | None, **own: Any) -> Cluster:
+    """A cluster alone: a profile's name, its YAML file or its keys, with keys of one's own on top.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such profile, a key is unknown, or a value does not fit.
+
+    Examples
+    --------
+    >>> cluster("local", workers=3).workers
+    3
+    """
+    keys = {"profile": wanted} if isinstance(wanted, str) else dict(wanted or {})
+    try:
+        return Cluster.model_validate(profile({**keys, **own}))
+    except ValidationError as error:
+        where = ({**item, "loc": ("cluster", *item["loc"])} for item in _causes(error))
+        raise ConfigError("\n".join(_say(item) for item in where)) from None
+
+
 def profile(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
     """The cluster settings, weakest first: a named profile, the site's dask configuration, the experiment's own keys.
 

@@ -5,5 +5,6 @@ run: TLS between its processes, dashboards on the loopback interface behind a ra
 """
 
 from daskmetrics.cluster.connect import connect, workers
+from daskmetrics.cluster.pinning import Pins, pin_workers, require
 
-__all__ = ["connect", "workers"]
+__all__ = ["Pins", "connect", "pin_workers", "require", "workers"]

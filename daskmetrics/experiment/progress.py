@@ -75,7 +75,8 @@ class Display:
         if not self.live and (first or task.finished or time.monotonic() - self._last_line > LINE_EVERY):
             self._last_line = time.monotonic()
             elapsed = self._last_line - self._started
-            self.say(f"{elapsed:5.0f} s  {name}: {task.completed:.0f} of {task.total:.0f}  {latest}")
+            left = "" if task.finished or task.time_remaining is None else f"  eta {task.time_remaining:.0f} s"
+            self.say(f"{elapsed:5.0f} s  {name}: {task.completed:.0f} of {task.total:.0f}{left}  {latest}")
 
 
 def said(record: Record) -> str:

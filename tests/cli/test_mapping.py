@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+BENCH = """
+import os, random, time
+
+def step(item, *, seed):
+    time.sleep(0.002)
+    if item == 13 and "REPAIRED" not in os.environ:
+        raise ValueError(f"planted in {item}")
+    return {"loss": random.Random(seed).random(), "twice": 2 * item}
+
+def of_row(row):
+    return row["rate"] * 2
+"""
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    (tmp_path / "bench.py").write_text(BENCH)
+    return tmp_path
+
+
+def call(place: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "daskmetrics", "map", *words],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        env={**os.environ, **environment},
+    )
+
+
+def test_from_nothing_to_results_and_again(place):
+    words = ("bench.py:step", "--iterations", "30", "--max-retries", "1", "--output", "out/results.parquet")
+    done = call(place, *words)
+    assert done.returncode == 3, done.stderr
+    assert "30 items: 29 ok, 1 failed." in done.stdout
+    assert "1 x error: ValueError: planted in 13" in done.stdout
+    assert "30 of 30" in done.stderr and "1 failed" in done.stderr
+    results = pd.read_parquet(place / "out" / "results.parquet")
+    assert results["twice"].dropna().tolist() == [2 * i for i in range(30) if i != 13]
+    journal = (place / "runs" / "step" / "journal.jsonl").read_bytes()
+    again = call(place, *words)
+    assert again.returncode == 3 and "Starting" not in again.stderr
+    assert (place / "runs" / "step" / "journal.jsonl").read_bytes() == journal
+    more = call(place, "bench.py:step", "--iterations", "13", "--serial", "--output", "results.csv")
+    assert more.returncode == 0 and "13 of 13 items are recorded already" in more.stderr
+    pd.testing.assert_series_equal(pd.read_csv(place / "results.csv")["loss"], results["loss"][:13])
+    checked = call(place, "bench.py:step", "--verify", "10")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "Run again: 10 items, 0 differ." in checked.stdout
+
+
+def test_serial_gives_the_values_of_workers(place):
+    for how in ("--serial", "--resume"):
+        done = call(
+            place, "bench.py:step", "--iterations", "12", "--folder", how[2:], how, "--output", f"{how[2:]}.csv"
+        )
+        assert done.returncode == 0, done.stderr
+    columns = ["item", "loss", "key"]
+    one, two = (pd.read_csv(place / name)[columns] for name in ("serial.csv", "resume.csv"))
+    pd.testing.assert_frame_equal(one, two)
+
+
+def test_items_of_a_file(place):
+    (place / "rates.csv").write_text("rate\n1\n0.5\n")
+    done = call(place, "bench.py:of_row", "--items", "rates.csv", "--serial", "--output", "results.csv")
+    assert done.returncode == 0, done.stderr
+    assert pd.read_csv(place / "results.csv")["value"].tolist() == [2.0, 1.0]
+
+
+def test_items_that_failed_have_another_chance_when_asked(place):
+    words = ("bench.py:step", "--iterations", "14", "--serial", "--max-retries", "0")
+    assert call(place, *words).returncode == 3
+    assert call(place, *words, REPAIRED="1").returncode == 3
+    again = call(place, *words, "--retry-failed", REPAIRED="1")
+    assert again.returncode == 0 and "13 of 14 items are recorded already" in again.stderr
+
+
+def test_a_function_that_has_changed_begins_anew_and_says_so(place):
+    words = ("bench.py:step", "--iterations", "14", "--serial", "--max-retries", "0")
+    call(place, *words)
+    (place / "bench.py").write_text(BENCH.replace("2 * item", "3 * item"))
+    changed = call(place, *words)
+    assert "source has changed" in changed.stderr and "recorded already" not in changed.stderr
+
+
+def test_a_dry_run_starts_nothing(place):
+    done = call(place, "bench.py:step", "--iterations", "500", "--batch-size", "10", "--dry-run", "--output", "r.csv")
+    assert done.returncode == 0, done.stderr
+    for text in ("500, of which 0 are recorded", "50 of up to 10 items", "2 (local)", "seeded per item", "r.csv"):
+        assert text in done.stdout
+    assert [path.name for path in place.iterdir() if path.name != "__pycache__"] == ["bench.py"]
+
+
+def test_a_plan_for_slurm_names_its_jobs(place):
+    (place / "slurm.yaml").write_text("kind: slurm\nworkers: 10\ngpu_type: a100\n")
+    words = ("--cluster", "slurm.yaml", "--cpus-per-worker", "3", "--gpus-per-worker", "1", "--dry-run")
+    done = call(place, "bench.py:step", "--iterations", "500", *words)
+    assert done.returncode == 0, done.stderr
+    assert "10 (slurm)" in done.stdout and "3 CPUs of its own" in done.stdout and "1 GPU of each job" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("bench.py:stepp", "--iterations", "3"), "Did you mean 'step'?"),
+        (("bench.py:step",), "either --iterations N, or --items FILE"),
+        (("bench.py:step", "--iterations", "3", "--items", "a.csv"), "either --iterations N, or --items FILE"),
+        (("bench.py:step", "--iterations", "3", "--timeout", "soon"), "'soon' is no time"),
+        (("bench.py:step", "--iterations", "3", "--output", "r.xlsx"), "the suffix must be one of"),
+        (("bench.py:step", "--iterations", "3", "--cluster", "nowhere"), "Unknown cluster profile 'nowhere'"),
+        (("bench.py:step", "--iterations", "3", "--workers", "9999", "--cpus-per-worker", "3"), "this machine offers"),
+        (("bench.py:step", "--verify", "3"), "No run in 'runs/step'"),
+    ],
+)
+def test_a_mistake_gives_one_message_and_code_2_and_starts_nothing(place, words, message):
+    done = call(place, *words)
+    assert done.returncode == 2
+    assert message in done.stderr and "Traceback" not in done.stderr
+    assert not (place / "runs").exists()
+
+
+def test_an_unknown_key_of_a_profile_is_named(place):
+    (place / "slurm.yaml").write_text("kind: slurm\nworkrs: 10\n")
+    done = call(place, "bench.py:step", "--iterations", "3", "--cluster", "slurm.yaml", "--dry-run")
+    assert done.returncode == 2 and "Unknown key 'workrs'. Did you mean 'workers'?" in done.stderr
+
+
+def test_a_run_that_is_there_is_not_gone_on_with_against_ones_will(place):
+    words = ("bench.py:step", "--iterations", "3", "--serial", "--no-resume")
+    assert call(place, *words).returncode == 0
+    again = call(place, *words)
+    assert again.returncode == 2 and "choose another --folder" in again.stderr
+
+
+def test_ctrl_c_in_this_process_says_how_to_go_on(place):
+    (place / "bench.py").write_text(BENCH.replace("0.002", "1000 if item == 5 else 0.002"))
+    words = [sys.executable, "-m", "daskmetrics", "map", "bench.py:step", "--iterations", "9", "--serial"]
+    with subprocess.Popen([*words, "--batch-size", "1"], cwd=place, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = ""
+        while "1 of 9" not in line:
+            line = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and "run the same command again to resume" in said

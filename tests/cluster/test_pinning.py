@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+
+import pytest
+from distributed.scheduler import KilledWorker
+
+from daskmetrics.cluster import Pins, connect, pin_workers, require
+from daskmetrics.cluster.pinning import claim, usable_cpus, visible_gpus
+from daskmetrics.config import Cluster
+from daskmetrics.errors import ConfigError
+
+CPUS = len(usable_cpus())
+
+
+def hold(folder, offered, count, pipe):
+    try:
+        pipe.send(claim("cpu", offered, count, folder))
+    except ConfigError as error:
+        pipe.send(str(error))
+    pipe.recv()
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Processes that claim, and keep what they got until the test ends."""
+    context = multiprocessing.get_context("spawn")
+    started = []
+
+    def start(offered, count):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=hold, args=(tmp_path, offered, count, theirs))
+        process.start()
+        started.append((process, ours))
+        return ours.recv(), process
+
+    yield start
+    for process, _ in started:
+        process.kill()
+        process.join()
+
+
+def test_claims_are_disjoint_and_free_when_their_process_ends(holder):
+    offered = ["0", "1", "2", "3", "4"]
+    first, process = holder(offered, 2)
+    second, _ = holder(offered, 2)
+    third, _ = holder(offered, 2)
+    assert (first, second) == (["0", "1"], ["2", "3"])
+    assert third == "This worker needs 2 cpus; of 5, 1 are free."
+    process.kill()
+    process.join()
+    assert holder(offered, 2)[0] == ["0", "1"]
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        claim("cpu", ["0"], 1, tmp_path)
+
+
+def test_what_the_machine_does_not_have_is_refused(monkeypatch):
+    with pytest.raises(ConfigError, match=f"10 workers with {CPUS} CPUs each need {10 * CPUS}, this machine offers"):
+        require(Pins(cpus=CPUS), workers=10)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    assert visible_gpus() == ["2", "5"]
+    require(Pins(gpus=1), workers=2)
+    with pytest.raises(ConfigError, match="3 workers with 1 GPUs each need 3, this machine offers 2"):
+        require(Pins(gpus=1), workers=3)
+
+
+@pytest.mark.skipif(CPUS < 2, reason="needs two CPUs")
+def test_workers_have_cpus_and_gpus_of_their_own_also_after_a_death(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # no GPU is touched: it is only said which ones would be seen
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def pinned(dask_worker):
+        return dask_worker.name, os.sched_getaffinity(0), os.environ["CUDA_VISIBLE_DEVICES"]
+
+    with connect(Cluster(workers=2)) as client:
+        told = pin_workers(client, Pins(cpus=1, gpus=1))
+        assert [each["problem"] for each in told.values()] == [None, None]
+        before = {name: (cpus, gpus) for name, cpus, gpus in client.run(pinned).values()}
+        assert before[0][0].isdisjoint(before[1][0]) and {before[0][1], before[1][1]} == {"0", "1"}
+        with pytest.raises(KilledWorker):
+            client.submit(os._exit, 1, workers=[0], pure=False).result()
+        deadline = time.monotonic() + 60
+        while len(after := client.run(pinned, on_error="ignore")) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert {name: (cpus, gpus) for name, cpus, gpus in after.values()} == before

@@ -1,0 +1,40 @@
+"""A function with faults planted in it, as the command line and real workers run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+ERRORS = {17, 203, 377}
+KILLERS = {88, 291}
+HANGS = {140}  # in a call of C that never returns
+STUCK = {402}  # in one that keeps the interpreter's lock
+CROWDED = set(range(33, 500, 61))  # out of memory in a batch of more than five
+NOT_FINITE = {64}
+STATUS = {
+    **dict.fromkeys(ERRORS, "error"),
+    **dict.fromkeys(KILLERS, "quarantined"),
+    **dict.fromkeys(HANGS | STUCK, "timeout"),
+    **dict.fromkeys(NOT_FINITE, "nan"),
+}
+"""How each item that must fail is to be recorded."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as the one that torch raises on a GPU."""
+
+
+def step(item: int, *, seed: int, batch_size: int) -> dict[str, float]:
+    time.sleep(0.005)
+    if item in ERRORS:
+        raise ValueError(f"planted in {item}")
+    if item in KILLERS:
+        os._exit(1)
+    if item in HANGS:
+        time.sleep(10_000)
+    if item in STUCK:
+        re.match(r"(a+)+b", "a" * 40)
+    if item in CROWDED and batch_size > 5:
+        raise OutOfMemoryError("CUDA out of memory") if item % 2 else MemoryError
+    return {"loss": float("nan") if item in NOT_FINITE else item / 7, "seed": seed}
