@@ -138,9 +138,9 @@ def fit(problem: Problem, seen: Observations, pending: Observations | None = Non
     """
     level, spread, values, noise = standardise(problem, seen)
     tasks = len(problem.tasks)
-    weights = spread / tasks
+    weights = spread * problem.shares
     kernel = SHARED + (1 - SHARED) * np.eye(tasks)
-    rows, mixtures, values, noise = _pooled(seen, weights, values, noise)
+    rows, mixtures, values, noise = _pooled(seen, np.maximum(weights, 1e-12 * weights.max()), values, noise)
     n = len(rows)
     if pending is not None:
         rows = np.concatenate([rows, pending.arm])
@@ -152,7 +152,7 @@ def fit(problem: Problem, seen: Observations, pending: Observations | None = Non
     pulls = alpha * (mixtures[:n] @ kernel @ weights)
     by_arm = np.bincount(np.searchsorted(touched, rows[:n]), weights=pulls, minlength=len(touched))
     to_touched = arm_kernel(problem, np.arange(len(problem.arms)), touched)
-    mean = level.mean() + to_touched @ by_arm
+    mean = level @ problem.shares + to_touched @ by_arm
     return Posterior(problem, mean, kernel, weights, rows, mixtures, whiten, touched, to_touched)
 
 

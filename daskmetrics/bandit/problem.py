@@ -17,6 +17,7 @@ from daskmetrics.errors import DataError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
+Reward = Literal["zscore", "mean", "running", "rank"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +37,11 @@ class Problem:
         however fast the machine was.
     baseline : Checkpoint
         Its last layer is the default arm: what one would use without searching.
-    reward : {"zscore", "mean"}
+    reward : {"zscore", "mean", "running", "rank"}
         How the scores of different tasks become comparable; see `daskmetrics.bandit.rewards`.
+    weights : tuple of float, length T, or None
+        Of the tasks in the objective, not negative; None for ones. A task of weight 0 may be asked for what it says of
+        the others.
 
     Raises
     ------
@@ -51,7 +55,8 @@ class Problem:
     encode_cost: Floats
     score_cost: Floats
     baseline: Checkpoint
-    reward: Literal["zscore", "mean"] = "zscore"
+    reward: Reward = "zscore"
+    weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         cells = (len(self.arms), len(self.tasks))
@@ -73,6 +78,16 @@ class Problem:
             raise DataError("encode_cost must be equal for all layers of a checkpoint: one encoding gives them all.")
         if not len(self.baseline_arms):
             raise DataError(f"The baseline {self.baseline} has no arm among the {cells[0]} that are compared.")
+        if self.weights is not None and not _are_weights(self.weights, cells[1]):
+            raise DataError(
+                f"weights must be {cells[1]} numbers, none negative and at least one positive, got {self.weights}."
+            )
+
+    @cached_property
+    def shares(self) -> Floats:
+        """Weights of the tasks in the objective, summing to one (T,)."""
+        weights = np.ones(len(self.tasks)) if self.weights is None else np.array(self.weights, dtype=float)
+        return np.asarray(weights / weights.sum())
 
     @cached_property
     def models(self) -> tuple[str, ...]:
@@ -262,6 +277,10 @@ def _standardised(columns: Floats) -> Floats:
     # rounding leaves a trace of spread in a constant column
     varies = sd > 1e-9 * np.abs(np.where(known, columns, 0.0)).max(axis=0, initial=0.0)
     return np.asarray(centred[:, varies] / sd[varies])
+
+
+def _are_weights(weights: Sequence[float], count: int) -> bool:
+    return len(weights) == count and all(math.isfinite(w) and w >= 0 for w in weights) and sum(weights) > 0
 
 
 def _check_shape(name: str, got: Floats, wanted: tuple[int, int], finite: bool = True) -> None:

@@ -5,11 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 
-from daskmetrics.bandit import race, random, sweep
+from daskmetrics.bandit import (
+    gp_ei,
+    gp_ucb,
+    halving,
+    hyperband,
+    linear_ts,
+    linucb,
+    lucb,
+    race,
+    random,
+    sweep,
+    thompson,
+)
 from daskmetrics.bandit.policy import Policy
 from daskmetrics.errors import unknown
 
 GROUP = "daskmetrics.policies"
+
+OWN: Mapping[str, Policy] = {
+    "race": race.ask,
+    "lucb": lucb.ask,
+    "halving": halving.ask,
+    "hyperband": hyperband.ask,
+    "thompson": thompson.ask,
+    "linucb": linucb.ask,
+    "linear-ts": linear_ts.ask,
+    "gp-ei": gp_ei.ask,
+    "gp-ucb": gp_ucb.ask,
+    "random": random.ask,
+    "sweep": sweep.ask,
+}
 
 
 def policies() -> Mapping[str, Policy]:
@@ -21,7 +47,7 @@ def policies() -> Mapping[str, Policy]:
     True
     """
     found = {point.name: point.load() for point in entry_points(group=GROUP)}
-    return {**found, "race": race.ask, "random": random.ask, "sweep": sweep.ask}
+    return {**found, **OWN}
 
 
 def policy_named(name: str) -> Policy:
