@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from daskmetrics.bandit import Policy
     from daskmetrics.report import Run
 
 __version__ = version("daskmetrics")
@@ -56,7 +57,13 @@ def open(path: str | Path) -> Run:
     return Run(path)
 
 
-def run(config: str | Path | None = None, *, settings: Sequence[str] = (), folder: str | Path | None = None) -> Run:
+def run(
+    config: str | Path | None = None,
+    *,
+    settings: Sequence[str] = (),
+    folder: str | Path | None = None,
+    policy: Policy | None = None,
+) -> Run:
     """Run an experiment, or resume it, and return it for reading.
 
     Parameters
@@ -67,6 +74,8 @@ def run(config: str | Path | None = None, *, settings: Sequence[str] = (), folde
         ``key=value`` on top of it, such as ``search.budget=0.1``.
     folder : str or Path, optional
         Where the run lives; by default ``runs/NAME``.
+    policy : Policy, optional
+        A policy of one's own: a function from a `daskmetrics.bandit.State` to a `daskmetrics.bandit.Choice` or None.
 
     Raises
     ------
@@ -87,6 +96,6 @@ def run(config: str | Path | None = None, *, settings: Sequence[str] = (), folde
     wanted = configuration.load(config or configuration.folder() / "demo.yaml", settings)
     place = RunFolder(Path(folder or f"runs/{wanted.name}"))
     with experiment.Display() as display:
-        experiment.run(experiment.prepare(wanted), place, display)
+        experiment.run(experiment.prepare(wanted, policy), place, display)
     report.write(place)
     return report.Run(place.path)

@@ -107,7 +107,7 @@ PRESETS: Mapping[str, Protocol] = {
 class Search(Section):
     """How task evaluations are chosen and when to stop."""
 
-    policy: str = Field("race", description="a name that `daskmetrics policies` lists, or 'package.module:function'")
+    policy: str = Field("race", description="a policy's name, or 'package.module:function'")
     budget: float = Field(0.3, gt=0, le=1, description="share of the cost of evaluating every cell")
     reward: Literal["zscore", "mean", "running", "rank"] = Field(
         "zscore", description="against the baseline checkpoint's layers, raw, against all scores seen, or their ranks"

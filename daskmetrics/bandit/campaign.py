@@ -140,6 +140,11 @@ class Campaign:
         """Whether everything was told and nothing is left to decide."""
         return len(self._outcomes) == len(self._picks) and self._next() is None
 
+    @property
+    def state(self) -> State:
+        """All outcomes told without a gap, later decisions pending."""
+        return self._state(len(self._outcomes))
+
     def ask(self, n: int) -> list[Pick]:
         """Up to n new decisions; fewer, or none, while they must wait for outcomes."""
         new: list[Pick] = []
@@ -163,8 +168,7 @@ class Campaign:
         DaskmetricsError
             If not one cell was measured.
         """
-        state = self._state(len(self._outcomes))
-        return recommend(state, self.budget, self.spent, final=self.done)
+        return recommend(self.state, self.budget, self.spent, final=self.done)
 
     def _next(self) -> tuple[Stage, Choice] | None:
         """The next decision, if it can be taken on what is known."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daskmetrics.arms import Arm
+from daskmetrics.bandit.policy import State
 from daskmetrics.bandit.posterior import first_max, fit
-from daskmetrics.bandit.problem import Bools, Observations, Problem
+from daskmetrics.bandit.problem import Bools
 from daskmetrics.bandit.recommendation import probability_best
 from daskmetrics.errors import ConfigError, unknown
 
@@ -81,43 +82,35 @@ class Champion:
     scored: int
 
 
-def champions(
-    problem: Problem, seen: Observations, kinds: Mapping[str, str], usable: Bools, seed: int
-) -> tuple[Champion, ...]:
-    """The best arm of every kind of task, from the posterior that all of them share; none if there is one kind only.
+def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
+    """The best usable arm of every kind of task, from the posterior of all scores; none if there is one kind only.
 
     Parameters
     ----------
-    problem : Problem
-    seen : Observations
-        All scores that are known.
+    state : State
+        Pending cells are not taken as observed.
     kinds : mapping of str to str
         Kind of each task, by name.
-    usable : ndarray (A,)
-        Arms that may be chosen.
-    seed : int
     """
-    distinct = sorted({kinds[task] for task in problem.tasks})
-    if len(distinct) < 2 or not len(seen):
+    distinct = sorted({kinds[task] for task in state.problem.tasks})
+    if len(distinct) < 2 or not len(state.seen):
         return ()
-    return tuple(_champion(problem, seen, kinds, kind, usable, seed) for kind in distinct)
+    return tuple(_champion(state, np.array([kinds[t] == kind for t in state.problem.tasks]), kind) for kind in distinct)
 
 
-def _champion(
-    problem: Problem, seen: Observations, kinds: Mapping[str, str], kind: str, usable: Bools, seed: int
-) -> Champion:
-    own = np.array([kinds[task] == kind for task in problem.tasks])
-    weights = np.where(own, problem.shares, 0.0) if (own & (problem.shares > 0)).any() else own.astype(float)
+def _champion(state: State, own: Bools, kind: str) -> Champion:
+    problem, seen = state.problem, state.seen
+    weights = own * problem.shares if (own & (problem.shares > 0)).any() else own.astype(float)
     belief = fit(replace(problem, weights=tuple(weights.tolist())), seen)
-    arm = first_max(belief.mean, usable)
+    arm = first_max(belief.mean, state.usable)
     scores = seen.score[(seen.arm == arm) & own[seen.task]]
     return Champion(
         kind=kind,
-        tasks=tuple(task for task, is_own in zip(problem.tasks, own, strict=True) if is_own),
+        tasks=tuple(problem.tasks[task] for task in np.flatnonzero(own)),
         arm=problem.arms[arm],
         value=float(belief.mean[arm]),
         sd=float(belief.sd[arm]),
-        probability_best=probability_best(belief, arm, seed),
+        probability_best=probability_best(belief, arm, state.seed),
         score=float(scores.mean()) if len(scores) else None,
         scored=len(scores),
     )

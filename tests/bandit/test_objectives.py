@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit.objectives import champions, weigh
-from daskmetrics.bandit.problem import Observations
 from daskmetrics.errors import ConfigError
 
 KINDS = {"task0": "classes", "task1": "classes", "task2": "pairs", "task3": "pairs", "task4": "search"}
@@ -32,18 +31,23 @@ def test_names_that_do_not_exist_are_refused(objective, weights, message):
         weigh(KINDS, objective, weights)
 
 
-def everything(world) -> Observations:
-    return Observations.of((arm, task, float(score), 0.0) for (arm, task), score in np.ndenumerate(world.scores))
+@pytest.fixture
+def everything(after):
+    """The state in which every cell is known."""
+
+    def known(world):
+        return after(world, [(int(arm), int(task)) for arm, task in np.argwhere(np.isfinite(world.scores))])
+
+    return known
 
 
-def test_every_kind_has_its_own_best_arm(world):
+def test_every_kind_has_its_own_best_arm(world, everything):
     small = world()
     scores = small.scores.copy()
     scores[3, :2] += 1.0
     scores[7, 2:4] += 1.0
     scores[11, 4] += 1.0
-    known = everything(replace(small, scores=scores))
-    found = champions(small.problem, known, KINDS, np.ones(len(scores), dtype=bool), seed=0)
+    found = champions(everything(replace(small, scores=scores)), KINDS)
     assert [(each.kind, small.problem.arm_index[each.arm]) for each in found] == [
         ("classes", 3),
         ("pairs", 7),
@@ -54,14 +58,21 @@ def test_every_kind_has_its_own_best_arm(world):
     assert found[0].score == pytest.approx(scores[3, :2].mean())
 
 
-def test_one_kind_has_no_champion_beside_the_recommendation(world):
+def test_a_kind_is_judged_by_what_other_kinds_tell(world, after):
+    """An arm that was never tried on the kind's own task may lead it: the tasks share one posterior."""
     small = world()
-    usable = np.ones(len(small.scores), dtype=bool)
-    assert champions(small.problem, everything(small), dict.fromkeys(KINDS, "same"), usable, seed=0) == ()
+    tried = [(arm, task) for arm in range(len(small.scores)) for task in range(4)] + [(0, 4), (20, 4), (40, 4)]
+    (*_, search) = champions(after(small, tried), KINDS)
+    assert search.kind == "search" and search.scored == 0 and search.score is None
+    good = np.argsort(-small.scores[:, 4])[:6]
+    assert small.problem.arm_index[search.arm] in good
 
 
-def test_a_kind_without_weight_in_the_search_has_one_nevertheless(world):
+def test_one_kind_has_no_champion_beside_the_recommendation(world, everything):
+    assert champions(everything(world()), dict.fromkeys(KINDS, "same")) == ()
+
+
+def test_a_kind_without_weight_in_the_search_has_one_nevertheless(world, everything):
     small = world()
-    problem = replace(small.problem, weights=tuple(weigh(KINDS, "pairs")))
-    found = champions(problem, everything(small), KINDS, np.ones(len(small.scores), dtype=bool), seed=0)
-    assert [each.kind for each in found] == ["classes", "pairs", "search"]
+    weighed = replace(small, problem=replace(small.problem, weights=tuple(weigh(KINDS, "pairs"))))
+    assert [each.kind for each in champions(everything(weighed), KINDS)] == ["classes", "pairs", "search"]

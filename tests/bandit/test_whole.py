@@ -32,7 +32,7 @@ def test_the_shared_model_recovers_a_quadratic(world, after):
     arms = np.random.default_rng(0).permutation(len(features))
     weights, _ = ridge(after(exact, [(int(arm), task) for arm in arms[:24] for task in range(5)]))
     unseen = features[arms[24:]]
-    assert np.corrcoef(unseen @ weights, unseen @ truth)[0, 1] > 0.95
+    assert np.corrcoef(unseen @ weights, unseen @ truth)[0, 1] > 0.9
 
 
 def test_a_pending_arm_lowers_the_uncertainty_alone(world, after):
