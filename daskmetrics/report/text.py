@@ -110,11 +110,8 @@ def _kinds(run: Run) -> list[str]:
         )
         for each in facts.champions(run)
     ]
-    return (
-        ["", *table([("kind of task", "best arm at it", "its mean score", "that none is better"), *rows])]
-        if rows
-        else []
-    )
+    header = ("kind of task", "best arm at it", "its mean score", "that none is better")
+    return ["", *table([header, *rows])] if rows else []
 
 
 def _failures(run: Run) -> list[str]:

