@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from daskmetrics.bandit import Policy
     from daskmetrics.mapping import map
     from daskmetrics.report import Run
 
@@ -65,7 +66,13 @@ def open(path: str | Path) -> Run:
     return Run(path)
 
 
-def run(config: str | Path | None = None, *, settings: Sequence[str] = (), folder: str | Path | None = None) -> Run:
+def run(
+    config: str | Path | None = None,
+    *,
+    settings: Sequence[str] = (),
+    folder: str | Path | None = None,
+    policy: Policy | None = None,
+) -> Run:
     """Run an experiment, or resume it, and return it for reading.
 
     Parameters
@@ -76,6 +83,8 @@ def run(config: str | Path | None = None, *, settings: Sequence[str] = (), folde
         ``key=value`` on top of it, such as ``search.budget=0.1``.
     folder : str or Path, optional
         Where the run lives; by default ``runs/NAME``.
+    policy : Policy, optional
+        A policy of one's own: a function from a `daskmetrics.bandit.State` to a `daskmetrics.bandit.Choice` or None.
 
     Raises
     ------
@@ -96,6 +105,6 @@ def run(config: str | Path | None = None, *, settings: Sequence[str] = (), folde
     wanted = configuration.load(config or configuration.folder() / "demo.yaml", settings)
     place = RunFolder(Path(folder or f"runs/{wanted.name}"))
     with experiment.Display() as display:
-        experiment.run(experiment.prepare(wanted), place, display)
+        experiment.run(experiment.prepare(wanted, policy), place, display)
     report.write(place)
     return report.Run(place.path)

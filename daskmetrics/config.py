@@ -143,9 +143,16 @@ PRESETS: Mapping[str, Protocol] = {
 class Search(Section):
     """How task evaluations are chosen and when to stop."""
 
-    policy: str = "race"
+    policy: str = Field("race", description="a policy's name, or 'package.module:function'")
     budget: float = Field(0.3, gt=0, le=1, description="share of the cost of evaluating every cell")
-    reward: Literal["zscore", "mean"] = Field("zscore", description="against the baseline checkpoint's layers, or raw")
+    reward: Literal["zscore", "mean", "running", "rank"] = Field(
+        "zscore", description="against the baseline checkpoint's layers, raw, against all scores seen, or their ranks"
+    )
+    objective: str = Field("all", description="what the best arm is best at: all tasks, one kind of task, or one task")
+    weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+        {}, description="of tasks in the objective, by name; 1 where not given"
+    )
+    seed: int | None = Field(None, description="of the policy's own chances; by default the run's")
     baseline: str | None = Field(None, description="MODEL@REVISION; by default the last checkpoint of the last model")
     device: Literal["cpu", "gpu"] = Field("cpu", description="whose speed is assumed where costs are weighed")
     window: int = Field(8, ge=1, description="decisions that may be open at once; part of what makes a run repeatable")

@@ -8,17 +8,20 @@ Pure mathematics of numbers: nothing here knows of futures, files or weights. Im
 `posterior`         a Gaussian process over all cells, and what it says of every arm
 `policy`            what a policy sees (`State`) and answers (`Choice`)
 `race` ...          one policy per file; `registry` knows them by name
+`tries`, `whole`    what policies that are there to compare with share
 `recommendation`    the best arm, its confidence and its price
+`objectives`        what an arm should be best at; the best arm of every kind of task
 `campaign`          the learner: ``ask`` and ``tell``, deterministic in any order of arrival
 `replay`            a campaign over a table of known scores
 =================== ==================================================================================
 """
 
 from daskmetrics.bandit.campaign import Campaign, Pick
+from daskmetrics.bandit.objectives import champions, weigh
 from daskmetrics.bandit.policy import Choice, Policy, State
 from daskmetrics.bandit.problem import Outcome, Problem, arm_features
 from daskmetrics.bandit.recommendation import Recommendation
-from daskmetrics.bandit.registry import policies, policy_named
+from daskmetrics.bandit.registry import place_of, policies, policy_named
 
 __all__ = [
     "Campaign",
@@ -30,6 +33,9 @@ __all__ = [
     "Recommendation",
     "State",
     "arm_features",
+    "champions",
+    "place_of",
     "policies",
     "policy_named",
+    "weigh",
 ]

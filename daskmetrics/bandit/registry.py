@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 
-from daskmetrics.bandit import race, random, sweep
+from daskmetrics.bandit import (
+    gp_ei,
+    gp_ucb,
+    halving,
+    hyperband,
+    linear_ts,
+    linucb,
+    lucb,
+    race,
+    random,
+    sweep,
+    thompson,
+)
 from daskmetrics.bandit.policy import Policy
-from daskmetrics.errors import unknown
+from daskmetrics.errors import ConfigError, unknown
 
 GROUP = "daskmetrics.policies"
+
+OWN: Mapping[str, Policy] = {
+    "race": race.ask,
+    "lucb": lucb.ask,
+    "halving": halving.ask,
+    "hyperband": hyperband.ask,
+    "thompson": thompson.ask,
+    "linucb": linucb.ask,
+    "linear-ts": linear_ts.ask,
+    "gp-ei": gp_ei.ask,
+    "gp-ucb": gp_ucb.ask,
+    "random": random.ask,
+    "sweep": sweep.ask,
+}
 
 
 def policies() -> Mapping[str, Policy]:
@@ -21,18 +48,45 @@ def policies() -> Mapping[str, Policy]:
     True
     """
     found = {point.name: point.load() for point in entry_points(group=GROUP)}
-    return {**found, "race": race.ask, "random": random.ask, "sweep": sweep.ask}
+    return {**found, **OWN}
 
 
 def policy_named(name: str) -> Policy:
-    """The policy of a name.
+    """The policy of a name, or at a place such as ``mypackage.search:ask``.
 
     Raises
     ------
     ConfigError
-        For an unknown name, with the nearest valid one.
+        For an unknown name, with the nearest valid one, or a place where no function is.
     """
+    if ":" in name:
+        return _at(name)
     known = policies()
     if name not in known:
         raise unknown("policy", name, known)
     return known[name]
+
+
+def _at(place: str) -> Policy:
+    """A user's own policy, where it lies."""
+    try:
+        found = pkgutil.resolve_name(place)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"Policy '{place}' cannot be loaded: {error}. Write it as 'package.module:function'."
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"Policy '{place}' must be a function of a State, but is a {type(found).__name__}.")
+    return found  # type: ignore[no-any-return]
+
+
+def place_of(policy: Policy) -> str:
+    """By what a policy that was passed as an object is recorded.
+
+    Examples
+    --------
+    >>> place_of(race.ask)
+    'daskmetrics.bandit.race:ask'
+    """
+    own = policy if hasattr(policy, "__qualname__") else type(policy)
+    return f"{own.__module__}:{own.__qualname__}"

@@ -1,10 +1,16 @@
-"""Raw scores to values that tasks can be compared and averaged by; an arm's objective is the mean over tasks.
+"""Raw scores to values that tasks can be compared and averaged by; their weighted mean is an arm's objective.
 
 ``zscore``
     (score - mean) / sd, both over the layers of the baseline checkpoint. Every task weighs alike, whatever the spread
     of its scores; the default arm's neighbourhood is the unit.
 ``mean``
     The score itself: needs no baseline sweep, and tasks with a wide spread weigh more.
+``running``
+    (score - mean) / sd, both over all scores of the task seen so far: needs no baseline sweep either, and the unit
+    settles as scores come in. Once every cell is known it is the z-score over all arms.
+``rank``
+    The share of the task's scores seen so far that a score beats, ties counting half, in (0, 1): by how many arms an
+    arm is better and not by how much, so that no outlier decides.
 """
 
 from __future__ import annotations
@@ -18,6 +24,8 @@ from daskmetrics.bandit.problem import Bools, Floats, Observations, Problem
 #: Smallest sd of a baseline sweep, relative to the task's mean score. Layers that differ by less than one per cent are
 #: flat for our purpose, and dividing by less would let one such task decide the whole search.
 FLAT = 0.01
+
+UNIFORM = 12.0**-0.5  #: standard deviation of ranks, which are spread evenly over (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +44,35 @@ class Scale:
         return np.asarray(seen.stderr / self.spread[seen.task])
 
 
-def scale(problem: Problem, seen: Observations) -> Scale:
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Per-task ranks: value = (number of the task's scores below + half of those equal) / number of its scores."""
+
+    scores: tuple[Floats, ...]  # of each task, ascending
+
+    def values(self, seen: Observations) -> Floats:
+        """Values of the observed cells (n,)."""
+        values = np.zeros(len(seen))
+        for task, scores in enumerate(self.scores):
+            here = seen.task == task
+            below, up_to = (np.searchsorted(scores, seen.score[here], side) for side in ("left", "right"))
+            values[here] = (below + up_to) / (2.0 * max(len(scores), 1))
+        return values
+
+    def errors(self, seen: Observations) -> Floats:
+        """Their standard errors (n,), as if ranks rose evenly with scores: by sd(rank) / sd(score)."""
+        spread = np.array([float(scores.std()) if len(scores) else 0.0 for scores in self.scores])
+        slope = np.where(spread > 0, UNIFORM / np.where(spread > 0, spread, 1.0), 0.0)
+        return np.minimum(seen.stderr * slope[seen.task], UNIFORM)
+
+
+def scale(problem: Problem, seen: Observations) -> Scale | Ranks:
     """The scale that a problem's reward asks for, from what has been observed so far.
 
-    The sd of a baseline sweep is never taken smaller than the typical standard error of its scores (differences below
-    it are noise) nor than `FLAT` of their mean. A task whose baseline has fewer than two scores, for example because
-    they failed, borrows: the median spread of the other tasks, and the mean of whatever it has.
+    The sd of a sweep (of the baseline checkpoint for ``zscore``, of all scores seen for ``running``) is never taken
+    smaller than the typical standard error of its scores (differences below it are noise) nor than `FLAT` of their
+    mean. A task whose sweep has fewer than two scores, for example because they failed, borrows: the median spread of
+    the other tasks, and the mean of whatever it has.
 
     Examples
     --------
@@ -56,7 +87,9 @@ def scale(problem: Problem, seen: Observations) -> Scale:
     """
     if problem.reward == "mean":
         return Scale(np.zeros(len(problem.tasks)), np.ones(len(problem.tasks)))
-    layers = np.isin(seen.arm, problem.baseline_arms)
+    if problem.reward == "rank":
+        return Ranks(tuple(np.sort(seen.score[seen.task == task]) for task in range(len(problem.tasks))))
+    layers = np.isin(seen.arm, problem.baseline_arms) | (problem.reward == "running")
     sweeps = [_sweep(seen, layers, task) for task in range(len(problem.tasks))]
     centre, spread = np.array(sweeps, dtype=float).T
     known = spread[np.isfinite(spread)]
@@ -65,7 +98,7 @@ def scale(problem: Problem, seen: Observations) -> Scale:
 
 
 def _sweep(seen: Observations, layers: Bools, task: int) -> tuple[float, float]:
-    """Centre and spread of one task; the spread is NaN where the baseline does not tell it."""
+    """Centre and spread of one task over the marked scores; the spread is NaN where they do not tell it."""
     here = seen.task == task
     base = here & layers
     if base.sum() < 2:

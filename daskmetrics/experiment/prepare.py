@@ -11,7 +11,7 @@ from typing import Any
 import daskmetrics.tasks as task_room
 from daskmetrics import corpus, metrics, suites, training
 from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
-from daskmetrics.bandit import policy_named
+from daskmetrics.bandit import Policy, place_of, policy_named, weigh
 from daskmetrics.config import Config, Model, Recipe
 from daskmetrics.errors import unknown
 from daskmetrics.layout import cache_folder
@@ -50,6 +50,8 @@ class Experiment:
     tasks : tuple of Task
     prompts : tuple of str
         The corpus that is measured.
+    policy : Policy
+        By which the search chooses its cells.
     """
 
     config: Config
@@ -61,6 +63,7 @@ class Experiment:
     metrics: tuple[metrics.Metric, ...]
     tasks: tuple[task_room.Task, ...]
     prompts: tuple[str, ...]
+    policy: Policy
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -86,6 +89,28 @@ class Experiment:
         if wanted not in known:
             raise unknown("baseline checkpoint", wanted, known)
         return known[wanted]
+
+    @cached_property
+    def kinds(self) -> Mapping[str, str]:
+        """Kind of each task, by name."""
+        return {task.name: task.kind for task in self.tasks}
+
+    @cached_property
+    def weights(self) -> tuple[float, ...]:
+        """Of the tasks in the search's objective.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown name, or if nothing is left to be good at.
+        """
+        search = self.config.search
+        return tuple(weigh(self.kinds, search.objective, search.weights)) if self.tasks else ()
+
+    @property
+    def search_seed(self) -> int:
+        """Of the policy's own chances; prompts, probes and training follow the run's seed alone."""
+        return self.config.seed if self.config.search.seed is None else self.config.search.seed
 
     @cached_property
     def prompts_key(self) -> Key:
@@ -157,8 +182,14 @@ class Experiment:
         return Template(self.suites, measured, scored, self.numbers_key, attributes)
 
 
-def prepare(config: Config) -> Experiment:
+def prepare(config: Config, policy: Policy | None = None) -> Experiment:
     """Resolve and check every name, folder and file that a configuration mentions; nothing is started.
+
+    Parameters
+    ----------
+    config : Config
+    policy : Policy, optional
+        An object of one's own, instead of the one that the configuration names; it is recorded by its place.
 
     Raises
     ------
@@ -167,7 +198,11 @@ def prepare(config: Config) -> Experiment:
     """
     chosen_metrics = metrics.resolve(config.metrics)
     chosen_tasks = task_room.resolve(config.tasks)
-    policy_named(config.search.policy)
+    if policy is None:
+        policy = policy_named(config.search.policy)
+    else:
+        named = config.search.model_copy(update={"policy": place_of(policy)})
+        config = config.model_copy(update={"search": named})
     trainings = {model.name: _training(model) for model in config.models if model.train}
     found = {
         model.name: _trained(model, trainings[model.name]) if model.train else suites.find(model)
@@ -187,8 +222,9 @@ def prepare(config: Config) -> Experiment:
         metrics=chosen_metrics,
         tasks=chosen_tasks,
         prompts=_prompts(config),
+        policy=policy,
     )
-    _ = experiment.baseline  # an unknown one is an error now, not in the middle of the run
+    _ = experiment.baseline, experiment.weights  # unknown ones are an error now, not in the middle of the run
     return experiment
 
 

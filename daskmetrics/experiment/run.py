@@ -7,7 +7,7 @@ import math
 import os
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from daskmetrics import store
 from daskmetrics.arms import Arm
-from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.bandit import Campaign, champions
 from daskmetrics.cluster import connect, workers
 from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
@@ -174,10 +174,10 @@ class _Driver:
         key = searching.search_key(self.experiment, problem)
         campaign = Campaign(
             problem,
-            policy_named(config.policy),
+            self.experiment.policy,
             budget=config.budget,
             window=config.window,
-            seed=self.experiment.config.seed,
+            seed=self.experiment.search_seed,
             decided=searching.decided(self.journal.entries, key),
         )
         search = searching.Search(self.experiment, campaign, key)
@@ -194,6 +194,7 @@ class _Driver:
                 "key": self.experiment.key,
                 "location": self._location(best.arm),
                 **best.as_dict(),
+                "kinds": [asdict(each) for each in champions(campaign.state, self.experiment.kinds)],
             }
         )
 

@@ -117,6 +117,7 @@ def pose(experiment: Experiment, suites: Sequence[Suite], metrics: np.ndarray | 
         score_cost=score,
         baseline=_baseline(experiment, arms),
         reward=experiment.config.search.reward,
+        weights=experiment.weights,
     )
 
 

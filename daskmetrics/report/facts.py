@@ -159,6 +159,11 @@ def top(run: Run) -> Sequence[Mapping[str, Any]]:
     return run.result["top"] if run.result else ()
 
 
+def champions(run: Run) -> Sequence[Mapping[str, Any]]:
+    """The best arm of every kind of task, as the result lists them; none if the tasks are of one kind."""
+    return run.result.get("kinds", ()) if run.result else ()
+
+
 def _of(run: Run, kind: str) -> Iterator[Record]:
     return (record for record in run.records if record.kind == kind and record.ok)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from daskmetrics.arms import Arm
 from daskmetrics.layout import RunFolder
 from daskmetrics.report import facts, wording
 from daskmetrics.report.run import Best, Run
@@ -31,7 +32,7 @@ def summary_text(run: Run) -> str:
     if run.result:
         best = run.best()
         lines += ["", *_answer(best), *_fact("certainty", wording.certainty(best))]
-        lines += [*_effort(run), "", *_scores(run, best)]
+        lines += [*_effort(run), "", *_scores(run, best), *_kinds(run)]
     else:
         lines += [*_progress(run), *_effort(run)]
         lines += _fact("leader", wording.leading(run)) if run.tasks else _fact("search", "none: the run has no tasks")
@@ -96,6 +97,21 @@ def _scores(run: Run, best: Best) -> list[str]:
         gain = "" if own[0] is None or default[0] is None else number(own[0] - default[0], sign=True)
         rows.append((task, about["main_score"], number(*own), number(*default), gain))
     return table(rows)
+
+
+def _kinds(run: Run) -> list[str]:
+    """One line per kind of task: the arm that is best at it, by the posterior of all scores."""
+    rows = [
+        (
+            each["kind"],
+            wording.place(Arm(**each["arm"])),
+            f"{number(each['score'])} ({each['scored']} of {len(each['tasks'])} tasks)",
+            wording.probability(each["probability_best"]),
+        )
+        for each in facts.champions(run)
+    ]
+    header = ("kind of task", "best arm at it", "its mean score", "that none is better")
+    return ["", *table([header, *rows])] if rows else []
 
 
 def _failures(run: Run) -> list[str]:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.arms import Cell, Checkpoint, Suite, grid
-from daskmetrics.bandit import Outcome, Problem, arm_features
-from daskmetrics.bandit.problem import Floats
+from daskmetrics.bandit import Outcome, Problem, State, arm_features
+from daskmetrics.bandit.problem import Floats, Ledger
 
 
 @dataclass(frozen=True)
@@ -53,3 +53,27 @@ def make_world(seed: int = 0, reward: str = "mean", revisions: int = 6, layers: 
 @pytest.fixture(scope="session")
 def world() -> Callable[..., World]:
     return make_world
+
+
+def state_after(world: World, cells: list[tuple[int, int]], known: int | None = None, seed: int = 0) -> State:
+    """The state after these cells, the first ``known`` of them answered (all of them by default)."""
+    ledger = Ledger(world.problem)
+    for cell in cells:
+        ledger.charge(*cell)
+    outcomes = [world.outcome(world.problem.cell(*cell)) for cell in cells[:known]]
+    return State(world.problem, cells, outcomes, ledger.paid, ledger.cost(), np.inf, seed)
+
+
+def random_cells(world: World, n: int, seed: int = 0) -> list[tuple[int, int]]:
+    cells = np.argwhere(np.isfinite(world.scores))
+    return [(int(a), int(t)) for a, t in np.random.default_rng(seed).permutation(cells)[:n]]
+
+
+@pytest.fixture(scope="session")
+def after() -> Callable[..., State]:
+    return state_after
+
+
+@pytest.fixture(scope="session")
+def draw() -> Callable[..., list[tuple[int, int]]]:
+    return random_cells

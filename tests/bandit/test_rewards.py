@@ -47,3 +47,38 @@ def test_mean_leaves_scores_as_they_are(world):
     unit = scale(problem, seen)
     assert unit.values(seen).tolist() == seen.score.tolist()
     assert unit.errors(seen).tolist() == [0.1, 0.1]
+
+
+def test_running_is_against_all_scores_of_the_task_so_far(world):
+    problem = world(reward="running").problem
+    rows = [*sweep(problem, 0, [0.2, 0.4]), (0, 0, 0.9, 0.0), (1, 1, 0.3, 0.0)]
+    unit = scale(problem, Observations.of(rows))
+    assert unit.centre[0] == pytest.approx(0.5)
+    assert unit.spread[0] == pytest.approx(np.std([0.2, 0.4, 0.9]))
+    assert unit.spread[1] == unit.spread[0]  # one score has no spread
+
+
+def test_rank_counts_the_scores_below_and_half_of_those_equal(world):
+    problem = world(reward="rank").problem
+    seen = Observations.of([(0, 0, 0.1, 0.0), (1, 0, 0.5, 0.0), (2, 0, 0.5, 0.0), (3, 0, 9.0, 0.0), (0, 1, 0.3, 0.0)])
+    unit = scale(problem, seen)
+    values = unit.values(seen)
+    assert values[seen.task == 0].tolist() == [0.125, 0.5, 0.5, 0.875]
+    assert values[seen.task == 1].tolist() == [0.5]
+
+
+def test_rank_is_blind_to_any_increasing_change_of_the_scores(world):
+    problem = world(reward="rank").problem
+    rng = np.random.default_rng(0)
+    rows = [(arm, task, float(rng.normal()), 0.0) for arm in range(12) for task in range(3)]
+    bent = [(arm, task, float(np.exp(3 * score)), 0.0) for arm, task, score, _ in rows]
+    one, other = Observations.of(rows), Observations.of(bent)
+    assert scale(problem, one).values(one).tolist() == scale(problem, other).values(other).tolist()
+
+
+def test_errors_of_ranks_are_in_units_of_ranks(world):
+    problem = world(reward="rank").problem
+    rng = np.random.default_rng(1)
+    rows = [(arm, 0, float(score), 0.01) for arm, score in enumerate(rng.uniform(size=48))]
+    seen = Observations.of(rows)
+    assert scale(problem, seen).errors(seen) == pytest.approx(np.full(48, 0.01), rel=0.2)  # ranks of uniform scores

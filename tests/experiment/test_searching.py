@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
 
+from daskmetrics import experiment
 from daskmetrics.arms import seed_of
 from daskmetrics.bandit import Campaign, policy_named
-from daskmetrics.errors import DaskmetricsError
+from daskmetrics.errors import ConfigError, DaskmetricsError
 from daskmetrics.execution import Record
 from daskmetrics.experiment import searching
 
@@ -131,3 +133,47 @@ def test_failed_cells_are_not_asked_for_again(prepared):
         bench.search.tell(failed if len(asked) % 3 == 0 else answer(units[0]))
     assert len({unit.key for unit in asked}) == len(asked)
     assert bench.campaign.recommendation().failed == len(asked) // 3
+
+
+def test_an_objective_weighs_the_tasks_and_leaves_keys_of_numbers_alone(prepared):
+    plain, weighed = prepared(), prepared(search={"objective": "stdlib:order", "weights": {"stdlib:order": 2}})
+    assert searching.pose(plain, plain.suites).shares.tolist() == [0.5, 0.5]
+    assert searching.pose(weighed, weighed.suites).shares.tolist() == [1.0, 0.0]
+    assert weighed.numbers_key == plain.numbers_key and weighed.key != plain.key
+
+
+def test_the_searchs_own_seed_changes_neither_training_nor_scores(prepared):
+    plain, other = prepared(), prepared(search={"seed": 7})
+    assert (plain.search_seed, other.search_seed, prepared(seed=3).search_seed) == (0, 7, 3)
+    arm, task = plain.arms[0], plain.tasks[0]
+    assert other.score_key(arm, task) == plain.score_key(arm, task) != prepared(seed=3).score_key(arm, task)
+    assert other.numbers_key == plain.numbers_key and other.key != plain.key
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ({"objective": "clasification"}, "Unknown objective 'clasification'. Did you mean 'classification'"),
+        (
+            {"weights": {"stdlib:ordr": 2}},
+            "Unknown task in 'search.weights': 'stdlib:ordr'. Did you mean",
+        ),
+        ({"weights": {"stdlib:order": -1}}, "search.weights.stdlib:order': got -1"),
+        ({"policy": "rase"}, "Unknown policy 'rase'. Did you mean 'race'"),
+        ({"policy": "nowhere:ask"}, "Policy 'nowhere:ask' cannot be loaded"),
+        ({"policy": "math:pi"}, "must be a function of a State, but is a float"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_before_anything_starts(prepared, search, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        prepared(search=search)
+
+
+def test_a_policy_may_be_an_object_or_a_place(prepared):
+    def mine(state):
+        return None
+
+    own = experiment.prepare(prepared().config, mine)
+    assert own.policy is mine and own.config.search.policy.endswith("<locals>.mine")
+    assert own.key != prepared().key
+    assert prepared(search={"policy": "daskmetrics.bandit.lucb:ask"}).policy is policy_named("lucb")

@@ -13,7 +13,7 @@ import yaml
 
 from daskmetrics import config, store
 from daskmetrics.arms import Arm, Cell, Checkpoint, Suite, grid, log_steps
-from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, policy_named
+from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, champions, policy_named
 from daskmetrics.execution import Journal, Record
 from daskmetrics.layout import RunFolder
 from daskmetrics.metrics import catalogue
@@ -83,9 +83,13 @@ def _start(story: Story) -> dict[str, Any]:
         "name": "demo",
         "arms": len(grid(story.suites)),
         "checkpoints": sum(len(suite.revisions) for suite in story.suites),
-        "tasks": {task: {"kind": "classification", "main_score": "accuracy"} for task in story.tasks},
+        "tasks": {task: {"kind": kind(task), "main_score": "accuracy"} for task in story.tasks},
         "environment": ENVIRONMENT,
     }
+
+
+def kind(task: str) -> str:
+    return "retrieval" if task.endswith("retrieval") else "classification"
 
 
 def _template(story: Story) -> store.Template:
@@ -146,7 +150,8 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     best = campaign.recommendation()
     depth = next(suite.depth for suite in suites if suite.model == best.arm.model)
     location = {"path": "models/x", "revision": None, "depth": depth}
-    journal.append({"type": "result", "key": story.key, "location": location, **best.as_dict()})
+    kinds = [asdict(each) for each in champions(campaign.state, {task: kind(task) for task in story.tasks})]
+    journal.append({"type": "result", "key": story.key, "location": location, **best.as_dict(), "kinds": kinds})
     _store_scores(story, folder, journal)
     return True
 

@@ -28,6 +28,19 @@ def test_the_summary_gives_the_answer_its_confidence_and_its_price(finished):
         assert f"\n{task}" in text
 
 
+def test_the_best_arm_of_every_kind_of_task_stands_below_the_scores(finished):
+    text = summary_text(finished)
+    below = text[text.index("kind of task") :]
+    assert "\nclassification  layer " in below and "\nretrieval       layer " in below
+    assert "of 2 tasks)" in below and "of 1 tasks)" in below
+
+
+def test_a_result_written_before_kinds_were_known_is_read(a_run):
+    run = a_run()
+    del run.result["kinds"]
+    assert "kind of task" not in summary_text(run)
+
+
 def test_a_gain_beyond_the_noise_is_called_one(finished):
     assert "Beyond the noise" in summary_text(finished)
 

@@ -1,0 +1,70 @@
+"""What every policy promises, whichever it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from daskmetrics.bandit import Campaign, policies, policy_named
+from daskmetrics.bandit.registry import OWN
+from daskmetrics.bandit.replay import replay
+
+NAMES = sorted(OWN)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("known", [25, 40])
+def test_a_choice_is_open_and_a_pure_function_of_the_state(world, after, draw, name, known):
+    small = world(reward="zscore")
+    cells = draw(small, 40)
+    one, other = (policy_named(name)(after(small, cells, known)) for _ in range(2))
+    assert one == other
+    assert (one.arm, one.task) not in cells
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_search_can_begin_from_nothing(world, after, name):
+    assert policy_named(name)(after(world(), [])) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_chosen_that_cannot_be_paid_or_is_paid_already(world, after, draw, name):
+    small = world()
+    assert policy_named(name)(replace(after(small, draw(small, 40)), rest=0.0)) is None
+    assert policy_named(name)(after(small, draw(small, small.scores.size))) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_ends_and_asks_for_no_cell_twice(world, name):
+    small = world(seed=1, revisions=3, layers=3, tasks=3)
+    result = replay(small.problem, small.table, policies()[name], budget=1.0, seed=0)
+    cells = [pick.cell for pick in result.picks]
+    assert len(set(cells)) == len(cells) <= small.scores.size
+    assert result.recommendation.confirmed
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "sweep"])
+def test_it_finds_an_arm_far_better_than_one_at_random(world, name):
+    found, chance = [], []
+    for seed in range(6):
+        small = world(seed=seed, revisions=8)
+        found.append(replay(small.problem, small.table, policy_named(name), budget=0.3, seed=seed).trace[-1].regret)
+        means = small.scores.mean(axis=1)
+        chance.append(means.max() - means.mean())
+    assert np.mean(found) < 0.25 * np.mean(chance)
+
+
+def test_a_plain_callable_is_a_policy(world):
+    small = world(reward="zscore")
+    asked = []
+
+    def mine(state):
+        asked.append(len(state.cells))
+        return policy_named("random")(state)
+
+    search = Campaign(small.problem, mine, budget=0.5, window=4, seed=0)
+    assert len(search.ask(99)) == 4 and not asked  # the baseline needs no policy
+    result = replay(small.problem, small.table, mine, budget=0.5, seed=0)
+    assert asked and result.recommendation.confirmed
