@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from daskmetrics.arms import Arm
 from daskmetrics.errors import ConfigError, DataError, unknown
@@ -124,8 +123,7 @@ def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
 
 def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Lines of a CSV file by column, with the published table's column names replaced by ours."""
-    opened = gzip.open(path, "rt", encoding="utf-8", newline="") if path.suffix == ".gz" else _plain(path)
-    with opened as text:
+    with _opened(path) as text:
         reader = csv.DictReader(text)
         names = {name: name for name in reader.fieldnames or ()}
         names |= {other: ours for ours, other in ALIASES.items() if ours not in names and other in names}
@@ -136,7 +134,9 @@ def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[int, dict[str, s
             yield number, {names[name]: value for name, value in line.items() if name in names and value is not None}
 
 
-def _plain(path: Path) -> io.TextIOWrapper:
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")
 
 
@@ -215,8 +215,8 @@ def _layer(experiment: Path) -> int:
 def _result(path: Path, arm: Arm) -> Row | None:
     """Mean main score over the subsets of the test split, or of the only split there is."""
     content = _json(path)
-    splits = content.get("scores", {})
-    scores = splits.get("test") or next(iter(splits.values()), [])
+    splits: Mapping[str, Any] = content.get("scores", {})
+    scores: Sequence[Mapping[str, Any]] = splits.get("test") or next(iter(splits.values()), [])
     values = [float(each["main_score"]) for each in scores if each.get("main_score") is not None]
     if not values or not all(map(math.isfinite, values)):
         return None

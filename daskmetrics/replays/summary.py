@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,7 @@ def calibration(trials: Sequence[Trial], shares: Sequence[float]) -> list[Calibr
     looked = {(i, trial.after(share)) for i, trial in enumerate(trials) for share in shares}
     steps = [step for _, step in looked if step is not None and math.isfinite(step.said)]
     rows = []
-    for low, high in zip(LEVELS, LEVELS[1:], strict=False):
+    for low, high in pairwise(LEVELS):
         own = [step for step in steps if low <= step.said < high or step.said == high == 1.0]
         if own:
             rate = Rate(sum(map(found, own)), len(own))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -82,9 +82,9 @@ class Table:
         """The same arms on fewer tasks, in the table's order."""
         wanted = set(chosen)
         columns = [i for i, task in enumerate(self.tasks) if task in wanted]
-        arrays = (array[:, columns] for array in (self.scores, self.stderr, self.seconds, self.encode))
+        names = ("scores", "stderr", "seconds", "encode")
         kinds = {task: kind for task, kind in self.kinds.items() if task in wanted}
-        return Table(self.suites, kinds, *arrays, self.metrics, self.metric_names)
+        return replace(self, kinds=kinds, **{name: getattr(self, name)[:, columns] for name in names})
 
 
 def table(rows: Iterable[Row], metrics: Metrics | None = None) -> Table:

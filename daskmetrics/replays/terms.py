@@ -126,11 +126,12 @@ def _encoding(table: Table, seconds: Floats) -> Floats:
     """Seconds of encoding, equal for all layers of a checkpoint (A, T)."""
     measured = np.nansum(table.encode) > 0
     part = _filled(np.where(table.encode > 0, table.encode, np.nan)) if measured else ENCODED * seconds
-    checkpoint = np.cumsum(
-        [0, *(a.checkpoint != b.checkpoint for a, b in zip(table.arms, table.arms[1:], strict=False))]
-    )
-    least = np.stack([part[checkpoint == each].min(axis=0) for each in range(checkpoint[-1] + 1)])
-    return np.asarray(least[checkpoint])
+    start, least = 0, np.empty_like(part)
+    for suite in table.suites:
+        for _ in suite.revisions:
+            layers = slice(start, start := start + len(suite.layers))
+            least[layers] = part[layers].min(axis=0)
+    return least
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,9 +64,9 @@ def about(plan: Plan) -> str:
     drawn = f", {terms.subset} of them drawn by each seed" if terms.subset else ""
     good = int((judged.loss <= WITHIN).sum())
     return (
-        f"{len(table.arms):,} arms x {len(table.tasks)} tasks{drawn}; {table.known:,} of {table.scores.size:,} cells are "
-        f"known; all cost {unit} ({costs}).\n"
-        f"Best arm on all tasks by {terms.reward}: {table.arms[judged.best]}; {good} arms are within {WITHIN:.0%} of it."
+        f"{len(table.arms):,} arms x {len(table.tasks)} tasks{drawn}; {table.known:,} of {table.scores.size:,} cells "
+        f"are known; all cost {unit} ({costs}).\n"
+        f"Best arm by {terms.reward}: {table.arms[judged.best]}; {good} arms are within {WITHIN:.0%} of its mean score."
     )
 
 
@@ -76,9 +76,7 @@ def success_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
         (str(setting), *(_hits(success(own, share)) for share in shares)) for setting, own in by_setting(trials).items()
     ]
     title = f"Searches whose arm is within {WITHIN:.0%} of the best, after a share of the exhaustive cost"
-    return Sheet(
-        title, ("policy", *(f"{share:.4g}" if share < 1e-4 else _percent(share) for share in shares)), tuple(rows)
-    )
+    return Sheet(title, ("policy", *map(_percent, shares)), tuple(rows))
 
 
 def speed_sheet(trials: Sequence[Trial], clock: bool) -> Sheet:
@@ -92,30 +90,30 @@ def speed_sheet(trials: Sequence[Trial], clock: bool) -> Sheet:
         busy = f"{sum(trial.busy for trial in own) / len(own):.2f}"
         shares = [_share(cost, 0.5), _share(cost, 0.9), _share(lasting, 0.5), _share(lasting, 0.9)]
         rows.append((str(setting), *shares, *spans, busy))
-    header = ["policy", "cost: median", "p90", "for good: median", "p90"]
-    header += ["time: median", "p90"] if clock else []
-    note = "'for good': from then on at every later look; '-': not within the budget."
-    return Sheet(f"Spent until within {WITHIN:.0%} of the best", (*header, "utilisation"), tuple(rows), note)
+    header = ["policy", "cost", "p90", "lasting", "p90"]
+    header += ["time", "p90"] if clock else []
+    note = "Medians, each with its 90th percentile; 'lasting': and so at every later look; '-': beyond the budget."
+    return Sheet(f"Spent until within {WITHIN:.0%} of the best", (*header, "busy"), tuple(rows), note)
 
 
 def calibration_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
     """Stated confidence against what came true."""
     rows = []
     for setting, own in by_setting(trials).items():
-        for each in calibration(own, shares):
-            low, high = each.true.interval
-            rows.append(
-                (str(setting), f"{each.low:.2f}-{each.high:.2f}", f"{each.said:.3f}", f"{each.true.value:.3f}")
-                + (f"{low:.3f}-{high:.3f}", str(each.true.of))
-            )
+        rows += [
+            (str(setting), f"{each.low:.2f}-{each.high:.2f}", f"{each.said:.3f}", *_rate(each.true))
+            for each in calibration(own, shares)
+        ]
         if (first := when_confident(own, CONFIDENT)).of:
-            low, high = first.interval
-            rows.append(
-                (str(setting), f"first {CONFIDENT}", "", f"{first.value:.3f}", f"{low:.3f}-{high:.3f}", str(first.of))
-            )
+            rows.append((str(setting), f"first {CONFIDENT}", "", *_rate(first)))
     header = ("policy", "said", "mean", "came true", "95 % interval", "looks")
     note = "Looks at one search are not independent, so that intervals are too narrow; 'first': one look per search."
     return Sheet(f"Confidence that the arm is within {WITHIN:.0%} of the best", header, tuple(rows), note)
+
+
+def _rate(rate: Rate) -> tuple[str, str, str]:
+    low, high = rate.interval
+    return f"{rate.value:.3f}", f"{low:.3f}-{high:.3f}", str(rate.of)
 
 
 def ablation_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
@@ -133,9 +131,8 @@ def ablation_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
             values = (_hits(success(own, share)) for own in (with_, without))
             rows.append((setting.policy, _percent(share), *values, f"{each.value:+.2f}", f"{low:+.2f} to {high:+.2f}"))
     header = ("policy", "cost", "with metrics", "without", "difference", "95 % interval")
-    return Sheet(
-        "Do metrics help? Searches within 1 % of the best, on the same seeds", header, tuple(rows), "\n".join(said)
-    )
+    title = f"Do metrics help? Searches within {WITHIN:.0%} of the best, on the same seeds"
+    return Sheet(title, header, tuple(rows), "\n".join(said))
 
 
 def _alike(one: Setting, other: Setting) -> bool:
