@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from daskmetrics.arms import Arm, Cell
+from daskmetrics.bandit.memory import Memory
 from daskmetrics.bandit.policy import Choice, Policy, State, Why
 from daskmetrics.bandit.problem import Ledger, Outcome, Problem
 from daskmetrics.bandit.recommendation import Recommendation, recommend
@@ -110,6 +111,7 @@ class Campaign:
         self.budget = budget * problem.exhaustive_cost  # from here on in units of cost
         self._policy = policy
         self._ledger = Ledger(problem)
+        self._memory = Memory(problem)
         self._picks: list[Pick] = []
         self._cells: list[tuple[int, int]] = []  # of the picks, as indices
         self._outcomes: list[Outcome] = []  # without gaps: of the first picks
@@ -209,6 +211,7 @@ class Campaign:
             cost=self._ledger.cost(),
             rest=self.budget - self.spent if self.budget < self.problem.exhaustive_cost else math.inf,
             seed=self.seed,
+            memory=self._memory,
         )
 
     def _commit(self, stage: Stage, choice: Choice) -> Pick:

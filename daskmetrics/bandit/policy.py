@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from daskmetrics.arms import seed_of
-from daskmetrics.bandit.posterior import Posterior, first_max, fit
+from daskmetrics.bandit.memory import Memory
+from daskmetrics.bandit.posterior import Posterior, first_max
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Outcome, Problem
 
 Why = Mapping[str, float | str]
@@ -44,6 +45,8 @@ class State:
         The part of the budget that is not spent; infinite where the budget pays for every cell.
     seed : int
         Of the search.
+    memory : Memory or None
+        What makes `belief` quick, and no other.
     """
 
     problem: Problem
@@ -53,6 +56,7 @@ class State:
     cost: Floats
     rest: float
     seed: int
+    memory: Memory | None = None
 
     @cached_property
     def seen(self) -> Observations:
@@ -80,11 +84,13 @@ class State:
     @cached_property
     def belief(self) -> Posterior:
         """The posterior of every arm; computed only if someone looks at it."""
-        return fit(self.problem, self.seen, self.pending)
+        return (self.memory or Memory(self.problem)).posterior(self.cells, self.outcomes)
 
     @cached_property
     def leader(self) -> int:
-        """The usable arm with the greatest expected objective."""
+        """The usable arm with the greatest expected objective; the default arm while nothing is known."""
+        if not len(self.seen) and self.usable[self.problem.default_arm]:
+            return self.problem.default_arm
         return first_max(self.belief.mean, self.usable)
 
     @cached_property

@@ -1,13 +1,8 @@
-"""A Gaussian process over all cells, and what it says of every arm's objective.
+"""What is believed of every arm's objective, given a list of cells and some of their scores.
 
-The value of a cell, standardised per task, has covariance ``k_arm(a, a') * k_task(t, t')``: arms near each other in
-training and depth (or with alike metrics) score alike, and what is good at one task is mostly good at the others
-(coregionalisation: Bonilla et al., 2008, eq. 3). An arm's objective is a weighted sum over tasks, so its covariance
-with a cell factors too, and the posterior of all A arms needs only the n x n matrix of what was observed and A x D
-numbers, D being the arms that were touched.
-
-The hyper-parameters are fixed, in units of standardised scores, and were not fitted to any table of scores: they say
-no more than that neighbours are alike.
+The covariance of the cells is factored once and grows by a row per cell; whatever is asked of an arm or a cell is then
+a sum over rows. A pending cell is a row without a score: it lowers the uncertainty and leaves the mean as it is, which
+is what conditioning on its own expected value does. When its score comes, no row changes.
 """
 
 from __future__ import annotations
@@ -17,55 +12,169 @@ from functools import cached_property
 
 import numpy as np
 
+from daskmetrics.bandit.kernel import NOISE, Model, learn
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Problem
-from daskmetrics.bandit.rewards import scale
 
-LENGTHS = (0.25, 0.25)  #: over which scores change in training (log step) and in depth, as shares of their ranges
-MODELS = 0.7  #: correlation of two models, at equal training and depth
-OFFSET = 1.0  #: variance of a task's level: the observed arms need not be typical ones
-SMOOTH = 1.0  #: variance explained by position
-METRIC = 0.2  #: variance explained by the metrics
-OWN = 0.03  #: variance of an arm that no neighbour tells
-SHARED = 0.7  #: correlation of two tasks
-NOISE = 1e-4  #: variance added to every observation, for a matrix that can be factored
-PRIOR_COUNT = 3.0  #: how many observations the pooled spread counts for, where a task has few of its own
-LIMIT = 1000  #: observations kept apart; beyond it arms with the most cells enter as one average each
+LIMIT = 1000  #: rows kept apart; beyond half of it, arms with the most cells enter as one average each
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a posterior rests on: each row a cell, or the average of several cells of one arm.
+
+    Attributes
+    ----------
+    arm : ndarray (n,)
+    mix : ndarray (n, T)
+        Shares of the tasks in it; a single cell has one share of 1.
+    noise : ndarray (n,)
+        Variance of the row's value, which is standardised.
+    """
+
+    arm: Ints
+    mix: Floats
+    noise: Floats
+
+    def __len__(self) -> int:
+        return len(self.arm)
+
+    @classmethod
+    def of(cls, model: Model, arms: Ints, tasks: Ints) -> Rows:
+        """One row per cell."""
+        return cls(arms, np.eye(len(model.problem.tasks))[tasks], model.noise[tasks] + NOISE)
+
+
+class Factor:
+    """Inverse Cholesky factor of growing rows, and the rows' whitened covariances with all objectives.
+
+    Memory: n x (n + A) numbers for n rows and A arms.
+    """
+
+    def __init__(self, model: Model) -> None:
+        arms, tasks = len(model.problem.arms), len(model.problem.tasks)
+        self.model = model
+        self._rows = Rows(np.zeros(0, dtype=np.intp), np.zeros((0, tasks)), np.zeros(0))
+        self._inverse = np.zeros((0, 0))
+        self._pulls = np.zeros((0, arms))
+        self._told = np.zeros(arms)  # variance that the rows took from every objective
+        self._white = np.zeros(0)  # values of the first rows, whitened
+        self._mean = np.zeros(arms)  # what these say of every objective
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def cut(self, n: int) -> None:
+        """Keep the first n rows."""
+        if n >= len(self):
+            return
+        self._told -= (self._pulls[n : len(self)] ** 2).sum(axis=0)
+        rows = self._rows
+        self._rows = Rows(rows.arm[:n], rows.mix[:n], rows.noise[:n])
+        if len(self._white) > n:
+            self._white = self._white[:n]
+            self._mean = self._white @ self._pulls[:n]
+
+    def extend(self, more: Rows) -> None:
+        """Append rows."""
+        if not len(more):
+            return
+        model, rows, n, m = self.model, self._rows, len(self), len(more)
+        self._reserve(n + m)
+        inverse = self._inverse[:n, :n]
+        cross = model.cells(more.arm, more.mix, rows.arm, rows.mix) @ inverse.T
+        own = model.cells(more.arm, more.mix, more.arm, more.mix) + np.diag(more.noise) - cross @ cross.T
+        root = np.linalg.inv(np.linalg.cholesky(own))
+        every = np.arange(len(model.problem.arms))
+        fresh = model.with_objectives(every, more.arm, more.mix).T - cross @ self._pulls[:n]
+        self._pulls[n : n + m] = root @ fresh
+        self._inverse[n : n + m, :n] = -root @ (cross @ inverse)
+        self._inverse[n : n + m, n : n + m] = root
+        self._inverse[:n, n : n + m] = 0.0  # what a cut left
+        self._told += (self._pulls[n : n + m] ** 2).sum(axis=0)
+        self._rows = Rows(
+            np.append(rows.arm, more.arm), np.vstack([rows.mix, more.mix]), np.append(rows.noise, more.noise)
+        )
+
+    def agrees(self, rows: Rows) -> int:
+        """How many of the first rows are the given ones already."""
+        n = min(len(self), len(rows))
+        same = (self._rows.arm[:n] == rows.arm[:n]) & (self._rows.mix[:n] == rows.mix[:n]).all(axis=1)
+        return n if same.all() else int(np.argmin(same))
+
+    def posterior(self, values: Floats) -> Posterior:
+        """What follows from the values of the first rows; those of an earlier call must not have changed."""
+        old, n = len(self._white), len(values)
+        if n < old:
+            self._white, self._mean, old = np.zeros(0), np.zeros_like(self._mean), 0
+        new = self._inverse[old:n, :n] @ values
+        self._white = np.append(self._white, new)
+        self._mean = self._mean + new @ self._pulls[old:n]
+        model, size = self.model, len(self)
+        return Posterior(
+            model=model,
+            mean=model.problem.shares @ model.level + self._mean,
+            variance=model.objective_variance - self._told,
+            rows=self._rows,
+            whiten=self._inverse[:size, :size],
+            pulls=self._pulls[:size],
+        )
+
+    def _reserve(self, n: int) -> None:
+        held = len(self._inverse)
+        if n > held:
+            room = max(n, held + held // 2, 64)
+            inverse, pulls = np.zeros((room, room)), np.zeros((room, self._pulls.shape[1]))
+            inverse[:held, :held], pulls[:held] = self._inverse, self._pulls
+            self._inverse, self._pulls = inverse, pulls
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What is believed of every arm's objective, in units of the reward.
+    """What is believed of every arm's objective, in units of the reward; good until the next one is asked for.
 
     Attributes
     ----------
-    mean, sd : ndarray (A,)
-        Of the objective (the mean over tasks).
-
-    The other fields are what `fit` computed on the way; `covariance` and `cells` answer from them.
+    model : Model
+    mean, variance : ndarray (A,)
+        Of the objective (the weighted mean over tasks), pending cells taken as observed.
+    rows : Rows
+        What it rests on, pending cells last.
+    whiten : ndarray (n, n)
+        Inverse Cholesky factor of the rows' covariance.
+    pulls : ndarray (n, A)
+        The rows' whitened covariances with the objectives.
     """
 
-    problem: Problem
+    model: Model
     mean: Floats
-    task_kernel: Floats  # (T, T)
-    weights: Floats  # (T,) of the objective, on standardised values
-    rows: Ints  # (n,) arm of every observation, pending ones last
-    mixtures: Floats  # (n, T) tasks that an observation averages
-    whiten: Floats  # (n, n) inverse Cholesky factor of their covariance
-    touched: Ints  # (D,) distinct arms among the rows
-    to_touched: Floats  # (A, D) prior covariance of every arm with them
+    variance: Floats
+    rows: Rows
+    whiten: Floats
+    pulls: Floats
+
+    @property
+    def problem(self) -> Problem:
+        return self.model.problem
 
     @cached_property
     def sd(self) -> Floats:
-        """Standard deviation of every arm's objective, pending cells taken as observed (A,)."""
-        k = self.to_touched
-        prior = _arm_variance(self.problem) * self._objective_variance
-        return np.asarray(np.sqrt(np.maximum(prior - ((k @ self._information) * k).sum(axis=1), 0.0)))
+        """Standard deviation of every arm's objective (A,)."""
+        return np.asarray(np.sqrt(np.maximum(self.variance, 0.0)))
 
     def covariance(self, left: Ints, right: Ints) -> Floats:
         """Covariance between some arms' objectives and some others' (L, R)."""
-        prior = arm_kernel(self.problem, left, right) * self._objective_variance
-        known = self.to_touched[left] @ (self._information @ self.to_touched[right].T)
-        return np.asarray(prior - known)
+        return np.asarray(self.model.objectives(left, right) - self.pulls[:, left].T @ self.pulls[:, right])
+
+    def whitened(self, arms: Ints) -> Floats:
+        """Whitened covariances of some arms' cells with the rows (a, T, n): what the rows say of each cell."""
+        rows, tasks = self.rows, len(self.problem.tasks)
+        common = self.model.common(arms, rows.arm) @ self.whiten.T
+        own = self.model.own(arms, rows.arm)
+        white = np.repeat(common[:, None, :], tasks, axis=1)
+        for task in np.flatnonzero(rows.mix.any(axis=0)):
+            about = np.flatnonzero(rows.mix[:, task])  # a task's own part is told by its own rows alone
+            white[:, task] += (own[:, about] * rows.mix[about, task]) @ self.whiten[:, about].T
+        return white
 
     def cells(self, arms: Ints, tasks: Ints, targets: Ints) -> tuple[Floats, Floats]:
         """How cells relate to objectives.
@@ -84,33 +193,14 @@ class Posterior:
         variance : ndarray (c,)
             Of observing the cell.
         """
+        model = self.model
+        cells = Rows.of(model, arms, tasks)
         distinct, where = np.unique(arms, return_inverse=True)
-        of_task = self.task_kernel @ self.mixtures.T
-        known = arm_kernel(self.problem, distinct, self.rows)[where] * of_task[tasks]
-        white = known @ self.whiten.T
-        prior = arm_kernel(self.problem, distinct, targets)[where] * self._pull[tasks][:, None]
-        covariance = prior - (white @ self._gather) @ self.to_touched[targets].T
-        own = _arm_variance(self.problem)[arms] * self.task_kernel[tasks, tasks]
-        return covariance, np.maximum(own - (white**2).sum(axis=1), 0.0) + NOISE
-
-    @cached_property
-    def _pull(self) -> Floats:
-        """Covariance of one task with the objective, for one arm (T,)."""
-        return np.asarray(self.task_kernel @ self.weights)
-
-    @property
-    def _objective_variance(self) -> float:
-        return float(self.weights @ self._pull)
-
-    @cached_property
-    def _gather(self) -> Floats:
-        """Whitened covariances of observations with the objectives, summed by touched arm (n, D)."""
-        member = self.rows[:, None] == self.touched
-        return np.asarray(self.whiten @ (member * (self.mixtures @ self._pull)[:, None]))
-
-    @cached_property
-    def _information(self) -> Floats:
-        return np.asarray(self._gather.T @ self._gather)
+        white = self.whitened(distinct)[where, tasks]
+        prior = model.with_objectives(targets, arms, cells.mix).T
+        own = model.common.variance + model.own_variance
+        variance = np.maximum(own - (white**2).sum(axis=1), 0.0) + cells.noise
+        return prior - white @ self.pulls[:, targets], variance
 
 
 def fit(problem: Problem, seen: Observations, pending: Observations | None = None) -> Posterior:
@@ -122,8 +212,7 @@ def fit(problem: Problem, seen: Observations, pending: Observations | None = Non
     seen : Observations
         At least none: the prior is a posterior too.
     pending : Observations or None
-        Cells whose scores are still to come (their ``score`` is not read). They lower the uncertainty and leave the
-        mean as it is: what conditioning on their own expected value does.
+        Cells whose scores are still to come (their ``score`` is not read).
 
     Examples
     --------
@@ -136,77 +225,47 @@ def fit(problem: Problem, seen: Observations, pending: Observations | None = Non
     >>> belief.mean.argsort().tolist()  # the unseen arms lie between, and each follows its neighbours
     [0, 1, 2, 3]
     """
-    level, spread, values, noise = standardise(problem, seen)
-    tasks = len(problem.tasks)
-    weights = spread * problem.shares
-    kernel = SHARED + (1 - SHARED) * np.eye(tasks)
-    rows, mixtures, values, noise = _pooled(seen, np.maximum(weights, 1e-12 * weights.max()), values, noise)
-    n = len(rows)
+    model = learn(problem, seen)
+    rows, values = pooled(model, seen, LIMIT)
+    factor = Factor(model)
+    factor.extend(rows)
     if pending is not None:
-        rows = np.concatenate([rows, pending.arm])
-        mixtures = np.vstack([mixtures, np.eye(tasks)[pending.task]])
-        noise = np.concatenate([noise, np.full(len(pending), np.median(noise) if n else 0.0)])
-    whiten = _whiten(problem, kernel, rows, mixtures, noise)
-    touched = np.unique(rows)
-    alpha = whiten[:n, :n].T @ (whiten[:n, :n] @ values)
-    pulls = alpha * (mixtures[:n] @ kernel @ weights)
-    by_arm = np.bincount(np.searchsorted(touched, rows[:n]), weights=pulls, minlength=len(touched))
-    to_touched = arm_kernel(problem, np.arange(len(problem.arms)), touched)
-    mean = level @ problem.shares + to_touched @ by_arm
-    return Posterior(problem, mean, kernel, weights, rows, mixtures, whiten, touched, to_touched)
+        factor.extend(Rows.of(model, pending.arm, pending.task))
+    return factor.posterior(values)
 
 
-def arm_kernel(problem: Problem, left: Ints, right: Ints) -> Floats:
-    """Prior covariance of arms, before tasks: level, position, metrics (RBF) and the arm's own part (L, R).
+def pooled(model: Model, seen: Observations, limit: int) -> tuple[Rows, Floats]:
+    """Rows and their values; where they are more than the limit, arms with the most cells become one row each.
 
-    Position is a product of Matern 5/2 kernels of training and depth (Rasmussen and Williams, 2006, eq. 4.17) and of
-    the models' correlation.
+    Should that not be enough, the worst arms' rows are thinned out: what matters is who is best.
     """
-    models, features = len(problem.models), problem.features
-    kernel = features[left, 2 : 2 + models] @ features[right, 2 : 2 + models].T  # 1 within a model, else 0
-    kernel *= SMOOTH * (1 - MODELS)
-    kernel += SMOOTH * MODELS
-    for column, length in enumerate(LENGTHS):
-        kernel *= _axis(features[:, column], left, right, length)
-    kernel += OFFSET
-    metrics = features[:, 2 + models :]
-    if metrics.shape[1]:
-        kernel += METRIC * np.exp(_squared_distance(metrics[left], metrics[right]) / (-2.0 * metrics.shape[1]))
-    kernel[left[:, None] == right] += OWN
-    return np.asarray(kernel)
+    if len(seen) <= limit:
+        return Rows.of(model, seen.arm, seen.task), model.values(seen)
+    arms, arm, count = np.unique(seen.arm, return_inverse=True, return_counts=True)
+    fullest = np.argsort(-count, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(count[fullest] - 1), len(seen) - limit)) + 1
+    alone = ~np.isin(arm, fullest[:needed])
+    group = np.where(alone, len(arms) + np.arange(len(seen)), arm)
+    _, group = np.unique(group, return_inverse=True)
+    share = np.maximum(model.weights, 1e-12 * model.weights.max())[seen.task]
+    share = share / np.bincount(group, weights=share)[group]
+    size = int(group.max()) + 1
+    mix, owner = np.zeros((size, len(model.weights))), np.zeros(size, dtype=np.intp)
+    np.add.at(mix, (group, seen.task), share)
+    owner[group] = seen.arm
+    values = np.bincount(group, weights=share * model.values(seen))
+    noise = np.bincount(group, weights=share**2 * model.noise[seen.task]) + NOISE
+    kept = _thinned(values, limit)
+    return Rows(owner[kept], mix[kept], noise[kept]), values[kept]
 
 
-def _axis(feature: Floats, left: Ints, right: Ints, length: float) -> Floats:
-    """Matern 5/2 correlation along one feature (L, R)."""
-    # the grid has few distinct steps and depths: a small table, looked up
-    rows, row = np.unique(feature[left], return_inverse=True)
-    columns, column = np.unique(feature[right], return_inverse=True)
-    r = np.sqrt(5.0) * np.abs(rows[:, None] - columns) / length
-    table = (1.0 + r + r * r / 3.0) * np.exp(-r)
-    return np.asarray(table[:, column][row])
-
-
-def standardise(problem: Problem, seen: Observations) -> tuple[Floats, Floats, Floats, Floats]:
-    """Observed values with mean 0 and sd 1 per task, as far as is known.
-
-    Returns
-    -------
-    level, spread : ndarray (T,)
-        In units of the reward. A task with few observations borrows its spread from all of them.
-    values, noise : ndarray (n,)
-        Standardised values and their variances.
-    """
-    unit = scale(problem, seen)
-    values, errors = unit.values(seen), unit.errors(seen)
-    tasks = len(problem.tasks)
-    count = np.bincount(seen.task, minlength=tasks)
-    total = np.bincount(seen.task, weights=values, minlength=tasks)
-    level = np.where(count > 0, total / np.maximum(count, 1), total.sum() / max(len(values), 1))
-    squares = np.bincount(seen.task, weights=(values - level[seen.task]) ** 2, minlength=tasks)
-    freedom = np.maximum(count - 1, 0)
-    pooled = squares.sum() / freedom.sum() if squares.sum() > 0 else 1.0
-    spread = np.sqrt((squares + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
-    return level, spread, (values - level[seen.task]) / spread[seen.task], (errors / spread[seen.task]) ** 2
+def _thinned(values: Floats, limit: int) -> Ints:
+    """All rows, or the better half of the limit and an even choice of the others."""
+    if len(values) <= limit:
+        return np.arange(len(values))
+    order = np.argsort(-values, kind="stable")
+    others = np.linspace(limit // 2, len(order) - 1, limit - limit // 2).astype(np.intp)
+    return np.sort(np.append(order[: limit // 2], order[others]))
 
 
 def first_max(values: Floats, among: Bools | None = None) -> int:
@@ -215,50 +274,3 @@ def first_max(values: Floats, among: Bools | None = None) -> int:
         values = np.where(among, values, -np.inf)
     best = float(values.max())
     return int(np.argmax(values >= best - 1e-9 * max(1.0, abs(best))))
-
-
-def _whiten(problem: Problem, kernel: Floats, rows: Ints, mixtures: Floats, noise: Floats) -> Floats:
-    distinct, where = np.unique(rows, return_inverse=True)
-    arms = arm_kernel(problem, distinct, distinct)[where[:, None], where]
-    covariance = arms * (mixtures @ kernel @ mixtures.T) + np.diag(noise + NOISE)
-    return np.linalg.inv(np.linalg.cholesky(covariance))
-
-
-def _pooled(seen: Observations, weights: Floats, values: Floats, noise: Floats) -> tuple[Ints, Floats, Floats, Floats]:
-    """Rows of (arm, task mixture, value, variance); beyond `LIMIT` of them the fullest arms become one row each."""
-    group = _groups(seen)
-    size = int(group.max()) + 1 if len(group) else 0
-    share = weights[seen.task]
-    share = share / np.bincount(group, weights=share, minlength=size)[group]
-    mixtures = np.zeros((size, len(weights)))
-    np.add.at(mixtures, (group, seen.task), share)
-    rows = np.zeros(size, dtype=np.intp)
-    rows[group] = seen.arm
-    mean = np.zeros(size)
-    np.add.at(mean, group, share * values)
-    variance = np.zeros(size)
-    np.add.at(variance, group, share**2 * noise)
-    return rows, mixtures, mean, variance
-
-
-def _groups(seen: Observations) -> Ints:
-    """Number of the row that an observation goes into (n,)."""
-    arms, count = np.unique(seen.arm, return_counts=True)
-    excess = max(len(seen) - LIMIT, 0)
-    fullest = np.argsort(-count, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(count[fullest] - 1), excess)) + 1 if excess else 0
-    pooled: Bools = np.isin(seen.arm, arms[fullest[:needed]])
-    # observations are sorted by arm: a row starts wherever the arm is new or is not pooled
-    starts = np.ones(len(seen), dtype=bool)
-    starts[1:] = (seen.arm[1:] != seen.arm[:-1]) | ~pooled[1:]
-    return np.cumsum(starts) - 1
-
-
-def _squared_distance(left: Floats, right: Floats) -> Floats:
-    square = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2.0 * left @ right.T
-    return np.asarray(np.maximum(square, 0.0))
-
-
-def _arm_variance(problem: Problem) -> Floats:
-    metric = METRIC if problem.features.shape[1] > 2 + len(problem.models) else 0.0
-    return np.full(len(problem.arms), OFFSET + SMOOTH + metric + OWN)

@@ -1,66 +1,129 @@
 """The leader against all who may still beat it, on the cheapest cells that tell them apart.
 
 Arms that the posterior all but excludes are out of the race. For those left, the loss to expect from stopping now is
-E[max(0, rival - leader)]; a cell is worth the share of these losses' variance that observing it would remove, divided
-by its cost. Cheap tasks are thus asked first, expensive ones only where the cheap ones leave a doubt, and pending
-cells, which count as observed, are not asked twice in other words.
+E[max(0, rival - leader)]; a measurement is worth the share of these losses' variance that it would remove, divided by
+its cost. It is a single cell, or a duel: a rival and the leader on the same task, as far as they lack it. Duels are
+why a new task is tried at all, since one score of it alone tells nobody apart.
+
+Cheap tasks are thus asked first, and dear ones only where the cheap ones leave a doubt. Encodings that exist and
+checkpoints that are loaded make a cell cheap. Pending cells count as observed, so that no question is asked twice in
+other words.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from daskmetrics.bandit.policy import Choice, State, Why
-from daskmetrics.bandit.posterior import Posterior, first_max
+from daskmetrics.bandit.posterior import Posterior
 from daskmetrics.bandit.problem import Bools, Floats, Ints
 
 DOUBT = 0.01  #: a rival whose probability of beating the leader is smaller is out of the race
-RIVALS = 64  #: rivals whose cells are weighed at one decision, those with the greatest expected loss
+RIVALS = 32  #: rivals weighed at one decision: half of them those with the greatest loss, the others drawn by their loss
+BOUND = 512  #: arms that are looked at as rivals: those with the greatest upper bounds
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Who may beat the leader: arms (S,), probability of it, sd of the difference, and the expected loss of each."""
+
+    arms: Ints
+    better: Floats
+    spread: Floats
+    loss: Floats
+
+    def __len__(self) -> int:
+        return len(self.arms)
+
+    def some(self, which: Ints) -> Field:
+        return Field(self.arms[which], self.better[which], self.spread[which], self.loss[which])
 
 
 def ask(state: State) -> Choice | None:
-    """Choose the most informative cell per cost; None when the leader has no rival left, or no cell is open."""
+    """Choose the most informative measurement per cost; None when the leader has no rival left, or nothing is open."""
     belief, leader = state.belief, state.leader
-    rivals, spread, loss = _rivals(belief, leader, state.usable)
-    cells = _cells(state, leader, rivals)
-    if not len(rivals) or not len(cells):
+    field = rivals(belief, leader, state.usable)
+    if not len(field):
         return None
-    gain = _gain(belief, cells, leader, rivals, loss / spread**2)
-    cost = state.cost[cells[:, 0], cells[:, 1]] + 1e-12 * state.problem.exhaustive_cost
-    best = first_max(np.log(gain + np.finfo(float).tiny) - np.log(cost))
-    arm, task = cells[best]
-    why: Why = {"leader": str(state.problem.arms[leader]), "rivals": float(len(rivals)), "loss": float(loss.max())}
-    return Choice(int(arm), int(task), why)
+    why: Why = {
+        "leader": str(state.problem.arms[leader]),
+        "rivals": float(len(field)),
+        "loss": float(field.loss.max()),
+    }
+    chosen = _chosen(field, state.random())
+    worth = _worth(state, leader, chosen)
+    if not worth.max() > 0:
+        return None
+    best = _any_max(worth, state.random())
+    kind, place, task = (int(i) for i in np.unravel_index(best, worth.shape))
+    arms = np.append(chosen.arms, leader)
+    arm = int(arms[place])
+    if kind and state.open[leader, task]:
+        arm = leader  # it serves every duel on this task
+    return Choice(arm, task, why)
 
 
-def _rivals(belief: Posterior, leader: int, usable: Bools) -> tuple[Ints, Floats, Floats]:
-    """Arms that may beat the leader, the sd of their difference from it, and the expected loss of ignoring them."""
-    every = np.arange(len(belief.mean))
-    with_leader = belief.covariance(every, np.array([leader]))[:, 0]
-    variance = belief.sd**2 + belief.sd[leader] ** 2 - 2 * with_leader
+def rivals(belief: Posterior, leader: int, usable: Bools) -> Field:
+    """Usable arms whose probability of beating the leader is not negligible, greatest expected loss first."""
+    bound = np.where(usable, belief.mean + 2 * belief.sd, -np.inf)
+    arms = np.sort(np.argsort(-bound, kind="stable")[:BOUND])
+    arms = arms[(arms != leader) & usable[arms]]
+    with_leader = belief.covariance(arms, np.array([leader]))[:, 0]
+    variance = belief.variance[arms] + belief.variance[leader] - 2 * with_leader
     spread = np.sqrt(np.maximum(variance, 1e-12))
-    distance = (belief.mean[leader] - belief.mean) / spread
+    distance = (belief.mean[leader] - belief.mean[arms]) / spread
     better = normal_tail(distance)
     loss = spread * (np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi) - distance * better)
-    racing = np.flatnonzero((better > DOUBT) & (variance > 1e-12) & usable & (every != leader))
-    racing = racing[np.argsort(-loss[racing], kind="stable")][:RIVALS]
-    return racing, spread[racing], loss[racing]
+    racing = np.flatnonzero((better > DOUBT) & (variance > 1e-12))
+    racing = racing[np.argsort(-loss[racing], kind="stable")]
+    return Field(arms, better, spread, loss).some(racing)
 
 
-def _cells(state: State, leader: int, rivals: Ints) -> Ints:
-    """Open cells (arm, task) of the leader and its rivals (c, 2)."""
-    arms = np.sort(np.append(rivals, leader))
-    cells = np.argwhere(state.open[arms])
-    return np.column_stack([arms[cells[:, 0]], cells[:, 1]])
+def _chosen(field: Field, rng: np.random.Generator) -> Field:
+    """As many as are weighed; those drawn stand for all the others."""
+    if len(field) <= RIVALS:
+        return field
+    top, rest = np.arange(RIVALS // 2), np.arange(RIVALS // 2, len(field))
+    share = np.maximum(field.loss[rest], 1e-300)
+    drawn = np.sort(rest[np.argsort(rng.exponential(size=len(rest)) / share)[: RIVALS - len(top)]])
+    return field.some(np.append(top, drawn))
 
 
-def _gain(belief: Posterior, cells: Ints, leader: int, rivals: Ints, weight: Floats) -> Floats:
-    """Weighted reduction, by each cell, of the variance of (rival - leader) (c,)."""
-    covariance, variance = belief.cells(cells[:, 0], cells[:, 1], np.append(rivals, leader))
-    difference = covariance[:, :-1] - covariance[:, -1:]
-    return np.asarray((difference**2 @ weight) / variance)
+def _worth(state: State, leader: int, field: Field) -> Floats:
+    """Reduction per cost of the rivals' weighted variances (2, S + 1, T): by single cells, and by duels."""
+    belief, model, arms = state.belief, state.belief.model, np.append(field.arms, leader)
+    last = len(field)
+    white = belief.whitened(arms)
+    covariance = -(white @ belief.pulls[:, arms])
+    covariance += model.common(arms, arms)[:, None, :] * model.weights.sum()
+    covariance += model.own(arms, arms)[:, None, :] * model.weights[None, :, None]
+    difference = covariance[..., :-1] - covariance[..., -1:]  # of every cell with (rival - leader)
+    weight = field.loss / field.spread**2
+    open_ = state.open[arms]
+    noise = np.where(state.paid[arms], 0.0, model.noise + 1e-4)
+    variance = np.maximum(model.common.variance + model.own_variance - (white**2).sum(axis=2), 0.0) + noise
+    price = state.cost[arms] + 1e-12 * state.problem.exhaustive_cost
+    single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / price, 0.0)
+    # a duel: the rival's cell less the leader's
+    prior = model.common(arms, arms[-1:]) + model.own(arms, arms[-1:])
+    shared = prior - np.einsum("atn,tn->at", white, white[last])
+    spread = variance + variance[last] - 2 * shared
+    both = np.where(open_, price, 0.0) + np.where(open_[last], price[last], 0.0)
+    ready = (open_ | state.paid[arms]) & (open_[last] | state.paid[arms][last]) & (both > 0)
+    duel = ((difference - difference[last]) ** 2 @ weight) / np.maximum(spread, 1e-9)
+    duel = np.where(ready, duel / np.maximum(both, 1e-300), 0.0)
+    duel[last] = 0.0
+    return np.stack([single, duel])
+
+
+def _any_max(values: Floats, rng: np.random.Generator) -> int:
+    """One of the greatest values, near-ties decided by lot."""
+    flat = values.ravel()
+    best = np.flatnonzero(flat >= flat.max() * (1 - 1e-9))
+    return int(best[rng.integers(len(best))])
 
 
 def normal_tail(x: Floats) -> Floats:

@@ -1,0 +1,250 @@
+"""What is believed before a score is seen: how alike arms are, how alike tasks are, and on which scale.
+
+A cell's standardised value is ``common(arm) + taste(task, arm) + level(task)``: what all tasks find in an arm, what
+this one finds beyond it, and where the task lies as a whole (coregionalisation: Bonilla et al., 2008). Arms near each
+other in training and depth, or with alike metrics, are alike in both. The level is vague, so that the choice of the
+arms which a task was tried on says nothing about them.
+
+The expected numbers (`Likeness`) have one significant digit and were fitted to no table of scores. What a search has
+seen moves them by factors of `STEP`, by marginal likelihood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from daskmetrics.bandit.problem import Floats, Ints, Observations, Problem
+from daskmetrics.bandit.rewards import Scale, scale
+
+MODELS = 0.7  #: correlation of two models at equal training and depth
+METRIC = 0.2  #: variance explained by the metrics; that by position is 1
+QUIRK = 0.03  #: variance of what one layer has at all steps, or one checkpoint at all layers, and its neighbours lack
+LEVEL = 10.0  #: variance of a task's level: vague
+NOISE = 1e-4  #: variance added to every observation, for a matrix that can be factored
+PRIOR_COUNT = 3.0  #: how many observations the pooled spread counts for, where a task has few of its own
+STEP = 2.0  #: factor by which a likeness is moved at a time ...
+DOUBT = 1.0  #: ... and the standard deviation of the true one about the expected one, in such steps
+FEW = 16  #: scores before which nothing is moved
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How alike arms and tasks are; variances in units of what position tells of all tasks together.
+
+    Attributes
+    ----------
+    time, depth : float
+        Lengths over which scores change, as shares of training (log step) and of the depth.
+    own : float
+        Variance of what all tasks find in an arm and not in its neighbours.
+    taste : float
+        Variance of what one task finds beyond the others in an arm and its neighbours.
+    cell : float
+        Variance of what one task finds in one arm alone.
+    """
+
+    time: float = 0.3
+    depth: float = 0.3
+    own: float = 0.01
+    taste: float = 0.3
+    cell: float = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class ArmKernel:
+    """Prior covariance of arms on one task or on all: position, metrics (RBF) and the arm's own part.
+
+    Position is a product of two Matern 5/2 kernels (Rasmussen and Williams, 2006, eq. 4.17), of training and of depth,
+    each with a small part that no neighbour shares, and of the models' correlation.
+    """
+
+    problem: Problem
+    time: float
+    depth: float
+    own: float
+
+    def __call__(self, left: Ints, right: Ints) -> Floats:
+        """Covariance of some arms with some others (L, R)."""
+        kernel = self._models[self._model[left][:, None], self._model[right]]
+        for table, place in self._axes:
+            kernel *= table[place[left][:, None], place[right]]
+        metrics = self._metrics
+        if metrics.shape[1]:
+            kernel += METRIC * np.exp(_squared_distance(metrics[left], metrics[right]) / (-2.0 * metrics.shape[1]))
+        kernel[left[:, None] == right] += self.own
+        return np.asarray(kernel)
+
+    @property
+    def variance(self) -> float:
+        """Of every single arm."""
+        return (1 + QUIRK) ** 2 + (METRIC if self._metrics.shape[1] else 0.0) + self.own
+
+    @property
+    def _metrics(self) -> Floats:
+        return self.problem.features[:, 2 + len(self.problem.models) :]
+
+    @cached_property
+    def _model(self) -> Ints:
+        return np.asarray(self.problem.features[:, 2 : 2 + len(self.problem.models)].argmax(axis=1))
+
+    @cached_property
+    def _models(self) -> Floats:
+        return MODELS + (1 - MODELS) * np.eye(len(self.problem.models))
+
+    @cached_property
+    def _axes(self) -> list[tuple[Floats, Ints]]:
+        """Per axis the covariances of its distinct values, and every arm's place among them."""
+        axes = []
+        for column, length in enumerate((self.time, self.depth)):
+            values, place = np.unique(self.problem.features[:, column], return_inverse=True)
+            r = np.sqrt(5.0) * np.abs(values[:, None] - values) / length
+            axes.append(((1.0 + r + r * r / 3.0) * np.exp(-r) + QUIRK * np.eye(len(values)), place))
+        return axes
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Everything that is held fixed while a posterior grows by one observation after the other.
+
+    Attributes
+    ----------
+    problem : Problem
+    likeness : Likeness
+    unit : Scale
+        Raw scores to values of the reward.
+    level, spread : ndarray (T,)
+        Of the values, per task; standardised value = (value - level) / spread.
+    noise : ndarray (T,)
+        Variance of a standardised score about its cell's true one.
+    """
+
+    problem: Problem
+    likeness: Likeness
+    unit: Scale
+    level: Floats
+    spread: Floats
+    noise: Floats
+
+    @cached_property
+    def common(self) -> ArmKernel:
+        """Of what all tasks find."""
+        return ArmKernel(self.problem, self.likeness.time, self.likeness.depth, self.likeness.own)
+
+    @cached_property
+    def taste(self) -> ArmKernel:
+        """Of what one task finds beyond the others, in units of its variance."""
+        like = self.likeness
+        return ArmKernel(self.problem, like.time, like.depth, like.cell / like.taste)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Of the objective, on standardised values (T,)."""
+        return np.asarray(self.spread * self.problem.shares)
+
+    def values(self, seen: Observations) -> Floats:
+        """Standardised values of observed cells (n,)."""
+        return np.asarray((self.unit.values(seen) - self.level[seen.task]) / self.spread[seen.task])
+
+    def own(self, left: Ints, right: Ints) -> Floats:
+        """Prior covariance of two arms' cells of the same task, beyond what all tasks have in common (L, R)."""
+        return np.asarray(self.likeness.taste * self.taste(left, right) + LEVEL)
+
+    def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
+        """Prior covariance of rows (L, R): a row is an arm and the shares (T,) of the tasks that it averages."""
+        return np.asarray(self.common(left, right) + self.own(left, right) * (left_mix @ right_mix.T))
+
+    @property
+    def own_variance(self) -> float:
+        """Prior variance of one task's part of a cell."""
+        return self.likeness.taste * self.taste.variance + LEVEL
+
+    def with_objectives(self, targets: Ints, arms: Ints, mix: Floats) -> Floats:
+        """Prior covariance of some arms' objectives with rows (S, n)."""
+        shared = self.common(targets, arms) * self.weights.sum()
+        return np.asarray(shared + self.own(targets, arms) * (mix @ self.weights))
+
+    def objectives(self, left: Ints, right: Ints) -> Floats:
+        """Prior covariance of some arms' objectives with some others' (L, R)."""
+        whole, square = float(self.weights.sum()), float(self.weights @ self.weights)
+        return np.asarray(self.common(left, right) * whole**2 + self.own(left, right) * square)
+
+    @property
+    def objective_variance(self) -> float:
+        """Prior variance of an objective."""
+        whole, square = float(self.weights.sum()), float(self.weights @ self.weights)
+        return self.common.variance * whole**2 + self.own_variance * square
+
+
+def learn(problem: Problem, seen: Observations) -> Model:
+    """The most likely scale and likeness given what was seen, one likeness moved at a time."""
+    best = _standardised(problem, Likeness(), seen)
+    if len(seen) < FEW:
+        return best
+    most, known = _log_posterior(best, seen), {best.likeness}
+    moved = True
+    while moved:
+        moved = False
+        for option in _neighbours(best.likeness):
+            if option in known:
+                continue
+            known.add(option)
+            model = _standardised(problem, option, seen)
+            score = _log_posterior(model, seen)
+            if score > most + 1e-6:
+                best, most, moved = model, score, True
+    return best
+
+
+def _neighbours(likeness: Likeness) -> Iterator[Likeness]:
+    for one in fields(Likeness):
+        value = getattr(likeness, one.name)
+        for factor in (1 / STEP, STEP):
+            yield replace(likeness, **{one.name: value * factor})
+
+
+def _standardised(problem: Problem, likeness: Likeness, seen: Observations) -> Model:
+    """Levels and spreads by generalised least squares, task by task: a spread is small where all arms tried are alike."""
+    unit = scale(problem, seen)
+    values, errors = unit.values(seen), unit.errors(seen)
+    tasks = len(problem.tasks)
+    kernel = ArmKernel(problem, likeness.time, likeness.depth, (likeness.own + likeness.cell) / (1 + likeness.taste))
+    count = np.bincount(seen.task, minlength=tasks)
+    level, square, noise = np.zeros(tasks), np.zeros(tasks), np.full(tasks, np.nan)
+    for task in np.flatnonzero(count):
+        own = np.flatnonzero(seen.task == task)
+        covariance = (1 + likeness.taste) * kernel(seen.arm[own], seen.arm[own]) + NOISE * np.eye(len(own))
+        precision = np.linalg.inv(covariance)
+        level[task] = precision.sum(axis=0) @ values[own] / precision.sum()
+        rest = values[own] - level[task]
+        square[task] = rest @ precision @ rest
+        noise[task] = np.median(errors[own]) ** 2
+    freedom = np.maximum(count - 1, 0)
+    overall = float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0  # before two scores differ, any scale will do
+    pooled = (square.sum() + overall) / (freedom.sum() + 1.0)
+    spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
+    noise = noise / spread**2
+    level[count == 0] = level[count > 0].mean() if count.any() else 0.0
+    noise[count == 0] = np.median(noise[count > 0]) if count.any() else 0.0
+    return Model(problem, likeness, unit, level, spread, noise)
+
+
+def _log_posterior(model: Model, seen: Observations) -> float:
+    """Of a likeness, up to a constant: marginal likelihood of the scores, and its distance from the expected one."""
+    same = seen.task[:, None] == seen.task
+    covariance = model.common(seen.arm, seen.arm) + model.own(seen.arm, seen.arm) * same
+    covariance[np.diag_indices(len(seen))] += model.noise[seen.task] + NOISE
+    factor = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(factor, model.values(seen))
+    scores = -0.5 * white @ white - np.log(np.diag(factor)).sum() - np.log(model.spread[seen.task]).sum()
+    steps = [np.log(getattr(model.likeness, f.name) / cast(float, f.default)) / np.log(STEP) for f in fields(Likeness)]
+    return float(scores - 0.5 * sum(step**2 for step in steps) / DOUBT**2)
+
+
+def _squared_distance(left: Floats, right: Floats) -> Floats:
+    square = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2.0 * left @ right.T
+    return np.asarray(np.maximum(square, 0.0))
