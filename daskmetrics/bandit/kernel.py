@@ -224,7 +224,9 @@ def _standardised(problem: Problem, likeness: Likeness, seen: Observations) -> M
         square[task] = rest @ precision @ rest
         noise[task] = np.median(errors[own]) ** 2
     freedom = np.maximum(count - 1, 0)
-    overall = float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0  # before two scores differ, any scale will do
+    overall = (
+        float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0
+    )  # before two scores differ, any scale will do
     pooled = (square.sum() + overall) / (freedom.sum() + 1.0)
     spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
     noise = noise / spread**2

@@ -84,6 +84,4 @@ def _tail(seen: Observations, n: int) -> Observations:
 
 
 def _joined(one: Rows, other: Rows) -> Rows:
-    return Rows(
-        np.append(one.arm, other.arm), np.vstack([one.mix, other.mix]), np.append(one.noise, other.noise)
-    )
+    return Rows(np.append(one.arm, other.arm), np.vstack([one.mix, other.mix]), np.append(one.noise, other.noise))

@@ -22,7 +22,9 @@ from daskmetrics.bandit.posterior import Posterior
 from daskmetrics.bandit.problem import Bools, Floats, Ints
 
 DOUBT = 0.01  #: a rival whose probability of beating the leader is smaller is out of the race
-RIVALS = 32  #: rivals weighed at one decision: half of them those with the greatest loss, the others drawn by their loss
+RIVALS = (
+    32  #: rivals weighed at one decision: half of them those with the greatest loss, the others drawn by their loss
+)
 BOUND = 512  #: arms that are looked at as rivals: those with the greatest upper bounds
 
 

@@ -86,7 +86,10 @@ def replay(
 
 
 def objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
-    """True objective of every arm, in units of the reward: the mean over the tasks that the table has for it (A,)."""
+    """True objective of every arm, in units of the reward: the mean over the tasks that the table has for it (A,).
+
+    NaN where it has none that counts.
+    """
     rows = [
         (arm, task, table[cell], 0.0)
         for arm in range(len(problem.arms))
@@ -95,6 +98,7 @@ def objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
     ]
     known = Observations.of(rows)
     values = scale(problem, known).values(known)
-    count = np.bincount(known.arm, minlength=len(problem.arms))
-    total = np.bincount(known.arm, weights=values, minlength=len(problem.arms))
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    share = problem.shares[known.task]
+    weight = np.bincount(known.arm, weights=share, minlength=len(problem.arms))
+    total = np.bincount(known.arm, weights=share * values, minlength=len(problem.arms))
+    return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), np.nan)
