@@ -10,17 +10,53 @@ from typing import Any, Literal
 import numpy as np
 
 from daskmetrics.arms import Arm, Cell
+from daskmetrics.bandit.confidence import confidence, margin_of
 from daskmetrics.bandit.memory import Memory
 from daskmetrics.bandit.policy import Choice, Policy, State, Why
 from daskmetrics.bandit.problem import Ledger, Outcome, Problem
-from daskmetrics.bandit.recommendation import Recommendation, recommend
+from daskmetrics.bandit.recommendation import WITHIN, Recommendation, recommend
 from daskmetrics.errors import ConfigError, DataError
 
 Stage = Literal["baseline", "search", "confirm"]
 
-#: Arms that may be confirmed after the search. A confirmed arm can turn out worse than hoped and hand the lead on; this
-#: ends the chain, and with it what may be spent beyond the budget.
-CONFIRMATIONS = 3
+BASELINE = 0.25  #: share of the budget that sweeping the baseline checkpoint's layers may take
+CHECK = 8  #: decisions after which it is asked again whether the wanted confidence is reached
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a search may spend; the narrowest of these ends it.
+
+    Attributes
+    ----------
+    share : float or None
+        Of the exhaustive cost, in (0, 1].
+    cost : float or None
+        In the problem's unit, for instance GPU seconds.
+    cells : int or None
+        Cells asked for.
+
+    Raises
+    ------
+    ConfigError
+        If none is given or one is out of range.
+    """
+
+    share: float | None = None
+    cost: float | None = None
+    cells: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [one for one in (self.share, self.cost, self.cells) if one is not None]
+        if not given or not min(given) > 0 or (self.share or 0) > 1:
+            raise ConfigError(
+                f"A search needs a budget: a share in (0, 1], a cost or a number of cells above 0; got {self}."
+            )
+
+    def within(self, exhaustive: float) -> float:
+        """The budget as a cost, at most the exhaustive one."""
+        share = exhaustive if self.share is None else self.share * exhaustive
+        return min(share, exhaustive if self.cost is None else self.cost, exhaustive)
 
 
 @dataclass(frozen=True)
@@ -47,10 +83,11 @@ class Pick:
 class Campaign:
     """A search as a sequence of decisions.
 
-    Three stages: (1) ``baseline`` measures what the reward needs: for ``zscore`` all layers of the baseline checkpoint,
-    for ``mean`` the default arm alone, on all tasks; (2) ``search`` follows the policy until it is content or the
-    budget, less what confirming the present leader would cost, is used; (3) ``confirm`` measures the cells that the
-    leader lacks, and again if the lead changes.
+    Three stages: (1) ``baseline``: where the reward is ``zscore``, all layers of the baseline checkpoint on one task
+    after the other, cheapest first, as far as a quarter of the budget goes; the other tasks borrow their scale.
+    (2) ``search`` follows the policy until it is content, the wanted confidence is reached, or the budget is used, less
+    what confirming the leader will cost (if that is no more than a quarter of it). (3) ``confirm`` measures the cells
+    that the leader lacks, and again if the lead changes, and then those of the default arm, as far as the budget goes.
 
     Decision i is taken on the outcomes of decisions 0 ... i - window exactly, the later ones being pending, however
     many of them have arrived; so the picks are a pure function of the problem, the seed, the window and the outcomes.
@@ -61,15 +98,22 @@ class Campaign:
     ----------
     problem : Problem
     policy : Policy
-    budget : float
-        Share of the exhaustive cost, in (0, 1]. The baseline is measured in any case; confirming more than one leader
-        may overspend by at most two arms.
+    budget : float or Budget
+        A number is the share of the exhaustive cost, in (0, 1].
     window : int
         Decisions that may be open at once; 1 waits for each outcome.
     seed : int
     decided : sequence of Pick
         Decisions of an interrupted search. They are taken over without asking the policy; ``open`` then lists them
         until they are told.
+    workers : int or None
+        How many checkpoints are assumed to be held ready at a time (those used last); the window if not given.
+    confidence : float or None
+        Stop as soon as the recommended arm is within ``within`` of the best with this probability.
+    within : float
+        Share of the best arm's mean score.
+    free_running : bool
+        Decide on every outcome that has arrived. Quicker with stragglers about, and no longer reproducible.
 
     Raises
     ------
@@ -98,25 +142,34 @@ class Campaign:
         problem: Problem,
         policy: Policy,
         *,
-        budget: float,
+        budget: float | Budget,
         window: int,
         seed: int,
         decided: Sequence[Pick] = (),
+        workers: int | None = None,
+        confidence: float | None = None,
+        within: float = WITHIN,
+        free_running: bool = False,
     ) -> None:
-        if not 0 < budget <= 1 or window < 1:
-            raise ConfigError(
-                f"A search needs a budget in (0, 1] and a window of 1 or more, got {budget} and {window}."
-            )
+        allowed = budget if isinstance(budget, Budget) else Budget(share=budget)
+        if window < 1:
+            raise ConfigError(f"A search needs a window of 1 or more decisions, got {window}.")
+        if confidence is not None and not 0 < confidence < 1:
+            raise ConfigError(f"A wanted confidence lies between 0 and 1, got {confidence}.")
         self.problem, self.seed, self.window = problem, seed, window
-        self.budget = budget * problem.exhaustive_cost  # from here on in units of cost
+        self.budget = allowed.within(problem.exhaustive_cost)  # from here on in units of cost
+        self.confidence, self.within, self.free_running = confidence, within, free_running
+        self._cells_left = math.inf if allowed.cells is None else allowed.cells
         self._policy = policy
-        self._ledger = Ledger(problem)
+        self._ledger = Ledger(problem, workers or window)
         self._memory = Memory(problem)
         self._picks: list[Pick] = []
         self._cells: list[tuple[int, int]] = []  # of the picks, as indices
         self._outcomes: list[Outcome] = []  # without gaps: of the first picks
         self._early: dict[int, Outcome] = {}  # those that overtook an earlier one
-        self._baseline = _baseline(problem)
+        self._baseline = _baseline(problem, BASELINE * self.budget)
+        self._sure: dict[int, bool] = {}  # by number of outcomes: whether the wanted confidence was reached
+        self._arrived: list[int] = []  # of a free-running search: decisions in the order of their outcomes
         self._fruitless = 0  # numbers of outcomes below this are known to leave nothing to decide
         self._found: tuple[Stage, Choice] | None = None
         for pick in decided:
@@ -130,7 +183,7 @@ class Campaign:
     @property
     def open(self) -> tuple[Pick, ...]:
         """Decisions whose outcome was not told."""
-        return tuple(pick for pick in self._picks[len(self._outcomes) :] if pick.index not in self._early)
+        return tuple(pick for pick in self._picks if not self._is_told(pick.index))
 
     @property
     def spent(self) -> float:
@@ -140,7 +193,7 @@ class Campaign:
     @property
     def done(self) -> bool:
         """Whether everything was told and nothing is left to decide."""
-        return len(self._outcomes) == len(self._picks) and self._next() is None
+        return not self.open and self._next() is None
 
     @property
     def state(self) -> State:
@@ -156,8 +209,12 @@ class Campaign:
 
     def tell(self, index: int, outcome: Outcome) -> None:
         """What became of decision ``index``; in any order, each once."""
-        if not len(self._outcomes) <= index < len(self._picks) or index in self._early:
+        if not 0 <= index < len(self._picks) or self._is_told(index):
             raise DataError(f"Decision {index} was told already or never made; there are {len(self._picks)} decisions.")
+        if self.free_running:
+            self._arrived.append(index)
+            self._outcomes.append(outcome)
+            return
         self._early[index] = outcome
         while len(self._outcomes) in self._early:
             self._outcomes.append(self._early.pop(len(self._outcomes)))
@@ -170,11 +227,18 @@ class Campaign:
         DaskmetricsError
             If not one cell was measured.
         """
-        return recommend(self.state, self.budget, self.spent, final=self.done)
+        return recommend(self.state, self.budget, self.spent, self.within)
+
+    def _is_told(self, index: int) -> bool:
+        return index in self._arrived if self.free_running else index < len(self._outcomes) or index in self._early
 
     def _next(self) -> tuple[Stage, Choice] | None:
         """The next decision, if it can be taken on what is known."""
+        if len(self._picks) - len(self._outcomes) - len(self._early) >= self.window and self.free_running:
+            return None
         first = max(0, len(self._picks) - self.window + 1, self._fruitless)
+        if self.free_running:
+            first = max(len(self._outcomes), self._fruitless)
         for known in range(first, len(self._outcomes) + 1):
             if self._found is not None:
                 break
@@ -184,35 +248,55 @@ class Campaign:
 
     def _decide(self, known: int) -> tuple[Stage, Choice] | None:
         """The next decision on the first ``known`` outcomes: a pure function of them and of the decisions so far."""
+        if len(self._picks) >= self._cells_left:
+            return None
         if len(self._picks) < len(self._baseline):
             return "baseline", Choice(*self._baseline[len(self._picks)])
         state = self._state(known)
+        if self._is_sure(state):
+            return None
         if choice := self._policy(state):
             return "search", choice
-        if choice := self._confirmation(state):
+        if choice := _confirmation(state):
             return "confirm", choice
         return None
 
-    def _confirmation(self, state: State) -> Choice | None:
-        """The leader's cheapest missing cell: dear ones are spared if the lead changes meanwhile."""
-        confirmed = {pick.cell.arm for pick in self._picks if pick.stage == "confirm"}
-        missing = np.flatnonzero(~state.paid[state.leader])
-        another = self.problem.arms[state.leader] not in confirmed
-        if not len(missing) or (another and len(confirmed) >= CONFIRMATIONS):
-            return None
-        return Choice(state.leader, int(missing[np.argmin(state.cost[state.leader, missing])]))
+    def _is_sure(self, state: State) -> bool:
+        """Whether the wanted confidence was reached, by the latest number of outcomes at which that is looked at."""
+        known = len(state.outcomes) // CHECK * CHECK
+        if self.confidence is None or not known:
+            return False
+        if known not in self._sure:
+            looked = self._state(known)
+            self._sure[known] = bool(len(looked.seen)) and self._probability(looked) >= self.confidence
+        return self._sure[known]
+
+    def _probability(self, state: State) -> float:
+        belief, leader = state.belief.without_pending(), state.leader
+        margin = margin_of(belief, leader, state.seen, self.within)
+        return confidence(belief, leader, margin, self.seed, state.usable).within
 
     def _state(self, known: int) -> State:
+        whole = self.budget >= self.problem.exhaustive_cost
         return State(
             problem=self.problem,
-            cells=self._cells[:],
+            cells=self._in_order(known),
             outcomes=self._outcomes[:known],
             paid=self._ledger.paid,
             cost=self._ledger.cost(),
-            rest=self.budget - self.spent if self.budget < self.problem.exhaustive_cost else math.inf,
+            rest=math.inf if whole else self.budget - self.spent,
             seed=self.seed,
+            budget=math.inf if whole else self.budget,
             memory=self._memory,
         )
+
+    def _in_order(self, known: int) -> list[tuple[int, int]]:
+        """Cells, those with a known outcome first."""
+        if not self.free_running:
+            return self._cells[:]
+        first = self._arrived[:known]
+        late = sorted(set(range(len(self._cells))) - set(first))
+        return [self._cells[i] for i in (*first, *late)]
 
     def _commit(self, stage: Stage, choice: Choice) -> Pick:
         cost = self._ledger.charge(choice.arm, choice.task)
@@ -229,8 +313,23 @@ class Campaign:
         self._commit(pick.stage, Choice(*self.problem.locate(pick.cell), pick.why))
 
 
-def _baseline(problem: Problem) -> list[tuple[int, int]]:
+def _confirmation(state: State) -> Choice | None:
+    """The cheapest cell that the leader lacks, or else the default arm, if all that it lacks can be paid."""
+    for arm in (state.leader, state.problem.default_arm):
+        missing = np.flatnonzero(~state.paid[arm])
+        if len(missing) and state.usable[arm]:
+            affordable = state.cost[arm].sum() <= state.rest + 1e-9 * state.problem.exhaustive_cost
+            # dear cells come last: they are spared if the lead changes meanwhile
+            return Choice(arm, int(missing[np.argmin(state.cost[arm, missing])])) if affordable else None
+    return None
+
+
+def _baseline(problem: Problem, allowance: float) -> list[tuple[int, int]]:
     """Cells of the first stage, cheapest task first, one task's layers together since they share an encoding."""
-    arms = problem.baseline_arms if problem.reward == "zscore" else problem.baseline_arms[-1:]
+    if problem.reward != "zscore":
+        return []
+    arms = problem.baseline_arms
     whole = problem.encode_cost[arms[-1]] + problem.score_cost[arms].sum(axis=0)
-    return [(int(arm), int(task)) for task in np.argsort(whole, kind="stable") for arm in arms]
+    order = np.argsort(whole, kind="stable")
+    count = int(np.searchsorted(np.cumsum(whole[order]), allowance * (1 + 1e-9), side="right"))
+    return [(int(arm), int(task)) for task in order[:count] for arm in arms]

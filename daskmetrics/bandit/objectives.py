@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daskmetrics.arms import Arm
+from daskmetrics.bandit.confidence import confidence
 from daskmetrics.bandit.policy import State
 from daskmetrics.bandit.posterior import first_max, fit
 from daskmetrics.bandit.problem import Bools
-from daskmetrics.bandit.recommendation import probability_best
 from daskmetrics.errors import ConfigError, unknown
 
 ALL = "all"  #: the objective that every task is part of
@@ -110,7 +110,7 @@ def _champion(state: State, own: Bools, kind: str) -> Champion:
         arm=problem.arms[arm],
         value=float(belief.mean[arm]),
         sd=float(belief.sd[arm]),
-        probability_best=probability_best(belief, arm, state.seed),
+        probability_best=confidence(belief, arm, 0.0, state.seed).best,
         score=float(scores.mean()) if len(scores) else None,
         scored=len(scores),
     )

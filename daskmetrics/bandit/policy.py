@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +13,10 @@ import numpy as np
 from daskmetrics.arms import seed_of
 from daskmetrics.bandit.memory import Memory
 from daskmetrics.bandit.posterior import Posterior, first_max
+from daskmetrics.bandit.prices import correction
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Outcome, Problem
+
+CONFIRM = 0.25  #: share of the budget that may be kept back for measuring the leader on all tasks
 
 Why = Mapping[str, float | str]
 
@@ -45,6 +49,8 @@ class State:
         The part of the budget that is not spent; infinite where the budget pays for every cell.
     seed : int
         Of the search.
+    budget : float
+        The whole of it; infinite where it pays for every cell.
     memory : Memory or None
         What makes `belief` quick, and no other.
     """
@@ -56,6 +62,7 @@ class State:
     cost: Floats
     rest: float
     seed: int
+    budget: float = math.inf
     memory: Memory | None = None
 
     @cached_property
@@ -95,11 +102,21 @@ class State:
 
     @cached_property
     def left(self) -> float:
-        """What the search may still spend: the rest of the budget, less what confirming the leader will cost."""
-        dearest = float(self.problem.arm_cost.max())
-        if self.rest > 2 * dearest:  # far from the end it need not be known who leads
-            return self.rest - dearest
-        return self.rest - float(self.cost[self.leader].sum())
+        """What the search may still spend: the rest of the budget, less what confirming the leader will cost.
+
+        Nothing is kept back where confirming would take more than `CONFIRM` of the whole budget: the search can make
+        better use of it.
+        """
+        share = CONFIRM * self.budget
+        if self.rest > 2 * share:  # far from the end it need not be known who leads
+            return self.rest - share
+        missing = float(self.cost[self.leader].sum())
+        return self.rest - missing if missing <= share else self.rest
+
+    @cached_property
+    def price(self) -> Floats:
+        """What a cell would cost next by all that was told (A, T): `cost`, corrected by measured seconds."""
+        return np.asarray(self.cost * correction(self.problem, self.cells, self.outcomes))
 
     @cached_property
     def open(self) -> Bools:

@@ -115,6 +115,7 @@ class Factor:
             mean=model.problem.shares @ model.level + self._mean,
             variance=model.objective_variance - self._told,
             rows=self._rows,
+            known=n,
             whiten=self._inverse[:size, :size],
             pulls=self._pulls[:size],
         )
@@ -139,6 +140,8 @@ class Posterior:
         Of the objective (the weighted mean over tasks), pending cells taken as observed.
     rows : Rows
         What it rests on, pending cells last.
+    known : int
+        How many rows, the first ones, have a value.
     whiten : ndarray (n, n)
         Inverse Cholesky factor of the rows' covariance.
     pulls : ndarray (n, A)
@@ -149,8 +152,22 @@ class Posterior:
     mean: Floats
     variance: Floats
     rows: Rows
+    known: int
     whiten: Floats
     pulls: Floats
+
+    def without_pending(self) -> Posterior:
+        """The same with pending cells as if they had not been asked for: what is known by now."""
+        n, rows = self.known, self.rows
+        return Posterior(
+            model=self.model,
+            mean=self.mean,
+            variance=self.variance + (self.pulls[n:] ** 2).sum(axis=0),
+            rows=Rows(rows.arm[:n], rows.mix[:n], rows.noise[:n]),
+            known=n,
+            whiten=self.whiten[:n, :n],
+            pulls=self.pulls[:n],
+        )
 
     @property
     def problem(self) -> Problem:
@@ -253,8 +270,9 @@ def pooled(model: Model, seen: Observations, limit: int) -> tuple[Rows, Floats]:
     mix, owner = np.zeros((size, len(model.weights))), np.zeros(size, dtype=np.intp)
     np.add.at(mix, (group, seen.task), share)
     owner[group] = seen.arm
-    values = np.bincount(group, weights=share * model.values(seen))
-    noise = np.bincount(group, weights=share**2 * model.noise[seen.task]) + NOISE
+    values, noise = np.zeros(size), np.full(size, NOISE)
+    np.add.at(values, group, share * model.values(seen))
+    np.add.at(noise, group, share**2 * model.noise[seen.task])
     kept = _thinned(values, limit)
     return Rows(owner[kept], mix[kept], noise[kept]), values[kept]
 

@@ -39,6 +39,8 @@ class Problem:
         Its last layer is the default arm: what one would use without searching.
     reward : {"zscore", "mean", "running", "rank"}
         How the scores of different tasks become comparable; see `daskmetrics.bandit.rewards`.
+    load_cost : ndarray (A,) or None
+        Cost of loading the arm's checkpoint where no worker holds it: equal for its layers; None for nothing.
     weights : tuple of float, length T, or None
         Of the tasks in the objective, not negative; None for ones. A task of weight 0 may be asked for what it says of
         the others.
@@ -57,6 +59,7 @@ class Problem:
     baseline: Checkpoint
     reward: Reward = "zscore"
     weights: tuple[float, ...] | None = None
+    load_cost: Floats | None = None
 
     def __post_init__(self) -> None:
         cells = (len(self.arms), len(self.tasks))
@@ -76,6 +79,10 @@ class Problem:
             raise DataError("Costs must not be negative.")
         if (self.encode_cost != self.encode_cost[self.first_of_checkpoint]).any():
             raise DataError("encode_cost must be equal for all layers of a checkpoint: one encoding gives them all.")
+        if self.loads.shape != cells[:1] or not np.isfinite(self.loads).all() or self.loads.min() < 0:
+            raise DataError(f"load_cost must be {cells[0]} numbers, none negative, got shape {self.loads.shape}.")
+        if (self.loads != self.loads[self.first_of_checkpoint]).any():
+            raise DataError("load_cost must be equal for all layers of a checkpoint: they are loaded together.")
         if not len(self.baseline_arms):
             raise DataError(f"The baseline {self.baseline} has no arm among the {cells[0]} that are compared.")
         if self.weights is not None and not _are_weights(self.weights, cells[1]):
@@ -88,6 +95,11 @@ class Problem:
         """Weights of the tasks in the objective, summing to one (T,)."""
         weights = np.ones(len(self.tasks)) if self.weights is None else np.array(self.weights, dtype=float)
         return np.asarray(weights / weights.sum())
+
+    @cached_property
+    def loads(self) -> Floats:
+        """Cost of loading every arm's checkpoint (A,)."""
+        return np.zeros(len(self.arms)) if self.load_cost is None else np.asarray(self.load_cost, dtype=float)
 
     @cached_property
     def models(self) -> tuple[str, ...]:
@@ -127,14 +139,14 @@ class Problem:
 
     @cached_property
     def arm_cost(self) -> Floats:
-        """Cost of one arm on all tasks with nothing shared (A,)."""
-        return np.asarray((self.encode_cost + self.score_cost).sum(axis=1))
+        """Cost of one arm on all tasks with nothing shared, its checkpoint loaded once (A,)."""
+        return np.asarray((self.encode_cost + self.score_cost).sum(axis=1) + self.loads)
 
     @cached_property
     def exhaustive_cost(self) -> float:
-        """Cost of every cell, shared encodings counted once."""
+        """Cost of every cell, shared encodings and each checkpoint's loading counted once."""
         once = np.unique(self.first_of_checkpoint)
-        return float(self.score_cost.sum() + self.encode_cost[once].sum())
+        return float(self.score_cost.sum() + self.encode_cost[once].sum() + self.loads[once].sum())
 
     def cell(self, arm: int, task: int) -> Cell:
         return Cell(self.arms[arm], self.tasks[task])
@@ -149,6 +161,9 @@ class Problem:
 class Ledger:
     """What has been paid for: the first cell of a (checkpoint, task) pays its encoding, its neighbours only a score.
 
+    A checkpoint is loaded anew unless it is among the last ones used, as many as there are workers: which worker holds
+    what depends on the hour, and a price must not.
+
     Examples
     --------
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
@@ -161,10 +176,11 @@ class Ledger:
     True
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+    def __init__(self, problem: Problem, workers: int = 1) -> None:
+        self._problem, self._workers = problem, workers
         self._paid = np.zeros(problem.score_cost.shape, dtype=bool)
         self._encoded = np.zeros_like(self._paid)  # per arm, equal for all layers of a checkpoint
+        self._held: list[int] = []  # checkpoints, the latest last
         self.spent = 0.0
 
     @property
@@ -174,27 +190,40 @@ class Ledger:
 
     def cost(self) -> Floats:
         """What each cell would cost next (A, T); 0 for what is paid."""
-        fresh = self._problem.score_cost + np.where(self._encoded, 0.0, self._problem.encode_cost)
+        problem = self._problem
+        cold = np.where(np.isin(problem.checkpoint_index, self._held), 0.0, problem.loads)
+        fresh = problem.score_cost + np.where(self._encoded, 0.0, problem.encode_cost + cold[:, None])
         return np.where(self._paid, 0.0, fresh)
 
     def charge(self, arm: int, task: int) -> float:
         """Pay for a cell and return its cost; a cell can be bought once."""
+        problem = self._problem
         if self._paid[arm, task]:
-            raise DataError(f"Cell {self._problem.cell(arm, task)} was already paid for.")
-        encode = 0.0 if self._encoded[arm, task] else float(self._problem.encode_cost[arm, task])
-        cost = float(self._problem.score_cost[arm, task]) + encode
+            raise DataError(f"Cell {problem.cell(arm, task)} was already paid for.")
+        checkpoint = int(problem.checkpoint_index[arm])
+        cost = float(problem.score_cost[arm, task])
+        if not self._encoded[arm, task]:
+            cost += float(problem.encode_cost[arm, task])
+            cost += 0.0 if checkpoint in self._held else float(problem.loads[arm])
+            self._held = [*(held for held in self._held if held != checkpoint), checkpoint][-self._workers :]
         self._paid[arm, task] = True
-        self._encoded[self._problem.checkpoint_index == self._problem.checkpoint_index[arm], task] = True
+        # where encoding costs nothing, scores are made from the model and not from shared embeddings
+        self._encoded[problem.checkpoint_index == checkpoint, task] = problem.encode_cost[arm, task] > 0
         self.spent += cost
         return cost
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a cell that was paid for: a score with its standard error, or None if it failed."""
+    """What became of a cell that was paid for: a score with its standard error, or None if it failed.
+
+    ``seconds`` is what scoring it took, where that is known: told, it corrects the costs that later decisions assume.
+    Two runs measure different seconds, so that runs which tell them need not decide alike; a resumed run does.
+    """
 
     score: float | None
     stderr: float = 0.0
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.score is None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daskmetrics.bandit.kernel import NOISE
 from daskmetrics.bandit.policy import Choice, State, Why
 from daskmetrics.bandit.posterior import Posterior
 from daskmetrics.bandit.problem import Bools, Floats, Ints
@@ -105,9 +106,9 @@ def _worth(state: State, leader: int, field: Field) -> Floats:
     difference = covariance[..., :-1] - covariance[..., -1:]  # of every cell with (rival - leader)
     weight = field.loss / field.spread**2
     open_ = state.open[arms]
-    noise = np.where(state.paid[arms], 0.0, model.noise + 1e-4)
+    noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
     variance = np.maximum(model.common.variance + model.own_variance - (white**2).sum(axis=2), 0.0) + noise
-    price = state.cost[arms] + 1e-12 * state.problem.exhaustive_cost
+    price = state.price[arms] + 1e-12 * state.problem.exhaustive_cost
     single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / price, 0.0)
     # a duel: the rival's cell less the leader's
     prior = model.common(arms, arms[-1:]) + model.own(arms, arms[-1:])

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.arms import Arm, seed_of
+from daskmetrics.arms import Arm
+from daskmetrics.bandit.confidence import confidence, margin_of
 from daskmetrics.bandit.policy import State
-from daskmetrics.bandit.posterior import Posterior, first_max, fit
-from daskmetrics.bandit.problem import Floats, Ints, Observations
+from daskmetrics.bandit.posterior import Posterior, first_max
+from daskmetrics.bandit.problem import Ints, Observations
 from daskmetrics.errors import DaskmetricsError
 
 TOP = 10  #: arms listed in the answer
-JOINT = 256  #: arms drawn together for the probability of being best: those with the greatest upper bound
-DRAWS = 4096  #: a probability of one half has a standard error of 0.008
+WITHIN = 0.01  #: of the best arm's mean score: what counts as nearly the best, unless another share is asked for
 NORMAL_95 = 1.959964  #: half width of a 95 % interval in standard deviations
 
 
@@ -60,6 +60,10 @@ class Recommendation:
         Whether every cell of the best arm was asked for and answered.
     probability_best : float
         That no other arm has a greater objective, under the posterior.
+    probability_within : float
+        That none is better by more than ``within`` of its mean score.
+    credible : tuple of Arm
+        The fewest arms among which the best one is with probability 0.95, the likeliest first.
     top : tuple of Standing
         The arms with the greatest expected objective, best first.
     cells, failed : int
@@ -72,6 +76,9 @@ class Recommendation:
     default: Standing
     confirmed: bool
     probability_best: float
+    probability_within: float
+    within: float
+    credible: tuple[Arm, ...]
     top: tuple[Standing, ...]
     reward: str
     cells: int
@@ -87,13 +94,13 @@ class Recommendation:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         plain = asdict(self)
-        plain["top"] = list(plain["top"])
+        plain["top"], plain["credible"] = list(plain["top"]), list(plain["credible"])
         for name, standing in (("best", self.best), ("default", self.default)):
             plain[name]["interval"] = list(standing.interval)
         return plain
 
 
-def recommend(state: State, budget: float, spent: float, final: bool) -> Recommendation:
+def recommend(state: State, budget: float, spent: float, within: float = WITHIN) -> Recommendation:
     """Choose the arm with the greatest expected objective and gather what is known of it.
 
     Parameters
@@ -102,8 +109,8 @@ def recommend(state: State, budget: float, spent: float, final: bool) -> Recomme
         Of the search; pending cells are not taken as observed here.
     budget, spent : float
         Costs.
-    final : bool
-        Whether the search is over: then only a settled arm is recommended, if there is one.
+    within : float
+        Share of the best arm's mean score.
 
     Raises
     ------
@@ -116,9 +123,9 @@ def recommend(state: State, budget: float, spent: float, final: bool) -> Recomme
         raise DaskmetricsError(
             f"No arm can be recommended: no cell was measured, {failed} failed. The journal holds their reasons."
         )
-    belief = fit(problem, seen)
-    finished = state.usable & state.settled
-    best = first_max(belief.mean, finished if final and finished.any() else state.usable)
+    belief = state.belief.without_pending()
+    best = first_max(belief.mean, state.usable)
+    sure = confidence(belief, best, margin_of(belief, best, seen, within), state.seed, state.usable)
     default = problem.default_arm
     common = np.intersect1d(seen.task[seen.arm == best], seen.task[seen.arm == default])
     order = np.argsort(-belief.mean, kind="stable")[:TOP]
@@ -126,7 +133,10 @@ def recommend(state: State, budget: float, spent: float, final: bool) -> Recomme
         best=_standing(belief, seen, best, common),
         default=_standing(belief, seen, default, common),
         confirmed=bool(state.settled[best]),
-        probability_best=probability_best(belief, best, state.seed),
+        probability_best=sure.best,
+        probability_within=sure.within,
+        within=within,
+        credible=tuple(problem.arms[arm] for arm in sure.credible),
         top=tuple(_standing(belief, seen, int(arm)) for arm in order),
         reward=problem.reward,
         cells=len(seen),
@@ -135,25 +145,6 @@ def recommend(state: State, budget: float, spent: float, final: bool) -> Recomme
         budget=budget,
         exhaustive=problem.exhaustive_cost,
     )
-
-
-def probability_best(belief: Posterior, arm: int, seed: int) -> float:
-    """Share of joint draws of the objectives in which no arm beats the given one.
-
-    Drawn for the `JOINT` arms with the greatest upper bound; an arm beyond them has no say.
-    """
-    bound = belief.mean + 3 * belief.sd
-    rivals = np.sort(np.argsort(-bound, kind="stable")[:JOINT])
-    arms = np.append(rivals[rivals != arm], arm)
-    draws = _draws(belief.mean[arms], belief.covariance(arms, arms), seed)
-    return float((draws.argmax(axis=1) == len(arms) - 1).mean())
-
-
-def _draws(mean: Floats, covariance: Floats, seed: int) -> Floats:
-    values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding makes the least eigenvalues negative
-    normal = np.random.default_rng(seed_of("probability_best", seed)).standard_normal((DRAWS, len(mean)))
-    return np.asarray(mean + normal @ root.T)
 
 
 def _standing(belief: Posterior, seen: Observations, arm: int, common: Ints | None = None) -> Standing:

@@ -1,0 +1,92 @@
+"""How sure a search may be: of having the best arm, or one that is within a margin of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskmetrics.arms import seed_of
+from daskmetrics.bandit.posterior import Posterior
+from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations
+
+JOINT = 256  #: arms drawn together: those with the greatest upper bound; an arm beyond them has no say
+DRAWS = 4096  #: a probability of one half has a standard error of 0.008
+CREDIBLE = 0.95  #: probability that the best arm is in the credible set
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Probabilities that an arm is the best and that it is within a margin of the best, and who else may be it.
+
+    Attributes
+    ----------
+    best, within : float
+    margin : float
+        In units of the reward.
+    credible : tuple of int
+        The fewest arms among which the best one is with probability `CREDIBLE`, the likeliest first.
+    """
+
+    best: float
+    within: float
+    margin: float
+    credible: tuple[int, ...]
+
+
+def confidence(belief: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None) -> Confidence:
+    """From joint draws of the objectives; the posterior should count no pending cell as observed.
+
+    Parameters
+    ----------
+    belief : Posterior
+    arm : int
+        Of whom the probabilities are.
+    margin : float
+        By how much the best may be better, in units of the reward.
+    seed : int
+    usable : ndarray (A,) or None
+        Arms that count as rivals.
+    """
+    bound = belief.mean + 3 * belief.sd
+    if usable is not None:
+        bound = np.where(usable, bound, -np.inf)
+    rivals = np.sort(np.argsort(-bound, kind="stable")[: min(JOINT, int(np.isfinite(bound).sum()))])
+    arms = np.append(rivals[rivals != arm], arm)
+    draws = _draws(belief.mean[arms], belief.covariance(arms, arms), seed)
+    most = draws.max(axis=1)
+    share = np.bincount(draws.argmax(axis=1), minlength=len(arms)) / len(draws)
+    return Confidence(
+        best=float(share[-1]),
+        within=float((draws[:, -1] >= most - margin).mean()),
+        margin=margin,
+        credible=_credible(arms, share),
+    )
+
+
+def margin_of(belief: Posterior, arm: int, seen: Observations, within: float) -> float:
+    """A share of an arm's mean score, in units of the reward.
+
+    Where the reward is not the score itself, the mean score is that of the best score seen of every task, and a
+    difference between scores is turned into the reward's units at the slope of the reward, averaged over tasks.
+    """
+    problem, unit = belief.problem, belief.model.unit
+    if problem.reward == "mean":
+        return within * abs(float(belief.mean[arm]))
+    tasks = np.unique(seen.task)
+    one_each = Observations(np.zeros_like(tasks), tasks, np.zeros(len(tasks)), np.ones(len(tasks)))
+    best = np.array([seen.score[seen.task == task].max() for task in tasks])
+    return within * float(np.abs(best).mean() * np.median(unit.errors(one_each)))
+
+
+def _draws(mean: Floats, covariance: Floats, seed: int) -> Floats:
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding makes the least eigenvalues negative
+    normal = np.random.default_rng(seed_of("probability_best", seed)).standard_normal((DRAWS, len(mean)))
+    return np.asarray(mean + normal @ root.T)
+
+
+def _credible(arms: Ints, share: Floats) -> tuple[int, ...]:
+    order = np.argsort(-share, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(share[order]), CREDIBLE - 1e-9)) + 1
+    return tuple(int(arm) for arm in arms[order[:needed]])
