@@ -31,7 +31,9 @@ class Terms:
         ``published``: every cell takes the table's seconds. ``shared``: the encoding among them is paid once per
         checkpoint and task. ``unit``: every cell costs one. By default the most precise that the table knows.
     overhead : float
-        Seconds added to every cell, as for loading a checkpoint.
+        Seconds added to every cell.
+    load : float
+        Seconds for a checkpoint that no worker holds.
     subset : int or None
         Each seed draws so many of the tasks.
     reward : str
@@ -44,6 +46,7 @@ class Terms:
 
     costs: Costs | None = None
     overhead: float = 0.0
+    load: float = 0.0
     subset: int | None = None
     reward: Reward = "mean"
     objective: str = "all"
@@ -81,6 +84,7 @@ class Terms:
             baseline=self._baseline(table),
             reward=self.reward,
             weights=tuple(weigh(table.kinds, self.objective)),
+            load_cost=np.full(len(table.arms), self.load),
         )
 
     def costs_of(self, table: Table) -> Costs:

@@ -12,6 +12,7 @@ from daskmetrics.bandit.replay import replay
 from daskmetrics.replays.tables import Table
 from daskmetrics.replays.terms import Terms, truth
 
+LOOKS = tuple(1e-3 * 2.0 ** (i / 2) for i in range(20))  #: shares of the cost at which a search is asked how sure it is
 WITHIN = 0.01  #: an arm whose mean raw score is this share below the best one's counts as found
 
 
@@ -82,11 +83,15 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What all trials share: the table, the terms and the budget, as a share of the exhaustive cost."""
+    """What all trials share: the table, the terms, the budget as a share of the exhaustive cost.
+
+    A search is looked at after ``every`` so many outcomes.
+    """
 
     table: Table
     terms: Terms
     budget: float
+    every: int = 1
 
 
 def conduct(plan: Plan, settings: Sequence[Setting], seeds: Sequence[int], jobs: int = 1) -> Iterator[Trial]:
@@ -124,12 +129,22 @@ def conduct_one(plan: Plan, setting: Setting, seed: int) -> Trial:
     table = plan.terms.of_seed(plan.table, seed)
     problem = plan.terms.pose(table, setting.metrics)
     judged = truth(table, problem)
-    found = replay(problem, table.cells(), policy_named(setting.policy), budget=plan.budget, seed=seed, every=1)
     whole = problem.exhaustive_cost
-    path = tuple(
-        Step(p.cost / whole, p.cost, float(judged.loss[problem.arm_index[p.arm]]), float("nan")) for p in found.trace
+    found = replay(
+        problem,
+        table.cells(),
+        policy_named(setting.policy),
+        budget=plan.budget,
+        seed=seed,
+        workers=setting.workers,
+        every=plan.every,
+        asked_at=[share * whole for share in LOOKS],
+        within=WITHIN,
     )
-    return Trial(setting, seed, path, len(found.picks), 1.0)
+    path = tuple(
+        Step(p.cost / whole, p.time, float(judged.loss[problem.arm_index[p.arm]]), p.said) for p in found.trace
+    )
+    return Trial(setting, seed, path, len(found.picks), found.utilisation)
 
 
 _held: list[Plan] = []  # of a process of the pool: sent once, not with every trial

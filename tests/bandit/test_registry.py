@@ -57,7 +57,7 @@ def test_it_finds_an_arm_far_better_than_one_at_random(world, name):
 
 
 def test_a_plain_callable_is_a_policy(world):
-    small = world()
+    small = world(reward="zscore")
     asked = []
 
     def mine(state):
