@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,13 +23,15 @@ AHEAD = 2  #: decisions that may be open per worker, where there are several: st
 class Point:
     """Where a search stood: cost of its decisions, the arm it would have recommended, its regret, and the time.
 
-    Time is in the unit of cost, since the start, on as many workers as there were.
+    Time is in the unit of cost, since the start, on as many workers as there were. ``said`` is the probability, under
+    the search's own posterior, that the arm is within the margin of the best; NaN where it was not asked for.
     """
 
     cost: float
     arm: Arm
     regret: float
     time: float = 0.0
+    said: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ def replay(
     budget: float | Budget,
     seed: int,
     every: int = 0,
+    asked_at: Sequence[float] = (),
     workers: int = 1,
     window: int | None = None,
     free_running: bool = False,
@@ -71,6 +75,8 @@ def replay(
     seed : int
     every : int
         Trace the recommendation after so many outcomes; 0 at the end only.
+    asked_at : sequence of float
+        Costs at which the first point traced from there on is also asked how sure the search is.
     workers : int
         Each works on one cell at a time and holds the checkpoint that it used last.
     window : int or None
@@ -87,7 +93,7 @@ def replay(
     >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, Checkpoint("m", "step2"), "mean")
     >>> table = {Cell(arm, "t"): 0.1 * i for i, arm in enumerate(problem.arms)}
     >>> replay(problem, table, policy_named("sweep"), budget=1.0, seed=0, workers=3).trace[-1]
-    Point(cost=9.0, arm=Arm(model='m', revision='step2', layer=1), regret=0.0, time=4.0)
+    Point(cost=9.0, arm=Arm(model='m', revision='step2', layer=1), regret=0.0, time=4.0, said=1.0)
     """
     truth = objectives(problem, table)
     campaign = Campaign(
@@ -103,10 +109,11 @@ def replay(
     )
     site = _Site(problem, workers)
     trace: list[Point] = []
+    marks = sorted(asked_at, reverse=True)
 
-    def note(arm: int) -> None:
+    def note(arm: int, said: float) -> None:
         regret = float(np.nanmax(truth) - truth[arm])
-        trace.append(Point(campaign.spent, problem.arms[arm], regret, site.now))
+        trace.append(Point(campaign.spent, problem.arms[arm], regret, site.now, said))
 
     told = 0
     while True:
@@ -118,9 +125,11 @@ def replay(
         campaign.tell(pick.index, Outcome(table.get(pick.cell)))
         told += 1
         if every and told % every == 0:
-            note(campaign.state.leader)
+            passed = [marks.pop() for mark in marks[::-1] if mark <= campaign.spent]
+            sure = bool(passed) and len(campaign.state.seen) > 0
+            note(campaign.state.leader, campaign.recommendation().probability_within if sure else math.nan)
     answer = campaign.recommendation()
-    note(problem.arm_index[answer.arm])
+    note(problem.arm_index[answer.arm], answer.probability_within)
     return Replay(campaign.picks, answer, tuple(trace), site.utilisation)
 
 

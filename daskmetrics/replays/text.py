@@ -1,0 +1,164 @@
+"""A replay as tables for a terminal: headers and rows of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from daskmetrics.planning import duration
+from daskmetrics.replays.summary import (
+    Rate,
+    arrivals,
+    by_setting,
+    calibration,
+    difference,
+    quantile,
+    success,
+    verdict,
+    when_confident,
+)
+from daskmetrics.replays.terms import truth
+from daskmetrics.replays.trials import WITHIN, Plan, Setting, Trial
+
+CONFIDENT = 0.9  #: the confidence whose truth is told
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table with a title, and what must be said below it."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def sheets(trials: Sequence[Trial], shares: Sequence[float], clock: bool) -> list[Sheet]:
+    """Everything that trials add up to.
+
+    Parameters
+    ----------
+    trials : sequence of Trial
+    shares : sequence of float
+        Of the exhaustive cost.
+    clock : bool
+        Whether costs are seconds.
+    """
+    every = (
+        success_sheet(trials, shares),
+        speed_sheet(trials, clock),
+        calibration_sheet(trials, shares),
+        ablation_sheet(trials, shares),
+    )
+    return [sheet for sheet in every if sheet.rows]
+
+
+def about(plan: Plan) -> str:
+    """What is searched, in two lines."""
+    table, terms = plan.table, plan.terms
+    problem = terms.pose(table)
+    judged = truth(table, problem)
+    costs, whole = terms.costs_of(table), problem.exhaustive_cost
+    unit = f"{whole:,.0f} cells" if costs == "unit" else duration(whole)
+    drawn = f", {terms.subset} of them drawn by each seed" if terms.subset else ""
+    good = int((judged.loss <= WITHIN).sum())
+    return (
+        f"{len(table.arms):,} arms x {len(table.tasks)} tasks{drawn}; {table.known:,} of {table.scores.size:,} cells "
+        f"are known; all cost {unit} ({costs}).\n"
+        f"Best arm by {terms.reward}: {table.arms[judged.best]}; {good} arms are within {WITHIN:.0%} of its mean score."
+    )
+
+
+def success_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
+    """How many searches had found the best arm, at each share of the exhaustive cost."""
+    rows = [
+        (str(setting), *(_hits(success(own, share)) for share in shares)) for setting, own in by_setting(trials).items()
+    ]
+    title = f"Searches whose arm is within {WITHIN:.0%} of the best, after a share of the exhaustive cost"
+    return Sheet(title, ("policy", *map(_percent, shares)), tuple(rows))
+
+
+def speed_sheet(trials: Sequence[Trial], clock: bool) -> Sheet:
+    """What it takes until the best arm is found."""
+    rows = []
+    for setting, own in by_setting(trials).items():
+        cost = arrivals(own, lambda step: step.share)
+        lasting = arrivals(own, lambda step: step.share, lasting=True)
+        time = arrivals(own, lambda step: step.seconds)
+        spans = [_span(time, 0.5), _span(time, 0.9)] if clock else []
+        busy = f"{sum(trial.busy for trial in own) / len(own):.2f}"
+        shares = [_share(cost, 0.5), _share(cost, 0.9), _share(lasting, 0.5), _share(lasting, 0.9)]
+        rows.append((str(setting), *shares, *spans, busy))
+    header = ["policy", "cost", "p90", "lasting", "p90"]
+    header += ["time", "p90"] if clock else []
+    note = "Medians, each with its 90th percentile; 'lasting': and so at every later look; '-': beyond the budget."
+    return Sheet(f"Spent until within {WITHIN:.0%} of the best", (*header, "busy"), tuple(rows), note)
+
+
+def calibration_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
+    """Stated confidence against what came true."""
+    rows = []
+    for setting, own in by_setting(trials).items():
+        rows += [
+            (str(setting), f"{each.low:.2f}-{each.high:.2f}", f"{each.said:.3f}", *_rate(each.true))
+            for each in calibration(own, shares)
+        ]
+        if (first := when_confident(own, CONFIDENT)).of:
+            rows.append((str(setting), f"first {CONFIDENT}", "", *_rate(first)))
+    header = ("policy", "said", "mean", "came true", "95 % interval", "looks")
+    note = "Looks at one search are not independent, so that intervals are too narrow; 'first': one look per search."
+    return Sheet(f"Confidence that the arm is within {WITHIN:.0%} of the best", header, tuple(rows), note)
+
+
+def _rate(rate: Rate) -> tuple[str, str, str]:
+    low, high = rate.interval
+    return f"{rate.value:.3f}", f"{low:.3f}-{high:.3f}", str(rate.of)
+
+
+def ablation_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
+    """With and without metrics as features, on the same seeds."""
+    groups = by_setting(trials)
+    rows, said = [], []
+    for setting, without in groups.items():
+        if setting.metrics:
+            continue
+        with_ = next(own for other, own in groups.items() if other.metrics and _alike(other, setting))
+        differences = [difference(with_, without, share) for share in shares]
+        said.append(f"{setting.policy}: {verdict(differences, len(without))}")
+        for share, each in zip(shares, differences, strict=True):
+            low, high = each.interval
+            values = (_hits(success(own, share)) for own in (with_, without))
+            rows.append((setting.policy, _percent(share), *values, f"{each.value:+.2f}", f"{low:+.2f} to {high:+.2f}"))
+    header = ("policy", "cost", "with metrics", "without", "difference", "95 % interval")
+    title = f"Do metrics help? Searches within {WITHIN:.0%} of the best, on the same seeds"
+    return Sheet(title, header, tuple(rows), "\n".join(said))
+
+
+def _alike(one: Setting, other: Setting) -> bool:
+    return (one.policy, one.workers) == (other.policy, other.workers)
+
+
+def _hits(rate: Rate) -> str:
+    return f"{rate.hits}/{rate.of}"
+
+
+def _percent(share: float) -> str:
+    """A share without needless digits.
+
+    Examples
+    --------
+    >>> _percent(0.003), _percent(0.2)
+    ('0.3 %', '20 %')
+    """
+    return f"{100 * share:.3g} %"
+
+
+def _share(values: Sequence[float], q: float) -> str:
+    value = quantile(values, q)
+    return _percent(value) if math.isfinite(value) else "-"
+
+
+def _span(values: Sequence[float], q: float) -> str:
+    value = quantile(values, q)
+    return duration(value) if math.isfinite(value) else "-"

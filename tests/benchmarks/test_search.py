@@ -1,0 +1,33 @@
+"""The benchmark at its smallest: that every section runs and says what it found; no time is asserted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "search.py"
+
+
+def run(*words: str) -> str:
+    done = subprocess.run([sys.executable, BENCHMARK, *words], capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_policy_is_compared_under_every_cost():
+    text = run("--small", "--only", "cost")
+    for policy in ("race", "lucb", "halving", "random", "gp-ei", "linucb", "rivals:tpe", "replaced LinUCB"):
+        assert text.count(f"\n  {policy} ") >= 3
+    line = next(line for line in text.splitlines() if line.startswith("  race  "))
+    assert line.split()[-1] == "2/2"  # its made-up table is easy
+
+
+def test_workers_are_compared_with_one_arm_at_a_time():
+    text = run("--small", "--only", "workers")
+    assert "race, 32 workers, 30 s per pull" in text and "one arm at a time (gp-ei), 32 workers" in text
+
+
+def test_an_ask_is_timed_at_scale():
+    text = run("--small", "--only", "scale")
+    assert "72 arms x 4 tasks, CPU of one ask over" in text and "memory of the process" in text
