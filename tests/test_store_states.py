@@ -7,9 +7,9 @@ import pytest
 import torch
 import xarray
 
-from daskmetrics.store import states
 from daskmetrics.arms import Checkpoint
 from daskmetrics.metrics import engine, resolve
+from daskmetrics.store import states
 
 PLACE, LAYERS = Checkpoint("m", "step1"), (0, 3)
 

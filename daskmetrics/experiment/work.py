@@ -90,8 +90,8 @@ def measure(job: MeasureJob) -> dict[str, Any]:
 def _reduce(job: MeasureJob, metrics: tuple[Metric, ...]) -> dict[str, Any]:
     """The values of these metrics, as plain JSON values."""
     from daskmetrics import store
-    from daskmetrics.store import states
     from daskmetrics.metrics import engine
+    from daskmetrics.store import states
 
     prompts: list[str] = json.loads(Path(job.prompts).read_text(encoding="utf-8"))
     reducer = engine.Reducer(metrics, job.layers, len(prompts), halves=job.states is not None)
