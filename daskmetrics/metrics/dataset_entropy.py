@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from daskmetrics.metrics._blocks import blocks
 from daskmetrics.metrics._entropies import matrix_entropy, normalised, published_entropy
 from daskmetrics.metrics._spectra import entropy, unit_rows
 from daskmetrics.metrics.spectra import Spectra, of_pooled
-
-BLOCK = 1024  # rows of the P x P cosines in memory at a time
 
 
 def dataset_entropy(
@@ -82,12 +81,12 @@ def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
     units = units[(units != 0).any(-1)]
     if len(units) < 2 or not units.isfinite().all():
         return rows.new_full((), torch.nan)
-    counts = torch.stack([_counts(units, start, bins) for start in range(0, len(units), BLOCK)])
+    counts = torch.stack([_counts(units, block, bins) for block in blocks(len(units), len(units))])
     return entropy(counts.sum(0), alpha)
 
 
-def _counts(units: Tensor, start: int, bins: int) -> Tensor:
+def _counts(units: Tensor, block: slice, bins: int) -> Tensor:
     """Histogram of the cosines of each pair whose first prompt is in one block."""
-    cosines = units[start : start + BLOCK] @ units[start:].mT
+    cosines = units[block] @ units[block.start :].mT
     first, second = torch.triu_indices(len(cosines), cosines.shape[1], 1, device=units.device)
     return torch.histc(cosines[first, second].clamp(-1, 1), bins, -1, 1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from daskmetrics.metrics._blocks import blocks
 from daskmetrics.metrics._spectra import centred as less_mean
 from daskmetrics.metrics._spectra import unit_rows
-
-BLOCK = 1024  # rows of the 2P x 2P likenesses in memory at a time
 
 
 def infonce(
@@ -65,16 +64,16 @@ def infonce(
         return units.new_full((prompts,) if leave_one_out else (), torch.nan)
     units = less_mean(units) if centred else units
     units = units if variant == "paper" else unit_rows(units)
-    blocks = [_losses(units, start, temperature, leave_one_out) for start in range(0, 2 * prompts, BLOCK)]
+    losses = [_losses(units, own, temperature, leave_one_out) for own in blocks(2 * prompts, 2 * prompts)]
     if leave_one_out:
-        return torch.stack(blocks).sum(0) / (2 * (prompts - 1))
-    return torch.cat(blocks).mean()
+        return torch.stack(losses).sum(0) / (2 * (prompts - 1))
+    return torch.cat(losses).mean()
 
 
-def _losses(units: Tensor, start: int, temperature: float, leave_one_out: bool) -> Tensor:
+def _losses(units: Tensor, block: slice, temperature: float, leave_one_out: bool) -> Tensor:
     """Losses of the vectors in one block; or, for each prompt, their sum without it, (P,)."""
     prompts = len(units) // 2
-    own = torch.arange(start, min(start + BLOCK, len(units)), device=units.device)
+    own = torch.arange(block.start, block.stop, device=units.device)
     here = torch.arange(len(own), device=units.device)
     likeness = units[own] @ units.mT / temperature
     likeness[here, own] = -torch.inf

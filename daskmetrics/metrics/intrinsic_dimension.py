@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 1024  # rows of the P x P distances in memory at a time
+from daskmetrics.metrics._blocks import blocks
 
 
 def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float = 0.1) -> Tensor:
@@ -50,16 +50,16 @@ def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float 
     if len(points) < 3 or largest == 0:
         return vectors.new_full((), torch.nan, dtype=torch.float64)
     points = points / largest  # no square may overflow or vanish
-    ratios = torch.cat([_log_ratios(points, start) for start in range(0, len(points), BLOCK)]).sort().values
+    ratios = torch.cat([_log_ratios(points, block) for block in blocks(len(points), len(points))]).sort().values
     return _likelihood(ratios) if fit == "likelihood" else _line(ratios, discarded)
 
 
-def _log_ratios(points: Tensor, start: int) -> Tensor:
+def _log_ratios(points: Tensor, block: slice) -> Tensor:
     """ln(r2 / r1) of the points in one block; those with r1 = 0 left out."""
-    own = points[start : start + BLOCK]
+    own = points[block]
     squared = own.square().sum(1)[:, None] + points.square().sum(1) - 2 * own @ points.mT
     here = torch.arange(len(own), device=points.device)
-    squared[here, here + start] = torch.inf
+    squared[here, here + block.start] = torch.inf
     # squares that cancel find the neighbours; the differences themselves give the distances
     nearest = squared.topk(min(4, len(points) - 1), largest=False).indices
     distances = torch.linalg.vector_norm(own[:, None] - points[nearest], dim=-1).sort(1).values

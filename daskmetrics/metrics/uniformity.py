@@ -7,9 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from daskmetrics.metrics._blocks import blocks
 from daskmetrics.metrics._spectra import unit_rows
-
-BLOCK = 1024  # rows of the P x P distances in memory at a time
 
 
 def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) -> Tensor:
@@ -48,7 +47,7 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
     count = len(units)
     if count < 2:
         return units.new_full((len(vectors),) if leave_one_out else (), torch.nan)
-    potentials = torch.cat([_potentials(units, start, t) for start in range(0, count, BLOCK)])
+    potentials = torch.cat([_potentials(units, block, t) for block in blocks(count, count)])
     total = potentials.logsumexp(0)
     value = total - math.log(count * (count - 1))
     if not leave_one_out:
@@ -60,9 +59,9 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
     return without
 
 
-def _potentials(units: Tensor, start: int, t: float) -> Tensor:
+def _potentials(units: Tensor, block: slice, t: float) -> Tensor:
     """Logarithms of the sums over the pairs of each first prompt in one block."""
-    own = torch.arange(start, min(start + BLOCK, len(units)), device=units.device)
+    own = torch.arange(block.start, block.stop, device=units.device)
     exponents = -2 * t * (1 - units[own] @ units.mT)  # of unit vectors, |x - y|² = 2 - 2 x·y
     exponents[torch.arange(len(own), device=units.device), own] = -torch.inf
     return exponents.logsumexp(1)
