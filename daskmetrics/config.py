@@ -103,6 +103,7 @@ class Model(Section):
     layers: Literal["all", "blocks"] | tuple[int, ...] = Field("all", description="'blocks' leaves out layer 0")
     depth: int | None = Field(None, ge=1, description="number of blocks; needed for a hub id that is not cached")
     width: int | None = Field(None, ge=1, description="hidden size; likewise")
+    pickled: bool = Field(False, description="load pickled weights (.bin) where there are no safetensors")
 
     @model_validator(mode="after")
     def _one_origin(self) -> Model:

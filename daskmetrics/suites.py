@@ -16,6 +16,7 @@ from daskmetrics.errors import ConfigError, DataError
 
 _WHOLE = 4 << 20  # files up to 4 MiB are read whole for their fingerprint
 _BLOCK = 1 << 16
+_BESIDE_WEIGHTS = (".json", ".txt", ".model")
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,14 @@ class Location:
         The hub's revision; None for a folder.
     identity : str
         Content of the weights (folder), commit (hub), or recipe (a suite trained here): part of every key.
+    pickled : bool
+        Whether pickled weights may be loaded where there are no safetensors.
     """
 
     path: str
     revision: str | None
     identity: Key
+    pickled: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,10 @@ def _find_folder(model: Model, folder: Path) -> Found:
     revisions = revisions_of(model, training_order(places))
     depth, width = _shape(places[revisions[0]] / "config.json")
     suite = Suite(model.name, revisions, layers_of(model, depth), depth)
-    locations = tuple(Location(str(places[name].resolve()), None, fingerprint(places[name])) for name in revisions)
+    locations = tuple(
+        Location(str(places[name].resolve()), None, fingerprint(places[name], model.pickled), model.pickled)
+        for name in revisions
+    )
     return Found(suite, locations, width)
 
 
@@ -132,7 +139,10 @@ def _find_on_hub(model: Model) -> Found:
     locations = tuple(
         # the snapshot folder of a cached revision is named by its commit
         Location(
-            model.source, name, content_key(model.source, Path(path).parent.name if isinstance(path, str) else name)
+            model.source,
+            name,
+            content_key(model.source, Path(path).parent.name if isinstance(path, str) else name),
+            model.pickled,
         )
         for name, path in zip(revisions, configs, strict=True)
     )
@@ -201,18 +211,23 @@ def _json(path: Path) -> dict[str, Any]:
         raise DataError(f"'{path}' cannot be read as JSON: {error}") from None
 
 
-def fingerprint(folder: Path) -> Key:
+def fingerprint(folder: Path, pickled: bool = False) -> Key:
     """A key of the content of a model folder: small files whole; of large ones size, ends and 64 blocks between.
 
     Raises
     ------
     ConfigError
-        If there are no weights.
+        If there are no weights, or pickled ones that were not allowed.
     """
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".txt", ".model"))
-    if not any(path.suffix == ".safetensors" for path in files):
-        raise ConfigError(f"'{folder}' holds no weights: no .safetensors file. (Pickled .bin files are not loaded.)")
-    return content_key([(path.name, _digest(path)) for path in files])
+    there = sorted(folder.iterdir())
+    kinds = {path.suffix for path in there}
+    weights = ".bin" if pickled and ".safetensors" not in kinds else ".safetensors"
+    if weights not in kinds:
+        raise ConfigError(
+            f"'{folder}' holds no weights: no .safetensors file. (Pickled .bin files are loaded only if the model says "
+            "'pickled: true', and even then no code in them is run.)"
+        )
+    return content_key([(path.name, _digest(path)) for path in there if path.suffix in (weights, *_BESIDE_WEIGHTS)])
 
 
 def _digest(path: Path) -> str:

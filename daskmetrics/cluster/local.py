@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import warnings
 
 from distributed import LocalCluster, Security
@@ -13,17 +14,30 @@ from daskmetrics.config import Cluster
 def local_cluster(profile: Cluster, prefix: str) -> LocalCluster:
     """A cluster of processes on this machine, each running one unit at a time under a nanny that restarts it."""
     with warnings.catch_warnings():
-        # another run's dashboard may have the port; ours then takes the next free one, and its link says so
-        warnings.filterwarnings("ignore", message="Port 8787 is already in use")
-        return LocalCluster(
-            n_workers=profile.workers,
+        warnings.filterwarnings("ignore", message="Port 8787 is already in use")  # since we looked
+        cluster = LocalCluster(
+            n_workers=0,
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
             security=Security.temporary(),
-            dashboard_address="127.0.0.1:8787",
+            dashboard_address=f"127.0.0.1:{_free_port(8787)}",
             worker_dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"http_prefix": prefix},
             memory_limit=profile.memory or 0,
             resources=RESOURCES,
         )
+    cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
+    cluster.scale(profile.workers)
+    return cluster
+
+
+def _free_port(wanted: int) -> int:
+    """The usual port, or 0 for any if another run's dashboard has it; the printed link says which it became."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            return 0
+    return wanted

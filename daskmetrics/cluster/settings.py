@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from daskmetrics.cluster import hiding
+from daskmetrics.cluster.hiding import PREFIX
 from daskmetrics.config import Cluster
 
 RESOURCES = {"GPU": 1, "CPU": 1}
@@ -22,6 +24,8 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         "distributed.deploy.lost-worker-timeout": "1 hour",
         # so that every link that Dask shows has the private prefix
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}" + prefix + "/status",
+        PREFIX: prefix,
+        "distributed.scheduler.preload": [hiding.__name__],
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
         "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,

@@ -42,6 +42,7 @@ def options(profile: Cluster, prefix: str) -> dict[str, Any]:
     gres = f"gpu:{profile.gpu_type}:{profile.gpus}" if profile.gpu_type else f"gpu:{profile.gpus}"
     directives = [f"--gres={gres}"] if profile.gpus else []
     no_limit = [] if profile.memory else ["--memory-limit", "0"]  # Slurm's own limit holds
+    no_pages = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]  # they would be open to the whole network
     return {
         "queue": profile.partition,
         "account": profile.account,
@@ -55,7 +56,12 @@ def options(profile: Cluster, prefix: str) -> dict[str, Any]:
         "interface": profile.interface,
         "job_extra_directives": [*directives, *profile.directives],
         "job_script_prologue": list(profile.prologue),
-        "worker_extra_args": [*no_limit, "--resources", ",".join(f"{name}={n}" for name, n in RESOURCES.items())],
+        "worker_extra_args": [
+            *no_limit,
+            *no_pages,
+            "--resources",
+            ",".join(f"{name}={n}" for name, n in RESOURCES.items()),
+        ],
         "log_directory": profile.logs,
         "python": f"exec {sys.executable}",  # signals of Slurm reach the worker itself
         "scheduler_options": {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix},

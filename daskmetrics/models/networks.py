@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daskmetrics.errors import DataError
+from daskmetrics.errors import ConfigError, DataError
 from daskmetrics.models.anatomy import Anatomy, anatomy_of
 from daskmetrics.models.tokens import transformers
 from daskmetrics.models.weights import Prefetch, Weights, folder_of, open_weights
@@ -20,6 +20,7 @@ from daskmetrics.suites import Location
 
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")  # do not shape a network
 _IDLE = 2  # networks kept without being in use
+SAFE_UNPICKLING = (2, 10)  # torch before had known holes in weights_only
 
 Shape = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
 
@@ -165,14 +166,22 @@ def _own(module: Any) -> dict[str, Tensor]:
 
 
 def _from_pretrained(location: Location, dtype: torch.dtype) -> Any:
+    if location.pickled and tuple(map(int, torch.__version__.split(".")[:2])) < SAFE_UNPICKLING:
+        raise ConfigError(f"Pickled weights need torch 2.10 or later, this is {torch.__version__}.")
     try:
-        module = transformers().AutoModel.from_pretrained(
+        module, found = transformers().AutoModel.from_pretrained(
             location.path,
             revision=location.revision or "main",
             dtype=dtype,
-            use_safetensors=True,
+            use_safetensors=None if location.pickled else True,  # None: safetensors where there are some
+            weights_only=True,
             trust_remote_code=False,
+            output_loading_info=True,
         )
     except Exception as error:  # foreign files: whatever the loader makes of them
         raise DataError(f"Cannot load the weights in '{location.path}': {error}") from error
+    # what the files lack is drawn at random by the loader; only a pooler, which no layer reads, may be
+    lacking = sorted(name for name in found["missing_keys"] if "pooler" not in name)
+    if lacking:
+        raise DataError(f"The weights in '{location.path}' lack {len(lacking)} parameters, such as {lacking[0]}.")
     return module.eval()

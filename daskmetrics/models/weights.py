@@ -44,8 +44,10 @@ def _files(location: Location) -> list[Path]:
     if folder is None:
         return []
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.is_file() or not index.is_file():
+    if whole.is_file():
         return [whole]
+    if not index.is_file():
+        return []
     return [folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))]
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from daskmetrics.errors import room_for
 from daskmetrics.layout import RunFolder, private
 from daskmetrics.report.run import Best, Run
 from daskmetrics.report.text import best_text, status_text, summary_text, whereabouts
@@ -38,8 +39,10 @@ def write(folder: RunFolder) -> Path:
     ------
     ConfigError
         If there is no run in this folder.
+    DiskFullError
+        If there is no room for it.
     """
     from daskmetrics.report.html import write_page
 
-    with private():
+    with private(), room_for(f"the report in '{folder.report}'"):
         return write_page(Run(folder.path))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -17,9 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from daskmetrics import keeping, store
 from daskmetrics.arms import Suite, content_key
+from daskmetrics.cli import main
 from daskmetrics.errors import DataError, DiskFullError
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import encode, read, scan
@@ -325,3 +328,22 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path):
     with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
         journal.append(NOTE)
     assert len(list(read(tmp_path / "journal.jsonl"))) == committed + 1
+
+
+def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
+    def call(verb: str) -> tuple[int, str]:
+        done = CliRunner().invoke(main, [verb, str(folder.path)])
+        return done.exit_code, done.output
+
+    before = contents(folder.path)
+    code, out = call("verify")
+    assert code == 0 and out.startswith("Sound: ")
+    (folder.store / "a" / "scores" / "c" / "2" / "0" / "0").unlink()
+    code, out = call("verify")
+    assert code == 1 and "a@step2 scores" in out and "1 damaged" in out and "daskmetrics repair" in out
+    assert call("repair")[0] == 0 and call("verify")[0] == 0
+    folder.journal.write_bytes(folder.journal.read_bytes().replace(b"quarantined", b"quarantjned"))
+    for verb in ("verify", "repair", "journal"):
+        code, out = call(verb)
+        assert code == 1 and re.match(r"Error: Line \d+ of .* is damaged", out)
+    put_back(folder, before)

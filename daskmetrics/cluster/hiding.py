@@ -1,0 +1,28 @@
+"""What a scheduler loads before it starts: whoever does not know the prefix gets no page at all.
+
+A prefix alone does not hide a dashboard: Dask answers a request for ``/`` with a redirection to it, and lists it in
+``/sitemap.json``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+from tornado.web import ErrorHandler
+
+PREFIX = "daskmetrics.dashboard-prefix"
+"""Key of Dask's configuration under which the scheduler finds its prefix."""
+
+
+def dask_setup(scheduler: Any) -> None:
+    """Called by Dask with the new scheduler."""
+    application, prefix = scheduler.http_application, dask.config.get(PREFIX)
+    find = application.find_handler
+
+    def find_below_prefix(request: Any, **options: Any) -> Any:
+        if not request.path.startswith(f"{prefix}/"):
+            return application.get_handler_delegate(request, ErrorHandler, {"status_code": 404})
+        return find(request, **options)
+
+    application.find_handler = find_below_prefix

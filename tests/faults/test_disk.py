@@ -1,0 +1,82 @@
+"""A whole run that meets a limit on the size of its files, and a second driver; both as a user meets them."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from daskmetrics import config, keeping, training
+from daskmetrics.execution import Journal
+from daskmetrics.execution.journal import read
+from daskmetrics.layout import RunFolder
+
+RECIPE = config.Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
+COMMAND = [sys.executable, "-m", "daskmetrics", "run", "x.yaml"]
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    """A folder with a suite of five checkpoints and a configuration that measures them."""
+    for revision in training.revisions(RECIPE):
+        training.train_to(RECIPE, tmp_path / "suite", revision)
+    wanted = {
+        "name": "x",
+        "models": [{"name": "a", "source": "suite"}],
+        "corpus": {"prompts": 12},
+        "metrics": ["effective_rank"],
+        "cluster": {"workers": 1},
+    }
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(wanted))
+    return tmp_path
+
+
+def run_until_full(place: Path, limit: int) -> str:
+    """Start a run whose files may not grow beyond the limit; what it says until it stops, or until it pauses."""
+    said = place / "said.txt"
+    with said.open("w") as file:
+        process = subprocess.Popen(
+            COMMAND,
+            cwd=place,
+            stdout=file,
+            stderr=file,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )
+        while process.poll() is None and "No room" not in said.read_text():
+            time.sleep(0.2)
+        if process.poll() is None:  # it waits for room
+            process.send_signal(signal.SIGINT)
+        process.wait(timeout=120)
+    assert process.returncode != 0
+    return said.read_text()
+
+
+@pytest.mark.parametrize("limit", [5_000, 8_000, 11_000])  # at the start, while measuring, at the end
+def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place, limit):
+    said = run_until_full(place, limit)
+    assert "No room" in said and "Traceback" not in said, said
+    folder = RunFolder(place / "runs" / "x")
+    before = list(read(folder.journal))
+    again = subprocess.run(COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=300)
+    assert again.returncode == 0, again.stderr
+    entries = list(read(folder.journal))
+    assert entries[: len(before)] == before
+    recorded = Counter(entry["name"] for entry in entries if entry["type"] == "record" and entry["status"] == "ok")
+    assert recorded == {f"a@{revision}": 1 for revision in training.revisions(RECIPE)}
+    assert keeping.verify(folder).damages == ()
+
+
+def test_a_second_driver_is_told_who_drives_and_since_when(place):
+    folder = RunFolder(place / "runs" / "x").create()
+    with Journal(folder.journal, folder.lock):
+        done = subprocess.run(COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "is being driven by process" in done.stderr and " since 2" in done.stderr
+    assert list(read(folder.journal)) == []

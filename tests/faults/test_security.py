@@ -1,0 +1,265 @@
+"""What a stranger on the same machine or network can reach, and what a foreign file can do: nothing.
+
+The cluster is the one that `daskmetrics.cluster.connect` makes (fixture ``client``).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from distributed import Client, Security
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+
+from daskmetrics import config, experiment, keeping, report, suites, training
+from daskmetrics.cluster import workers
+from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.execution.journal import read
+from daskmetrics.layout import RunFolder
+from daskmetrics.models import Model
+
+PREFIX = re.compile(r"http://127\.0\.0\.1:\d+(/[\w-]{20,})/status")
+
+
+def stranger(address: str, **how) -> None:
+    Client(address, timeout=3, set_as_default=False, **how).close()
+
+
+def test_a_stranger_without_certificate_or_with_one_of_his_own_is_refused(client):
+    scheduler, worker = client.scheduler.address, next(iter(workers(client)))
+    for address in (scheduler, worker):
+        plain = address.replace("tls://", "tcp://")
+        with pytest.raises((OSError, TypeError)):
+            stranger(plain)
+        with pytest.raises((OSError, TypeError)):
+            stranger(address, security=Security.temporary())
+    assert client.submit(sum, [1, 2], resources={"CPU": 1}, pure=False).result(timeout=60) == 3
+
+
+def processes(client) -> set[int]:
+    """This one with the scheduler, nannies, workers, and whatever they started."""
+    own = psutil.Process()
+    return {own.pid, *(child.pid for child in own.children(recursive=True))}
+
+
+def test_no_process_of_a_run_listens_beyond_loopback(client):
+    if shutil.which("ss") is None:
+        pytest.skip("needs ss (iproute2)")
+    sockets = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout.splitlines()
+    pids = processes(client)
+    ours = [line.split()[3] for line in sockets if pids & {int(pid) for pid in re.findall(r"pid=(\d+),", line)}]
+    assert len(ours) >= 6  # scheduler, dashboard, two workers with a nanny each
+    assert all(address.startswith("127.0.0.1:") for address in ours)
+
+
+PAGES = (
+    "/",
+    "/status",
+    "/sitemap.json",
+    "/info/main/workers.html",
+    "/json/counts.json",
+    "/metrics",
+    "/graph",
+    "/proxy",
+    "/sysmon",
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_is_served_without_the_prefix(client, page):
+    link = client.dashboard_link
+    root = link[: link.index("/", 8)]
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(root + page, timeout=30)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "/sitemap.json"])  # which lists nothing
+def test_workers_serve_no_page_at_all(client, page):
+    for port in client.run(lambda dask_worker: dask_worker.http_server.port).values():
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=30)
+
+
+def test_no_secret_is_an_argument_of_a_process(client):
+    prefix = PREFIX.fullmatch(client.dashboard_link)[1]
+    key = client.security.get_tls_config_for_role("client")["key"]
+    lines = [" ".join(psutil.Process(pid).cmdline()) for pid in processes(client)]
+    assert len(lines) >= 4
+    assert not [line for line in lines if prefix in line or "PRIVATE KEY" in line or key[100:160] in line]
+
+
+SMALL = {
+    "name": "small",
+    "models": [{"name": "a", "source": "suite"}],
+    "corpus": {"prompts": 12},
+    "metrics": ["effective_rank", "curvature"],
+    "tasks": ["stdlib:order"],
+    "search": {"budget": 1.0},
+    "cluster": {"workers": 1},
+}
+RECIPE = config.Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
+
+
+class Place:
+    """A folder with a suite of five checkpoints, two of which are hurt before the run and one during it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.folder = path, RunFolder(path / "runs" / "small")
+        for revision in training.revisions(RECIPE):
+            training.train_to(RECIPE, path / "suite", revision)
+        self.said = io.StringIO()
+
+    def weights(self, revision: str) -> Path:
+        return self.path / "suite" / revision / "model.safetensors"
+
+    def prepare(self) -> experiment.Experiment:
+        return experiment.prepare(
+            config.parse({**SMALL, "models": [{"name": "a", "source": str(self.path / "suite")}]})
+        )
+
+    def run(self, prepared: experiment.Experiment) -> experiment.Outcome:
+        console = Console(file=self.said, width=200)
+        with experiment.Display(console) as display:
+            return experiment.run(prepared, self.folder, display)
+
+    def records(self) -> dict[str, object]:
+        return {record.name: record for record in report.Run(self.folder.path).records}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Place:
+    place = Place(tmp_path_factory.mktemp("run"))
+    place.whole = {name: place.weights(name).read_bytes() for name in ("step1", "step2", "step4")}
+    place.weights("step1").write_bytes(place.whole["step1"][:-1000])
+    tensors = load_file(place.weights("step2"))
+    save_file({name: torch.full_like(t, float("nan")) for name, t in tensors.items()}, place.weights("step2"))
+    prepared = place.prepare()
+    place.weights("step4").unlink()  # somebody cleans up while the run goes on
+    place.outcome = place.run(prepared)
+    return place
+
+
+def test_a_missing_or_corrupt_revision_is_named_and_the_rest_completes(place):
+    records = place.records()
+    for revision in ("step1", "step4"):
+        record = records[f"a@{revision}"]
+        assert (record.status, record.value) == ("error", None)
+        assert "Cannot load the weights" in record.reason and revision in record.reason
+    assert records["a@step0"].ok and records["a@step8"].ok
+    scored = {name for name, record in records.items() if record.kind == "score" and record.ok}
+    assert {name.partition("/")[0] for name in scored} == {"a@step0", "a@step8"}
+    assert report.Run(place.folder.path).best().arm.revision in ("step0", "step8")
+
+
+def test_states_that_are_not_numbers_have_a_status_and_a_reason_and_no_score(place):
+    records = place.records()
+    measured = records["a@step2"]
+    assert measured.ok and all(value is None for row in measured.value["values"] for value in row)
+    assert {name for _, name, _ in measured.value["reasons"]} == {"effective_rank", "curvature"}
+    scores = [record for name, record in records.items() if name.startswith("a@step2/")]
+    assert scores and all((record.status, record.value) == ("nan", None) for record in scores)
+    assert all("not finite" in record.reason for record in scores)
+
+
+def test_the_store_of_a_run_with_failures_is_sound(place):
+    assert keeping.verify(place.folder).damages == ()
+
+
+def test_a_run_folder_is_its_owners_alone(place):
+    report.write(place.folder)
+    for path in (place.folder.path, *place.folder.path.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    assert stat.S_IMODE(place.folder.path.stat().st_mode) == 0o700
+
+
+def test_the_printed_link_has_the_prefix_and_no_file_of_the_run_knows_it(place):
+    (prefix,) = set(PREFIX.findall(place.said.getvalue()))
+    files = [path for path in place.folder.path.rglob("*") if path.is_file()]
+    assert len(files) > 20
+    for path in files:
+        content = path.read_bytes()
+        assert prefix[1:].encode() not in content and b"PRIVATE KEY" not in content, path
+
+
+def test_what_was_put_right_is_tried_again_and_nothing_else(place):
+    """Runs last: it changes the run."""
+    before = {name for name, record in place.records().items() if record.ok}
+    for revision, content in place.whole.items():
+        place.weights(revision).write_bytes(content)
+    failed = [record.key for record in report.Run(place.folder.path).failed]
+    assert keeping.retry(place.folder, failed) == len(failed) > 0
+    lines = len(list(read(place.folder.journal)))
+    place.run(place.prepare())
+    assert all(record.ok for record in place.records().values())
+    again = [entry["name"] for entry in list(read(place.folder.journal))[lines:] if entry["type"] == "record"]
+    assert not before & set(again) - {"a@step2"}  # its numbers were NaN, and it is another file now
+    assert keeping.verify(place.folder).damages == ()
+
+
+class Evil:
+    """What a pickle runs when it is loaded."""
+
+    def __init__(self, victim: Path) -> None:
+        self.victim = victim
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.victim),)
+
+
+def pickled(folder: Path, content: object) -> Path:
+    training.train_to(RECIPE, folder, "step0")
+    place = folder / "step0"
+    torch.save(content, place / "pytorch_model.bin")
+    return place
+
+
+def test_pickled_weights_are_refused_unless_they_are_allowed_and_then_run_no_code(tmp_path):
+    place, victim = pickled(tmp_path / "suite", {"x": Evil(tmp_path / "victim")}), tmp_path / "victim"
+    good = load_file(place / "model.safetensors")
+    protocol = config.Protocol(max_length=16)
+    model = config.Model(name="a", source=str(place), pickled=True)
+    with Model(suites.find(model).locations[0], protocol) as loaded:  # safetensors first
+        expected = loaded.encode(["some text"], [1], "mean")
+    (place / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="pickled: true"):
+        suites.find(config.Model(name="a", source=str(place)))
+    with pytest.raises(DataError, match="Cannot load the weights"), Model(suites.find(model).locations[0], protocol):
+        pass
+    assert not victim.exists()
+    torch.save(good, place / "pytorch_model.bin")
+    with Model(suites.find(model).locations[0], protocol) as loaded:
+        assert (loaded.encode(["some text"], [1], "mean") == expected).all()
+
+
+def test_code_that_comes_with_a_model_is_not_run(tmp_path):
+    place, victim = pickled(tmp_path / "suite", {}), tmp_path / "victim"
+    (place / "evil.py").write_text(f"import os; os.mkdir({str(victim)!r})")
+    plain = json.loads((place / "config.json").read_text())
+    plain |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}
+    (place / "config.json").write_text(json.dumps(plain))
+    location = suites.find(config.Model(name="a", source=str(place))).locations[0]
+    with pytest.raises(DataError, match="Cannot load"), Model(location, config.Protocol()):
+        pass
+    assert not victim.exists()
+
+
+def test_weights_that_lack_a_parameter_are_refused_and_not_drawn_at_random(tmp_path):
+    training.train_to(RECIPE, tmp_path / "suite", "step0")
+    file = tmp_path / "suite" / "step0" / "model.safetensors"
+    tensors = load_file(file)
+    save_file({name: tensor for name, tensor in tensors.items() if "layers.0.mlp" not in name}, file, {"format": "pt"})
+    location = suites.find(config.Model(name="a", source=str(tmp_path / "suite"))).locations[0]
+    with pytest.raises(DataError, match=r"lack \d+ parameters, such as .*mlp"), Model(location, config.Protocol()):
+        pass

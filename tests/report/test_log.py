@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from daskmetrics.cli import main
+from daskmetrics.errors import ConfigError
+from daskmetrics.execution import Journal
+from daskmetrics.execution.journal import read
+from daskmetrics.execution.lease import lease_of
+from daskmetrics.report import Run, facts, log, status_text
+
+
+def call(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def add(run: Run, *entries: dict) -> Run:
+    with Journal(run.folder.journal, run.folder.lock) as journal:
+        for entry in entries:
+            journal.append(entry)
+    return Run(run.folder.path)
+
+
+def attempt(key: str, name: str, **more) -> dict:
+    about = {"worker": "tls://1.2.3.4:5", "fault": "death", "blamed": False, "reason": "the worker died", **more}
+    return {"type": "attempt", "key": key, "name": name, "kind": "measure", "attempt": 1, **about}
+
+
+def test_the_journal_is_printed_line_by_line(finished):
+    code, out = call("journal", finished.folder.path)
+    lines = out.splitlines()
+    assert code == 0 and len(lines) == len(finished.entries)
+    assert lines[0].split()[:3] == ["1", "start", "demo:"]
+    assert "nothing is left to do" in lines[-1]
+    assert any("measure tiny@step0  error: ValueError: <script>" in line for line in lines)
+    assert "\x1b" not in out
+
+
+def test_the_journal_is_cut_to_types_and_to_its_end(finished):
+    records = [entry for entry in finished.entries if entry["type"] == "record"]
+    code, out = call("journal", finished.folder.path, "--type", "record", "--tail", 3, "--json")
+    assert code == 0
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [{k: v for k, v in entry.items() if k != "line"} for entry in found] == records[-3:]
+    assert finished.entries[found[-1]["line"] - 1] == records[-1]
+    code, out = call("journal", finished.folder.path, "--type", "recrd")
+    assert code == 2 and "Did you mean 'record'?" in out
+
+
+def test_every_type_of_entry_has_words(a_run):
+    run = a_run()
+    more = (
+        attempt("k", "tiny@step1"),
+        {"type": "retry", "keys": ["k"]},
+        {"type": "repair", "parts": ["tiny@step1 metrics"]},
+        {"type": "worker", "worker": "0", "about": {}},
+        {"type": "something new", "text": "x" * 1000},
+    )
+    out = log.journal_text(log.journal_lines(add(run, *more).folder))
+    assert "tiny@step1  death on tls://1.2.3.4:5 (not its fault): the worker died" in out
+    assert "1 failed units get another chance" in out and "rewritten: tiny@step1 metrics" in out
+    assert max(map(len, out.splitlines())) < 500
+
+
+def test_the_log_of_a_unit_tells_its_attempts_with_tracebacks_and_its_end(a_run):
+    run = a_run(failing=("small@step8",))
+    key = next(record.key for record in run.failed)
+    trace = 'Traceback (most recent call last):\n  File "x.py", line 3, in f\nZeroDivisionError: no'
+    run = add(
+        run, attempt(key, "small@step8", fault="exception", blamed=True, reason="ZeroDivisionError: no", trace=trace)
+    )
+    (run.folder.path / "logs").mkdir()
+    (run.folder.path / "logs" / "worker-0.log").write_text("Start worker at tls://1.2.3.4:5\nthe last thing it said\n")
+    (run.folder.path / "logs" / "worker-1.log").write_text("another worker\n")
+    for wanted in ("small@step8", key):
+        code, out = call("logs", run.folder.path, wanted)
+        assert code == 0
+        assert "exception on tls://1.2.3.4:5: ZeroDivisionError: no" in out
+        assert '          File "x.py", line 3, in f' in out
+        assert "measure small@step8  error: ValueError" in out
+        assert "the last thing it said" in out and "another worker" not in out
+
+
+def test_a_unit_is_found_by_a_beginning_that_only_it_has(finished):
+    units = {log.Unit("abc", "m@step1"): 0, log.Unit("abd", "m@step10"): 0, log.Unit("xyz", "m@step1"): 0}
+    assert [unit.key for unit in log.find("m@step1", units)] == ["abc", "xyz"]
+    assert [unit.key for unit in log.find("abd", units)] == ["abd"]
+    assert [unit.key for unit in log.find("m@step10", units)] == ["abd"]
+    with pytest.raises(ConfigError, match="may be any of 2 units: m@step1, m@step10"):
+        log.find("m@", units)
+    with pytest.raises(ConfigError, match="Did you mean 'm@step1"):
+        log.find("m@stp1", units)
+    code, out = call("logs", finished.folder.path, "smal@step4")
+    assert code == 2 and "Did you mean 'small@step4'" in out
+
+
+def test_failed_units_get_another_chance_by_status(a_run):
+    run = a_run(failing=("tiny@step0", "small@step8"))
+    before = len(run.failed)
+    assert before >= 2 and run.finished
+    code, out = call("retry", run.folder.path, "--only", "oom")
+    assert code == 2 and "Valid: error" in out
+    code, out = call("retry", run.folder.path, "--only", "error")
+    assert code == 0 and f"{before} failed units get another chance" in out
+    after = Run(run.folder.path)
+    assert after.failed == () and not after.finished
+    assert {record.key for record in after.records} == {record.key for record in run.records if record.ok}
+    assert call("retry", run.folder.path) == (0, "No unit failed.\n")
+
+
+def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
+    run = a_run(failing=("tiny@step0", "small@step8"))
+    key = next(record.key for record in run.records if record.ok)
+    run = add(run, attempt(key, "x"), attempt(key, "x"))
+    text = status_text(run)
+    assert "2 x measure, error: ValueError" in text
+    assert f"daskmetrics retry {run.folder.path}"[:30] in text and "daskmetrics logs" in text
+    assert "2 x death of attempts whose units succeeded later" in text
+    assert facts.survived(run) == {"death": 2}
+
+
+def test_unlock_removes_a_dead_machines_lease_and_never_a_living_drivers(finished):
+    path, lease = finished.folder.path, lease_of(finished.folder.lock)
+    assert call("unlock", path) == (0, f"Nobody holds the run in '{path}'.\n")
+    with Journal(finished.folder.journal, finished.folder.lock):
+        code, out = call("unlock", path)
+        assert code == 2 and "is alive" in out
+        text = lease.read_text()
+    lease.write_text(json.dumps({**json.loads(text), "host": "login2"}))
+    assert "login2" in Run(path).driver
+    code, out = call("retry", path)
+    assert code == 2 and "on login2 since" in out and "daskmetrics unlock" in out
+    code, out = call("unlock", path)
+    assert code == 0 and "Removed the lease of process" in out and not lease.exists()
+    assert list(read(finished.folder.journal)) == finished.entries
