@@ -21,6 +21,9 @@ from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution.journal import read
 from tests.faults import units as work
 
+# where another run's dashboard has the port, tornado leaves the socket that it tried to the collector
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 ROOT = Path(__file__).parent.parent.parent
 
 
