@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,10 +36,16 @@ def journal(tmp_path):
 @contextmanager
 def process(*words: str, **environment: str):
     """A Python process in a group of its own, as a terminal starts it."""
-    environment = {**os.environ, **environment}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     pipe = subprocess.PIPE
     child = subprocess.Popen(
-        [sys.executable, *words], cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        [sys.executable, *words],
+        cwd=tempfile.gettempdir(),
+        env=environment,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
     )
     try:
         yield child
@@ -140,7 +147,7 @@ def test_a_worker_of_another_version_gets_no_work(tmp_path, journal, files, mess
     for name, text in files.items():
         (tmp_path / "other" / name).parent.mkdir(parents=True)
         (tmp_path / "other" / name).write_text(text)
-    path = os.pathsep.join([str(tmp_path / "other"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(tmp_path / "other"), str(ROOT)])
     units = [WorkUnit("u", "u", "demo", work.count, (str(tmp_path), "ran"))]
     with (
         cluster(tmp_path, PYTHONPATH=path) as (file, _, _),
