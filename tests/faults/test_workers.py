@@ -22,6 +22,9 @@ from daskmetrics.config import Cluster
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 from tests.faults import units as work
 
+# where another run's dashboard has the port, tornado leaves the socket that it tried to the collector
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
 KILLS, UNITS, WORKERS = (200, 500, 3) if FULL else (20, 60, 2)
 QUICK = RetryPolicy(delay=0.05)
