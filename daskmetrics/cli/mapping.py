@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SOME_FAILED = 3
 """Exit code when every item has its result and some of them are failures."""
+SHOWN_FAILURES = 10
 
 
 @click.command("map")
@@ -157,17 +158,19 @@ def _run(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> list[Result]
 
 
 class _Counted:
-    """Shows each result, with how many failed so far."""
+    """Shows how far it is and what failed: the first failures one by one, all of them by cause at the end."""
 
     def __init__(self, display: Display, failed: int) -> None:
-        self.display, self.failed = display, failed
+        self.display, self.failed, self.shown = display, failed, 0
 
     def __call__(self, result: Result) -> None:
         self.failed += not result.ok
-        if not result.ok:
+        if not result.ok and self.shown < SHOWN_FAILURES:
             from rich.markup import escape
 
-            self.display.say(f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}[/]")
+            self.shown += 1
+            last = "  (further failures at the end)" if self.shown == SHOWN_FAILURES else ""
+            self.display.say(f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}{last}[/]")
         self.display.advance("map", f"{self.failed} failed" if self.failed else "")
 
 
