@@ -47,7 +47,8 @@ def run(
         Console().print(preview(prepared, place))
         return
     for ended_by in (signal.SIGTERM, signal.SIGHUP):  # as Slurm and a closed terminal do
-        signal.signal(ended_by, signal.default_int_handler)
+        if signal.getsignal(ended_by) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(ended_by, signal.default_int_handler)
     with experiment.Display(console) as display:
         outcome = experiment.run(prepared, place, display)
     _last_screen(place, outcome.nothing_to_do)

@@ -16,6 +16,8 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
     return {
         # our own account of blame decides about retries, and needs to hear of the first death
         "distributed.scheduler.allowed-failures": 0,
+        # a paused worker would keep what waits there for ever; its nanny ends it where memory runs out
+        "distributed.worker.memory.pause": False,
         # otherwise a worker that was away for 15 s is closed for good
         "distributed.deploy.lost-worker-timeout": "1 hour",
         # so that every link that Dask shows has the private prefix

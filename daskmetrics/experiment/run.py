@@ -156,7 +156,7 @@ class _Driver:
             own = [unit for unit in units if unit.kind == kind]
             self.display.phase(kind, len(own), sum(unit.key in known for unit in own))
         sweep = Sweep(units)
-        run_source(sweep, client, self.journal, settings, self._show)
+        run_source(sweep, client, self.journal, settings, self._show, self.display.say)
         for unit in sweep.blocked():
             self.display.say(f"[yellow]{unit.name} was not measured, since training its suite failed[/]")
 
@@ -174,7 +174,11 @@ class _Driver:
         )
         search = searching.Search(self.experiment, campaign, key)
         self.display.phase("search", math.ceil(campaign.budget))  # in the cost that the budget is counted in
-        run_source(search, client, self.journal, settings, lambda record: self._show(record, campaign.spent))
+
+        def show(record: Record) -> None:
+            self._show(record, campaign.spent)
+
+        run_source(search, client, self.journal, settings, show, self.display.say)
         best = campaign.recommendation()
         self.journal.append(
             {

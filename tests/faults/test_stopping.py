@@ -1,0 +1,187 @@
+"""Ctrl-C, a scheduler that goes away, workers of other versions: what ends a run, and how."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from daskmetrics.cluster import connect
+from daskmetrics.config import Cluster
+from daskmetrics.errors import ClusterLostError, ConfigError
+from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
+from daskmetrics.execution.journal import read
+from tests.faults import units as work
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
+        yield journal
+
+
+@contextmanager
+def process(*words: str, **environment: str):
+    """A Python process in a group of its own, as a terminal starts it."""
+    environment = {**os.environ, **environment}
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(
+        [sys.executable, *words], cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+def records(folder: Path) -> list[str]:
+    return [entry["key"] for entry in read(folder / "journal.jsonl") if entry["type"] == "record"]
+
+
+def driver(folder: Path, seconds: float, units: int):
+    return process("-m", "tests.faults.units", str(folder), str(seconds), str(units))
+
+
+def test_once_finishes_what_is_running_and_the_same_command_resumes(tmp_path):
+    """The signal goes to the whole group, workers and all, as from a terminal."""
+    with driver(tmp_path, 1.5, 12) as child:
+        assert child.stdout.readline().startswith("u")
+        time.sleep(0.5)  # the next two are running
+        before = len(records(tmp_path))
+        os.killpg(child.pid, signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+    assert "KeyboardInterrupt" in err and child.returncode == -signal.SIGINT
+    after = records(tmp_path)
+    assert before < len(after) < 12
+    assert not [entry for entry in read(tmp_path / "journal.jsonl") if entry["type"] == "attempt"]
+    with driver(tmp_path, 0.01, 12) as child:
+        assert child.wait(timeout=100) == 0
+    assert sorted(records(tmp_path)) == sorted(f"u{i}" for i in range(12))
+    assert records(tmp_path)[: len(after)] == after
+
+
+def test_twice_stops_now(tmp_path):
+    with driver(tmp_path, 100.0, 4) as child:
+        while not (tmp_path / "journal.jsonl").exists() or b'"ask"' not in (tmp_path / "journal.jsonl").read_bytes():
+            time.sleep(0.1)
+        time.sleep(8)  # they run
+        children = psutil.Process(child.pid).children(recursive=True)
+        os.killpg(child.pid, signal.SIGINT)
+        time.sleep(1)
+        assert child.poll() is None, "once waits for what is running"
+        os.killpg(child.pid, signal.SIGINT)
+        child.communicate(timeout=60)
+        _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+    assert records(tmp_path) == []
+
+
+def worker(file: Path, name: str, **environment: str):
+    offer = ("--nthreads", "1", "--resources", "GPU=1 CPU=1", "--no-dashboard", "--name", name)
+    return process("-m", "dask", "worker", "--scheduler-file", str(file), *offer, **environment)
+
+
+@contextmanager
+def cluster(folder: Path, **environment: str):
+    """A scheduler and a worker, each a process of its own."""
+    file = folder / "scheduler.json"
+    scheduling = ("-m", "dask", "scheduler", "--scheduler-file", str(file), "--host", "127.0.0.1", "--port", "0")
+    with process(*scheduling, "--no-dashboard") as scheduler:
+        while not file.exists():
+            time.sleep(0.1)
+        with worker(file, "first", **environment) as first:
+            yield str(file), scheduler, first
+
+
+def test_a_scheduler_that_is_killed_ends_the_run_with_a_clear_message(tmp_path, journal):
+    units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (0.3, i)) for i in range(50)]
+    seen = []
+
+    def kill(record) -> None:
+        seen.append(record.key)
+        if len(seen) == 3:
+            scheduler.kill()
+
+    with (
+        cluster(tmp_path) as (file, scheduler, _),
+        connect(Cluster(kind="existing", address=file)) as client,
+        pytest.raises(ClusterLostError, match="Nothing recorded is lost: run the same command again"),
+    ):
+        run(Sweep(units), client, journal, Settings(), kill)
+    recorded = [record.key for record in journal.records()]
+    assert recorded == seen and 3 <= len(seen) < 50
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"daskmetrics-9.9.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: daskmetrics\nVersion: 9.9.9\n"},
+            "has daskmetrics 9.9.9, the driver has daskmetrics",
+        ),
+        ({"daskmetrics/__init__.py": "raise ImportError('a broken installation')\n"}, "cannot import daskmetrics"),
+    ],
+)
+def test_a_worker_of_another_version_gets_no_work(tmp_path, journal, files, message):
+    for name, text in files.items():
+        (tmp_path / "other" / name).parent.mkdir(parents=True)
+        (tmp_path / "other" / name).write_text(text)
+    path = os.pathsep.join([str(tmp_path / "other"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    units = [WorkUnit("u", "u", "demo", work.count, (str(tmp_path), "ran"))]
+    with (
+        cluster(tmp_path, PYTHONPATH=path) as (file, _, _),
+        connect(Cluster(kind="existing", address=file)) as client,
+        pytest.raises(ConfigError, match=message),
+    ):
+        run(Sweep(units), client, journal, Settings())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal):
+    """The first worker's walltime ends in 20 s; units take 2 s, with the margin 3 s."""
+    end = time.time() + 20
+    finished = {"first": 0.0, "second": 0.0}
+
+    def note(record) -> None:
+        finished[record.worker] = time.time()
+
+    units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (2.0, i)) for i in range(16)]
+    with (
+        cluster(tmp_path, SLURM_JOB_END_TIME=str(end)) as (file, _, _),
+        worker(Path(file), "second"),
+        connect(Cluster(kind="existing", address=file)) as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        run(Sweep(units), client, journal, Settings(), note)
+    assert [record.status for record in journal.records()] == ["ok"] * 16
+    assert not [entry for entry in journal.entries if entry["type"] == "attempt"]
+    assert finished["first"] < end < finished["second"]
+
+
+def test_clocks_that_jump_change_nothing(client, journal, monkeypatch):
+    """The time of day and the time zone, that is: what waits and what expires is counted on a clock that only runs."""
+    moods = random.Random(0)
+    day = time.time
+    monkeypatch.setattr(time, "time", lambda: day() + moods.uniform(-1e6, 1e6))
+
+    def travel(record) -> None:
+        monkeypatch.setenv("TZ", moods.choice(["UTC", "Asia/Tokyo", "America/New_York"]))
+        time.tzset()
+
+    units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (0.05, i), timeout=20.0) for i in range(20)]
+    run(Sweep(units), client, journal, Settings(patience=20.0), travel)
+    assert [record.status for record in journal.records()] == ["ok"] * 20
+    monkeypatch.undo()
+    time.tzset()
