@@ -25,8 +25,9 @@ from daskmetrics.mapping.ledger import Result
 from daskmetrics.mapping.source import Map, Options
 from daskmetrics.mapping.words import seconds
 
-# one attempt per unit: the map itself halves a batch that failed, and tries an item again
-ONCE = RetryPolicy(exceptions=1, deaths=1, memory=1, timeouts=1)
+# The map itself halves a batch that died or was stopped, and tries an item again. What remains is the rare exception
+# of a batch as a whole, such as a module that one node lacks: another worker may do it.
+POLICY = RetryPolicy(exceptions=3, deaths=1, memory=1, timeouts=1)
 PROBES = 3
 PROBE_SECONDS = 120.0
 
@@ -223,7 +224,7 @@ def _serial(source: Map, journal: Journal) -> None:
 
 def _parallel(source: Map, job: Job, client: Client, journal: Journal, say: Callable[[str], None]) -> None:
     probe(job, client)
-    run_source(source, client, journal, Settings(retry=ONCE), say=say)
+    run_source(source, client, journal, Settings(retry=POLICY), say=say)
 
 
 def _beside(source: Map, job: Job, client: Client, journal: Journal, stack: ExitStack) -> Iterator[Result]:
