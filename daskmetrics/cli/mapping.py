@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from daskmetrics.execution import Journal
     from daskmetrics.experiment import Display
     from daskmetrics.mapping import Job, Ledger, Result
-    from daskmetrics.mapping.summary import Aggregate
 
 SOME_FAILED = 3
 """Exit code when every item has its result and some of them are failures."""
+SHOWN_FAILURES = 10
 
 
 @click.command("map")
@@ -157,17 +157,19 @@ def _run(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> list[Result]
 
 
 class _Counted:
-    """Shows each result, with how many failed so far."""
+    """Shows how far it is and what failed: the first failures one by one, all of them by cause at the end."""
 
     def __init__(self, display: Display, failed: int) -> None:
-        self.display, self.failed = display, failed
+        self.display, self.failed, self.shown = display, failed, 0
 
     def __call__(self, result: Result) -> None:
         self.failed += not result.ok
-        if not result.ok:
+        if not result.ok and self.shown < SHOWN_FAILURES:
             from rich.markup import escape
 
-            self.display.say(f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}[/]")
+            self.shown += 1
+            last = "  (further failures at the end)" if self.shown == SHOWN_FAILURES else ""
+            self.display.say(f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}{last}[/]")
         self.display.advance("map", f"{self.failed} failed" if self.failed else "")
 
 
@@ -176,7 +178,11 @@ def _say_of_the_past(job: Job, journal: Journal, ledger: Ledger, display: Displa
     if done:
         display.say(f"{done} of {len(job.items)} items are recorded already.")
     headers = [entry for entry in journal.entries if entry["type"] == "map"]
-    if headers and headers[-1]["version"] != job.function.version:
+    if headers and headers[-1]["function"] != job.function.name:
+        display.say(
+            f"[yellow]The folder was last used by {headers[-1]['function']}; its results stay where they are.[/]"
+        )
+    elif headers and headers[-1]["version"] != job.function.version:
         display.say("[yellow]The function's source has changed: what was recorded of the old one does not count.[/]")
 
 
@@ -226,28 +232,11 @@ def _preview(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> None:
 def _last_screen(results: Sequence[Result], wanted: Wanted) -> None:
     from daskmetrics import mapping
 
-    click.echo(_aggregates(mapping.aggregates(results)))
-    failed = [result for result in results if not result.ok]
-    click.echo(f"{len(results)} items: {len(results) - len(failed)} ok, {len(failed)} failed.")
-    for cause in mapping.causes(failed):
-        names = ", ".join(cause.items[:8]) + (", ..." if len(cause.items) > 8 else "")
-        click.echo(f"  {len(cause.items)} x {cause.status}: {cause.reason}\n      items {names}")
+    click.echo(mapping.summary_text(results, len(results)))
     if wanted.output:
         mapping.write(results, wanted.output)
         click.echo(f"Results: {wanted.output}")
     click.echo(f"Journal: {wanted.place.journal}")
-
-
-def _aggregates(found: Sequence[Aggregate]) -> str:
-    """A table that is the same in a terminal and in a log."""
-    names = ("count", "mean", "std", "min", "median", "p95", "max")
-    width = max((len(each.field) for each in found), default=0)
-    lines = [" " * width + "".join(f"{name:>11}" for name in names)] if found else []
-    for each in found:
-        _, count, *numbers = astuple(each)
-        texts = [str(count), *("" if number is None else f"{number:.4g}" for number in numbers)]
-        lines.append(f"{each.field:<{width}}" + "".join(f"{text:>11}" for text in texts))
-    return "\n".join([*lines, ""])
 
 
 def _verify(wanted: Wanted) -> None:

@@ -14,8 +14,12 @@ from daskmetrics.cli.common import friendly, run_folder
 @friendly
 def status(run: Path) -> None:
     """How far RUN is, what failed and why; read from its files."""
-    from daskmetrics import report
+    from daskmetrics import mapping, report
 
+    if mapping.is_map(run):
+        told = mapping.recorded(run)
+        click.echo(mapping.summary_text(told.results, len(told.items)))
+        return
     click.echo(report.status_text(report.Run(run)))
 
 

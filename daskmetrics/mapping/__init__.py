@@ -6,10 +6,10 @@ source, the item, the seed), so that batches may be cut differently when a map i
 
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.mapping.jobs import Job, give_chance, job, recorded, results
+from daskmetrics.mapping.jobs import Job, give_chance, is_map, job, recorded, results
 from daskmetrics.mapping.ledger import Ledger, Result
 from daskmetrics.mapping.source import Map, Options
-from daskmetrics.mapping.summary import aggregates, causes
+from daskmetrics.mapping.summary import aggregates, causes, summary_text
 from daskmetrics.mapping.table import check_output, dataset, frame, write
 from daskmetrics.mapping.verification import Verification, verify
 from daskmetrics.mapping.words import seconds
@@ -30,6 +30,7 @@ __all__ = [
     "dataset",
     "frame",
     "give_chance",
+    "is_map",
     "job",
     "map",
     "recorded",
@@ -37,6 +38,7 @@ __all__ = [
     "run",
     "seconds",
     "stream",
+    "summary_text",
     "verify",
     "write",
 ]

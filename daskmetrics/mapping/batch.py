@@ -31,9 +31,18 @@ class Call:
     keywords: dict[str, int]
 
 
-def run_batch(function: bytes, calls: bytes) -> dict[str, Any]:
-    """The outcome of each call, in order: ``status`` ok, nan, oom or error, ``value``, ``reason``, ``seconds``, ..."""
+def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> dict[str, Any]:
+    """The outcome of each call, in order: ``status`` ok, nan, oom or error, ``value``, ``reason``, ``seconds``, ...
+
+    Parameters
+    ----------
+    function, calls : bytes
+        Pickled.
+    wait : float
+        Seconds before the first call: what failed a moment ago may find better conditions then.
+    """
     called = loaded(function)
+    time.sleep(wait)
     return {"items": [outcome(called, call) for call in pickle.loads(calls)]}
 
 

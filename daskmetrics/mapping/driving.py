@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client
+from distributed.scheduler import KilledWorker
 
 from daskmetrics.errors import ConfigError
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
@@ -24,8 +25,10 @@ from daskmetrics.mapping.ledger import Result
 from daskmetrics.mapping.source import Map, Options
 from daskmetrics.mapping.words import seconds
 
-# one attempt per unit: the map itself halves a batch that failed, and tries an item again
-ONCE = RetryPolicy(exceptions=1, deaths=1, memory=1, timeouts=1)
+# The map itself halves a batch that died or was stopped, and tries an item again. What remains is the rare exception
+# of a batch as a whole, such as a module that one node lacks: another worker may do it.
+POLICY = RetryPolicy(exceptions=3, deaths=1, memory=1, timeouts=1)
+PROBES = 3
 PROBE_SECONDS = 120.0
 
 log = logging.getLogger(__name__)
@@ -173,11 +176,7 @@ def probe(job: Job, client: Client) -> None:
     ConfigError
         If it cannot be loaded.
     """
-    future = client.submit(_probe, job.function.payload, pure=False, priority=1, resources=dict(job.options.resources))
-    try:
-        error = future.result(timeout=PROBE_SECONDS)
-    except Exception as lost:  # whatever the cluster raises: no worker, a dead one, no answer
-        error = describe(lost)
+    error = _probed(job, client)
     if error is None:
         return
     module = job.function.name.partition(":")[0]
@@ -186,6 +185,21 @@ def probe(job: Job, client: Client) -> None:
         "function by its file (module.py:function); in Python, cloudpickle.register_pickle_by_value(module) sends "
         "the module along."
     )
+
+
+def _probed(job: Job, client: Client) -> str | None:
+    resources = dict(job.options.resources)
+    for left in reversed(range(PROBES)):
+        future = client.submit(_probe, job.function.payload, pure=False, resources=resources)
+        try:
+            return future.result(timeout=PROBE_SECONDS)  # type: ignore[no-any-return]
+        except TimeoutError:
+            offered = f" that offers {resources}" if resources else ""
+            raise ConfigError(f"No worker{offered} answered within {PROBE_SECONDS:.0f} s.") from None
+        except KilledWorker as error:  # by chance, or by the function's module
+            if not left:
+                return describe(error)
+    raise AssertionError("unreachable")
 
 
 def _probe(payload: bytes) -> str | None:
@@ -210,7 +224,7 @@ def _serial(source: Map, journal: Journal) -> None:
 
 def _parallel(source: Map, job: Job, client: Client, journal: Journal, say: Callable[[str], None]) -> None:
     probe(job, client)
-    run_source(source, client, journal, Settings(retry=ONCE), say=say)
+    run_source(source, client, journal, Settings(retry=POLICY), say=say)
 
 
 def _beside(source: Map, job: Job, client: Client, journal: Journal, stack: ExitStack) -> Iterator[Result]:

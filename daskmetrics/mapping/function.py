@@ -152,8 +152,12 @@ def _source(function: Any) -> str:
 
 def _code(code: CodeType) -> str:
     """What was typed into an interpreter leaves no source, but its code says the same."""
-    parts = [_code(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
+    parts = [_code(part) if isinstance(part, CodeType) else _constant(part) for part in code.co_consts]
     return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, parts])
+
+
+def _constant(value: Any) -> str:
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)  # sets have no order of their own
 
 
 def _unwrapped(function: Any) -> Any:

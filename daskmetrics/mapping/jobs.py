@@ -90,7 +90,15 @@ def environment() -> dict[str, str]:
 
 
 def begin(job: Job, journal: Journal) -> None:
-    """Write down what is going to be done, and the items, so that the folder tells all without the function."""
+    """Write down what is going to be done, and the items, so that the folder tells all without the function.
+
+    Raises
+    ------
+    ConfigError
+        If the folder is that of an experiment.
+    """
+    if any(entry["type"] == "start" for entry in journal.entries):
+        raise ConfigError(f"'{journal.path.parent}' holds an experiment: choose another folder for the map.")
     lines = (
         json.dumps([item.key, item.name, item.value if is_plain(item.value) else None]) + "\n" for item in job.items
     )
@@ -113,6 +121,11 @@ def give_chance(job: Job, journal: Journal) -> int:
 
 def _items_file(folder: Path) -> Path:
     return folder / "items.jsonl"
+
+
+def is_map(folder: str | Path) -> bool:
+    """Whether a folder is that of a map."""
+    return _items_file(Path(folder)).is_file()
 
 
 @dataclass(frozen=True)

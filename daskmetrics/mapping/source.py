@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +13,13 @@ import cloudpickle
 
 from daskmetrics.arms import Key, content_key
 from daskmetrics.errors import ConfigError
-from daskmetrics.execution import Record, WorkUnit
+from daskmetrics.execution import Record, RetryPolicy, WorkUnit
 from daskmetrics.mapping.batch import Call, run_batch
 from daskmetrics.mapping.function import Function
 from daskmetrics.mapping.items import Item
 from daskmetrics.mapping.ledger import BATCH, Ledger, Result
 
+PAUSES = RetryPolicy()  # an item that failed waits as long as a unit does, behind the other items or on its worker
 SLACK = 5  # how much longer than the longest item so far another one may take, where it runs in company
 
 
@@ -61,18 +64,26 @@ class Map:
     options : Options
     entries : iterable of mapping
         The journal so far.
+    clock : callable
+        Seconds, for the pause before an item is tried again.
     """
 
     def __init__(
-        self, function: Function, items: Sequence[Item], options: Options, entries: Iterable[Mapping[str, Any]] = ()
+        self,
+        function: Function,
+        items: Sequence[Item],
+        options: Options,
+        entries: Iterable[Mapping[str, Any]] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.function, self.options = function, options
+        self.function, self.options, self.clock = function, options, clock
         self.ledger = Ledger(items, options.retries)
         self.ledger.replay(entries)
         self.on_result: Callable[[Result], None] = lambda result: None
         self._fresh: deque[Item] = deque()
         self._suspects: deque[tuple[Item, ...]] = deque()
         self._asked: dict[Key, tuple[Item, ...]] = {}
+        self._due: dict[Key, float] = {}
         self._longest: float | None = None
         self._stopped = False
         for item in self.ledger.open():
@@ -105,19 +116,20 @@ class Map:
         keys = [item.key for item in batch]
         key = content_key(BATCH, [[item.key, self.ledger.tries(item)] for item in batch])
         self._asked[key] = batch
+        wait = max(0.0, *(self._due.get(key, -math.inf) - self.clock() for key in keys))
         calls = tuple(Call(item.key, item.value, self._keywords(item, len(batch))) for item in batch)
         return WorkUnit(
             key,
             _name(batch),
             BATCH,
             run_batch,
-            (self.function.payload, cloudpickle.dumps(calls)),
+            (self.function.payload, cloudpickle.dumps(calls), wait),
             resources=self.options.resources,
             note={"items": keys},
-            timeout=self._deadline(len(batch)),
+            timeout=self._deadline(len(batch), wait),
         )
 
-    def _deadline(self, size: int) -> float | None:
+    def _deadline(self, size: int, wait: float) -> float | None:
         """Seconds for a batch: one item may take all of its time, the others what was seen of their like.
 
         Too little for a slow batch convicts nobody, it is halved.
@@ -126,7 +138,7 @@ class Map:
         if alone is None:
             return None
         others = alone if self._longest is None else min(alone, SLACK * self._longest)
-        return alone + (size - 1) * others
+        return wait + alone + (size - 1) * others
 
     def _keywords(self, item: Item, size: int) -> dict[str, int]:
         seed = {"seed": item.seed} if self.function.seeded else {}
@@ -137,6 +149,8 @@ class Map:
         taken = self.ledger.take(record, [item.key for item in batch])
         self._suspects.extend(taken.suspects)
         for item in taken.again:
+            pause = min(PAUSES.longest_delay, PAUSES.delay * 2 ** (self.ledger.tries(item) - 1))
+            self._due[item.key] = self.clock() + pause
             self._queue(item)
         for result in taken.finished:
             if result.seconds is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -101,3 +101,28 @@ def causes(results: Iterable[Result]) -> list[Cause]:
             groups.setdefault((result.status, re.sub(r"\d+", "#", result.reason or "")), []).append(result)
     made = (Cause(status, group[0].reason or "", tuple(r.name for r in group)) for (status, _), group in groups.items())
     return sorted(made, key=lambda cause: -len(cause.items))
+
+
+def summary_text(results: Sequence[Result], total: int) -> str:
+    """Aggregates and failures by cause, the same in a terminal and in a log."""
+    failed = [result for result in results if not result.ok]
+    lines = _table(aggregates(results))
+    left = f", {total - len(results)} to do" if total > len(results) else ""
+    lines.append(f"{total} items: {len(results) - len(failed)} ok, {len(failed)} failed{left}.")
+    for cause in causes(failed):
+        names = ", ".join(cause.items[:8]) + (", ..." if len(cause.items) > 8 else "")
+        lines += [f"  {len(cause.items)} x {cause.status}: {cause.reason}", f"      items {names}"]
+    return "\n".join(lines)
+
+
+def _table(found: Sequence[Aggregate]) -> list[str]:
+    if not found:
+        return []
+    width = max(len(each.field) for each in found)
+    names = ("count", "mean", "std", "min", "median", "p95", "max")
+    lines = [" " * width + "".join(f"{name:>11}" for name in names)]
+    for each in found:
+        _, count, *numbers = astuple(each)
+        texts = [str(count), *("" if number is None else f"{number:.4g}" for number in numbers)]
+        lines.append(f"{each.field:<{width}}" + "".join(f"{text:>11}" for text in texts))
+    return [*lines, ""]

@@ -57,6 +57,9 @@ def test_from_nothing_to_results_and_again(place):
     more = call(place, "bench.py:step", "--iterations", "13", "--serial", "--output", "results.csv")
     assert more.returncode == 0 and "13 of 13 items are recorded already" in more.stderr
     pd.testing.assert_series_equal(pd.read_csv(place / "results.csv")["loss"], results["loss"][:13])
+    command = [sys.executable, "-m", "daskmetrics", "status", "runs/step"]
+    status = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
+    assert "30 items: 29 ok, 1 failed." in status.stdout  # of the last start that had something to do
     checked = call(place, "bench.py:step", "--verify", "10")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "Run again: 10 items, 0 differ." in checked.stdout

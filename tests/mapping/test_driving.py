@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -118,6 +119,31 @@ def test_a_module_that_workers_lack_is_named_at_once(client, tmp_path, monkeypat
     with pytest.raises(ConfigError, match=r"cannot load only_on_the_client:step: ModuleNotFoundError.*Install"):
         list(dm.map(only_on_the_client.step, range(3), client=client, journal=tmp_path / "run"))
     assert time.monotonic() - started < 60  # and not the minutes of a time-out
+
+
+def test_a_module_that_ends_its_worker_is_named(client, tmp_path, monkeypatch):
+    path = tmp_path / "ends_its_worker.py"
+    path.write_text(f"import os\nif os.getpid() != {os.getpid()}: os._exit(1)\ndef step(item): return item\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import ends_its_worker
+
+    client.run(lambda: __import__("sys").path.insert(0, str(tmp_path)))
+    monkeypatch.setattr("daskmetrics.mapping.driving.PROBES", 1)
+    with pytest.raises(ConfigError, match="cannot load ends_its_worker:step: KilledWorker"):
+        list(dm.map(ends_its_worker.step, range(3), client=client, journal=tmp_path / "run"))
+
+
+def test_a_resource_that_no_worker_offers_is_named(client, tmp_path, monkeypatch):
+    monkeypatch.setattr("daskmetrics.mapping.driving.PROBE_SECONDS", 1.0)
+    with pytest.raises(ConfigError, match=r"No worker that offers {'TPU': 1} answered"):
+        list(dm.map(twice, range(3), client=client, journal=tmp_path / "run", resources={"TPU": 1}))
+
+
+def test_the_folder_of_an_experiment_is_left_alone(client, tmp_path):
+    with opened(tmp_path) as journal:
+        journal.append({"type": "start"})
+    with pytest.raises(ConfigError, match="holds an experiment"):
+        list(dm.map(twice, range(3), client=client, journal=tmp_path))
 
 
 def test_a_mistake_is_said_before_anything_starts(client, tmp_path):

@@ -162,6 +162,28 @@ def test_a_deadline_grows_with_the_batch_as_far_as_others_need_it():
     assert source.ask(1)[0].timeout == pytest.approx(60 + 4 * 5 * 0.1)
 
 
+def test_an_item_that_failed_waits_behind_the_others_or_on_its_worker():
+    now = [0.0]
+    source = Map(FUNCTION, things(3), Options(retries=3), clock=lambda: now[0])
+
+    def fail(unit):
+        outcome = {"key": unit.note["items"][0], "status": "error", "reason": "no"}
+        source.tell(Record(unit.key, unit.name, unit.kind, "ok", {"items": [outcome]}))
+
+    first, second = source.ask(2)
+    fail(first)
+    third, again = source.ask(2)
+    assert [unit.args[2] for unit in (first, second, third)] == [0.0] * 3
+    assert (again.name, again.args[2]) == (first.name, 0.5)
+    assert again.timeout == first.timeout + 0.5
+    fail(again)
+    now[0] = 0.4
+    assert source.ask(1)[0].args[2] == pytest.approx(0.6)
+    fail(second)
+    now[0] = 9.0
+    assert source.ask(1)[0].args[2] == 0.0
+
+
 def test_after_a_stop_nothing_is_asked():
     source = Map(FUNCTION, things(20), Options())
     assert len(source.ask(3)) == 3

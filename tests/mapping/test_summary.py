@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from daskmetrics.mapping import Result, aggregates, causes
+from daskmetrics.mapping import Result, aggregates, causes, summary_text
 
 
 def result(i, value=None, status="ok", **told):
@@ -41,3 +41,11 @@ def test_causes_are_grouped_whatever_numbers_they_name():
     failed = [result(i, status="error", reason=f"ValueError: in {i} of 500") for i in range(3)]
     failed += [result(7, status="oom", reason="ValueError: in 7 of 500"), result(8, 1)]
     assert [(cause.status, len(cause.items)) for cause in causes(failed)] == [("error", 3), ("oom", 1)]
+
+
+def test_the_summary_in_words():
+    text = summary_text([result(0, {"loss": 0.5}), result(1, status="oom", reason="CUDA")], total=5)
+    lines = text.splitlines()
+    assert lines[1].split() == ["loss", "1", "0.5", "0.5", "0.5", "0.5", "0.5"]
+    assert lines[3:] == ["5 items: 1 ok, 1 failed, 3 to do.", "  1 x oom: CUDA", "      items 1"]
+    assert summary_text([], 3) == "3 items: 0 ok, 0 failed, 3 to do."
