@@ -162,7 +162,7 @@ class Campaign:
         self._cells_left = math.inf if allowed.cells is None else allowed.cells
         self._policy = policy
         self._ledger = Ledger(problem, workers or window)
-        self._memory = Memory(problem)
+        self._memory, self._looking = Memory(problem), Memory(problem)  # decisions lag behind what is looked at
         self._picks: list[Pick] = []
         self._cells: list[tuple[int, int]] = []  # of the picks, as indices
         self._outcomes: list[Outcome] = []  # without gaps: of the first picks
@@ -198,7 +198,7 @@ class Campaign:
     @property
     def state(self) -> State:
         """All outcomes told without a gap, later decisions pending."""
-        return self._state(len(self._outcomes))
+        return self._state(len(self._outcomes), self._looking)
 
     def ask(self, n: int) -> list[Pick]:
         """Up to n new decisions; fewer, or none, while they must wait for outcomes."""
@@ -267,7 +267,7 @@ class Campaign:
         if self.confidence is None or not known:
             return False
         if known not in self._sure:
-            looked = self._state(known)
+            looked = self._state(known, self._looking)
             self._sure[known] = bool(len(looked.seen)) and self._probability(looked) >= self.confidence
         return self._sure[known]
 
@@ -276,7 +276,7 @@ class Campaign:
         margin = margin_of(belief, leader, state.seen, self.within)
         return confidence(belief, leader, margin, self.seed, state.usable).within
 
-    def _state(self, known: int) -> State:
+    def _state(self, known: int, memory: Memory | None = None) -> State:
         whole = self.budget >= self.problem.exhaustive_cost
         return State(
             problem=self.problem,
@@ -287,7 +287,7 @@ class Campaign:
             rest=math.inf if whole else self.budget - self.spent,
             seed=self.seed,
             budget=math.inf if whole else self.budget,
-            memory=self._memory,
+            memory=memory or self._memory,
         )
 
     def _in_order(self, known: int) -> list[tuple[int, int]]:

@@ -208,7 +208,7 @@ def _neighbours(likeness: Likeness) -> Iterator[Likeness]:
 
 
 def _standardised(problem: Problem, likeness: Likeness, seen: Observations) -> Model:
-    """Levels and spreads by generalised least squares, task by task: a spread is small where all arms tried are alike."""
+    """Levels and spreads by generalised least squares, task by task: arms that are alike say little of a spread."""
     unit = scale(problem, seen)
     values, errors = unit.values(seen), unit.errors(seen)
     tasks = len(problem.tasks)

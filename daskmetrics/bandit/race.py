@@ -7,7 +7,7 @@ why a new task is tried at all, since one score of it alone tells nobody apart.
 
 Cheap tasks are thus asked first, and dear ones only where the cheap ones leave a doubt. Encodings that exist and
 checkpoints that are loaded make a cell cheap. Pending cells count as observed, so that no question is asked twice in
-other words.
+other words; a task whose cells have failed is worth less, as far as they failed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def ask(state: State) -> Choice | None:
     why: Why = {
         "leader": str(state.problem.arms[leader]),
         "rivals": float(len(field)),
-        "loss": float(field.loss.max()),
+        "loss": float(f"{field.loss.max():.6g}"),  # last bits depend on how the posterior was come by
     }
     chosen = _chosen(field, state.random())
     worth = _worth(state, leader, chosen)
@@ -119,7 +119,15 @@ def _worth(state: State, leader: int, field: Field) -> Floats:
     duel = ((difference - difference[last]) ** 2 @ weight) / np.maximum(spread, 1e-9)
     duel = np.where(ready, duel / np.maximum(both, 1e-300), 0.0)
     duel[last] = 0.0
-    return np.stack([single, duel])
+    return np.stack([single, duel]) * _chance(state)
+
+
+def _chance(state: State) -> Floats:
+    """Probability that a cell of a task gives a score, by those that were answered (T,)."""
+    size = len(state.problem.tasks)
+    tasks = np.array([task for _, task in state.cells[: len(state.outcomes)]], dtype=np.intp)
+    answered, scored = np.bincount(tasks, minlength=size), np.bincount(state.seen.task, minlength=size)
+    return np.asarray((scored + 1.0) / (answered + 1.0))
 
 
 def _any_max(values: Floats, rng: np.random.Generator) -> int:

@@ -185,7 +185,7 @@ class _Site:
 
 
 def objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
-    """True objective of every arm, in units of the reward: weighted mean over the tasks that the table has of it (A,)."""
+    """True objective of every arm in units of the reward: weighted mean over the tasks that the table has (A,)."""
     rows = [
         (arm, task, table[cell], 0.0)
         for arm in range(len(problem.arms))

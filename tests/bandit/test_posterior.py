@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import posterior
-from daskmetrics.bandit.posterior import NOISE, SHARED, arm_kernel, first_max, fit, standardise
+from daskmetrics.bandit import Outcome, posterior
+from daskmetrics.bandit.kernel import LEVEL, NOISE, learn
+from daskmetrics.bandit.memory import Memory, epochs
+from daskmetrics.bandit.posterior import first_max, fit, pooled
 from daskmetrics.bandit.problem import Observations
 
 
@@ -19,27 +21,26 @@ def observe(world, n, seed=0, stderr=0.01):
     return Observations.of((int(a), int(t), float(world.scores[a, t]), stderr) for a, t in chosen)
 
 
-def dense(problem, seen, pending=None):
-    """Mean (A,) and covariance (A, A) of the objectives from the A*T x A*T covariance of all cells."""
-    level, spread, values, noise = standardise(problem, seen)
-    arms, tasks = problem.score_cost.shape
+def dense(model, seen, pending=None):
+    """Mean (A,), covariance (A, A), cells with objectives (AT, A), all cells (AT, AT), from the AT x AT prior."""
+    arms, tasks = model.problem.score_cost.shape
     every = np.arange(arms)
-    task_kernel = SHARED * np.ones((tasks, tasks)) + (1 - SHARED) * np.eye(tasks)
-    prior = np.kron(arm_kernel(problem, every, every), task_kernel)
-    objective = np.kron(np.eye(arms), spread / tasks)
+    taste = model.likeness.taste * model.taste(every, every) + LEVEL
+    prior = np.kron(model.common(every, every), np.ones((tasks, tasks))) + np.kron(taste, np.eye(tasks))
+    objective = np.kron(np.eye(arms), model.weights)
 
-    def condition(rows, values, noise):
-        gain = prior[:, rows] @ np.linalg.inv(prior[np.ix_(rows, rows)] + np.diag(noise + NOISE))
+    def condition(rows, values):
+        noise = model.noise[rows % tasks] + NOISE
+        gain = prior[:, rows] @ np.linalg.inv(prior[np.ix_(rows, rows)] + np.diag(noise))
         return gain @ values, prior - gain @ prior[rows]
 
-    rows = seen.arm * tasks + seen.task
-    mean, covariance = condition(rows, values, noise)
+    rows, values = seen.arm * tasks + seen.task, model.values(seen)
+    mean, covariance = condition(rows, values)
     if pending is not None:
         late = pending.arm * tasks + pending.task
-        rows, values = np.append(rows, late), np.append(values, mean[late])
-        noise = np.append(noise, np.full(len(late), np.median(noise)))
-        mean, covariance = condition(rows, values, noise)
-    return level.mean() + objective @ mean, objective @ covariance @ objective.T, covariance @ objective.T, covariance
+        mean, covariance = condition(np.append(rows, late), np.append(values, mean[late]))
+    level = model.problem.shares @ model.level
+    return level + objective @ mean, objective @ covariance @ objective.T, covariance @ objective.T, covariance
 
 
 @pytest.mark.parametrize("n", [1, 7, 60])
@@ -47,19 +48,20 @@ def dense(problem, seen, pending=None):
 def test_it_equals_the_dense_process(world, n, metrics):
     small = world(seed=n)
     extra = np.random.default_rng(0).normal(size=(len(small.problem.arms), metrics))
-    problem = replace(small.problem, features=np.hstack([small.problem.features, extra]))
+    weights = (1.0, 2.0, 0.5, 1.0, 0.0)
+    problem = replace(small.problem, features=np.hstack([small.problem.features, extra]), weights=weights)
     seen = observe(small, n)
     belief = fit(problem, seen)
-    mean, covariance, with_cells, cells = dense(problem, seen)
-    np.testing.assert_allclose(belief.mean, mean, atol=1e-9)
-    np.testing.assert_allclose(belief.sd, np.sqrt(np.diag(covariance)), atol=1e-9)
+    mean, covariance, with_cells, cells = dense(learn(problem, seen), seen)
+    np.testing.assert_allclose(belief.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(belief.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
     some, all_arms = np.array([3, 0, 17]), np.arange(len(problem.arms))
-    np.testing.assert_allclose(belief.covariance(some, all_arms), covariance[some], atol=1e-9)
+    np.testing.assert_allclose(belief.covariance(some, all_arms), covariance[some], atol=1e-8)
     arms, tasks = np.array([0, 5, 5, 40]), np.array([1, 0, 4, 2])
     index = arms * len(problem.tasks) + tasks
     between, variance = belief.cells(arms, tasks, some)
-    np.testing.assert_allclose(between, with_cells[index][:, some], atol=1e-9)
-    np.testing.assert_allclose(variance, np.diag(cells)[index] + NOISE, atol=1e-9)
+    np.testing.assert_allclose(between, with_cells[index][:, some], atol=1e-8)
+    np.testing.assert_allclose(variance, np.diag(cells)[index] + belief.model.noise[tasks] + NOISE, atol=1e-8)
 
 
 def test_pending_cells_count_as_observed_at_their_expected_value(world):
@@ -67,10 +69,12 @@ def test_pending_cells_count_as_observed_at_their_expected_value(world):
     seen = observe(small, 30)
     pending = Observations.of([(1, 2, 0.0, 0.0), (20, 0, 0.0, 0.0)])
     belief = fit(small.problem, seen, pending)
-    mean, covariance, *_ = dense(small.problem, seen, pending)
-    np.testing.assert_allclose(belief.mean, mean, atol=1e-9)
-    np.testing.assert_allclose(belief.mean, fit(small.problem, seen).mean, atol=1e-9)
-    np.testing.assert_allclose(belief.sd, np.sqrt(np.diag(covariance)), atol=1e-9)
+    mean, covariance, *_ = dense(belief.model, seen, pending)
+    np.testing.assert_allclose(belief.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(belief.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
+    alone = fit(small.problem, seen)
+    np.testing.assert_allclose(belief.mean, alone.mean, atol=1e-8)
+    np.testing.assert_allclose(belief.without_pending().sd, alone.sd, atol=1e-8)
 
 
 def test_without_observations_it_is_the_prior(world):
@@ -89,24 +93,96 @@ def test_a_fully_measured_arm_has_its_own_mean(world):
         assert belief.sd[9] == belief.sd.min()
 
 
+def test_which_arms_a_task_was_tried_on_says_nothing_about_them(world):
+    small = world()
+    seen = observe(small, 40)
+    best = int(fit(small.problem, seen).mean.argmax())
+    task = int(np.flatnonzero(~np.isin(np.arange(5), seen.task[seen.arm == best]))[0]) if len(seen) else 0
+    without = [i for i in range(len(seen)) if seen.task[i] != task]
+    rows = [(int(seen.arm[i]), int(seen.task[i]), float(seen.score[i]), 0.01) for i in without]
+    before = fit(small.problem, Observations.of(rows))
+    after = fit(small.problem, Observations.of([*rows, (best, task, 0.1, 0.01)]))  # however low that is
+    lead = [belief.mean[best] - np.delete(belief.mean, best).max() for belief in (before, after)]
+    assert lead[1] == pytest.approx(lead[0], abs=0.2 * before.sd[best])
+
+
+def random_search(world, n, seed=0, lost=()):
+    cells = np.random.default_rng(seed).permutation(np.argwhere(np.isfinite(world.scores)))[:n]
+    cells = [(int(a), int(t)) for a, t in cells]
+    outcomes = [Outcome(None) if i in lost else world.outcome(world.problem.cell(*c)) for i, c in enumerate(cells)]
+    return cells, outcomes
+
+
+@pytest.mark.parametrize("window", [0, 1, 9])
+def test_a_posterior_that_grew_equals_one_made_at_once(world, window):
+    small = world(revisions=5)
+    cells, outcomes = random_search(small, 90, lost=(3, 20, 41))
+    memory = Memory(small.problem)
+    for n in range(len(cells) + 1):
+        grown = memory.posterior(cells[:n], outcomes[: max(n - window, 0)])
+        if n % 13 == 0:
+            fresh = Memory(small.problem).posterior(cells[:n], outcomes[: max(n - window, 0)])
+            np.testing.assert_allclose(grown.mean, fresh.mean, atol=1e-8)
+            np.testing.assert_allclose(grown.sd, fresh.sd, atol=1e-8)
+
+
+def test_the_model_rests_on_as_many_scores_as_the_power_of_two_below(world):
+    small = world(revisions=5)
+    cells, outcomes = random_search(small, 70)
+    seen = Observations.of((*cell, one.score, one.stderr) for cell, one in zip(cells[:64], outcomes, strict=False))
+    belief = Memory(small.problem).posterior(cells, outcomes)
+    assert epochs(70) == (64, 0)
+    assert belief.model.likeness == learn(small.problem, seen).likeness
+
+
+def test_what_was_seen_moves_the_likeness(world):
+    small = world(seed=1)
+    rng = np.random.default_rng(0)
+    rows = [(int(a), t) for a in rng.permutation(48)[:30] for t in range(5)]
+    alike = Observations.of((a, t, float(small.scores[a].mean()), 0.0) for a, t in rows)
+    apart = Observations.of((a, t, float(rng.normal()), 0.0) for a, t in rows)
+    few, many = (learn(small.problem, seen).likeness for seen in (alike, apart))
+    assert few.taste < many.taste and few.cell < many.cell
+
+
 def test_beyond_the_limit_arms_are_pooled_and_little_is_lost(world, monkeypatch):
     small = world()
     seen = observe(small, 200)
     apart = fit(small.problem, seen)
     monkeypatch.setattr(posterior, "LIMIT", 120)
-    pooled = fit(small.problem, seen)
-    assert len(apart.rows) == 200 and len(pooled.rows) <= 120
-    assert np.corrcoef(apart.mean, pooled.mean)[0, 1] > 0.99
-    assert (pooled.sd >= apart.sd - 1e-9).all()  # averaging loses information, and says so
+    fewer = fit(small.problem, seen)
+    assert len(apart.rows) == 200 and len(fewer.rows) <= 120
+    assert np.corrcoef(apart.mean, fewer.mean)[0, 1] > 0.99
+    assert (fewer.sd >= apart.sd - 1e-9).all()  # averaging loses information, and says so
 
 
-def test_everything_pooled_leaves_one_row_per_arm(world, monkeypatch):
+def test_a_pooled_row_averages_its_arm(world):
     small = world()
-    monkeypatch.setattr(posterior, "LIMIT", 1)
-    belief = fit(small.problem, observe(small, small.scores.size))
-    assert belief.rows.tolist() == list(range(len(small.problem.arms)))
-    np.testing.assert_allclose(belief.mixtures.sum(axis=1), 1.0)
-    np.testing.assert_allclose(belief.mean, small.scores.mean(axis=1), atol=0.01)
+    seen = observe(small, small.scores.size)
+    rows, values = pooled(learn(small.problem, seen), seen, 48)
+    assert rows.arm.tolist() == list(range(48))
+    np.testing.assert_allclose(rows.mix.sum(axis=1), 1.0)
+    assert np.corrcoef(values, small.scores.mean(axis=1))[0, 1] > 0.99
+
+
+def test_beyond_one_row_per_arm_the_best_are_kept(world):
+    small = world()
+    seen = observe(small, small.scores.size)
+    rows, _ = pooled(learn(small.problem, seen), seen, 20)
+    best = np.argsort(-small.scores.mean(axis=1))[:8]
+    assert len(rows) == 20 and np.isin(best, rows.arm).all()
+
+
+def test_a_long_search_goes_on_in_few_rows(world, monkeypatch):
+    small = world()
+    for module in ("daskmetrics.bandit.posterior.LIMIT", "daskmetrics.bandit.memory.LIMIT"):
+        monkeypatch.setattr(module, 60)
+    cells, outcomes = random_search(small, 200)
+    memory = Memory(small.problem)
+    sizes = [len(memory.posterior(cells[:n], outcomes[:n]).rows) for n in range(1, 201)]
+    assert max(sizes) <= 60
+    whole = Memory(small.problem).posterior(cells, outcomes)
+    np.testing.assert_allclose(memory.posterior(cells, outcomes).mean, whole.mean, atol=1e-8)
 
 
 def test_near_ties_go_to_the_first():
