@@ -100,7 +100,7 @@ def found_by_cost(chosen: Chosen) -> None:
         for share, goal in GOALS[name].items():
             rate = success([trial for trial in trials if trial.setting.policy == chosen.policy], share)
             print(f"  {chosen.policy} after {share:.1%}: {rate.hits} of {rate.of} (goal: {goal} of 100)\n")
-    show(calibration_sheet(own, SHARES))
+    show(calibration_sheet(own))
 
 
 def replaced_trial(known: Table, terms: Terms, seed: int) -> Trial:
