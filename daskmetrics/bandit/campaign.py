@@ -315,10 +315,11 @@ class Campaign:
 
 def _confirmation(state: State) -> Choice | None:
     """The cheapest cell that the leader lacks, or else the default arm, if all that it lacks can be paid."""
+    wanted = state.problem.wanted
     for arm in (state.leader, state.problem.default_arm):
-        missing = np.flatnonzero(~state.paid[arm])
+        missing = np.flatnonzero(~state.paid[arm] & wanted)
         if len(missing) and state.usable[arm]:
-            affordable = state.cost[arm].sum() <= state.rest + 1e-9 * state.problem.exhaustive_cost
+            affordable = state.cost[arm, wanted].sum() <= state.rest + 1e-9 * state.problem.exhaustive_cost
             # dear cells come last: they are spared if the lead changes meanwhile
             return Choice(arm, int(missing[np.argmin(state.cost[arm, missing])])) if affordable else None
     return None
@@ -331,5 +332,6 @@ def _baseline(problem: Problem, allowance: float) -> list[tuple[int, int]]:
     arms = problem.baseline_arms
     whole = problem.encode_cost[arms[-1]] + problem.score_cost[arms].sum(axis=0)
     order = np.argsort(whole, kind="stable")
+    order = order[problem.wanted[order]]
     count = int(np.searchsorted(np.cumsum(whole[order]), allowance * (1 + 1e-9), side="right"))
     return [(int(arm), int(task)) for task in order[:count] for arm in arms]

@@ -100,7 +100,7 @@ def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
 
 def _champion(state: State, own: Bools, kind: str) -> Champion:
     problem, seen = state.problem, state.seen
-    weights = own * problem.shares if (own & (problem.shares > 0)).any() else own.astype(float)
+    weights = own * problem.shares if (own & problem.wanted).any() else own.astype(float)
     belief = fit(replace(problem, weights=tuple(weights.tolist())), seen)
     arm = first_max(belief.mean, state.usable)
     scores = seen.score[(seen.arm == arm) & own[seen.task]]

@@ -78,9 +78,11 @@ class State:
 
     @property
     def settled(self) -> Bools:
-        """Arms all of whose cells are answered (A,)."""
-        answered, _ = self._answers
-        return np.asarray(answered == len(self.problem.tasks))
+        """Arms all of whose cells that count are answered (A,)."""
+        answered = np.zeros_like(self.paid)
+        cells = np.array(self.cells[: len(self.outcomes)], dtype=np.intp).reshape(-1, 2)
+        answered[cells[:, 0], cells[:, 1]] = True
+        return np.asarray((answered | ~self.problem.wanted).all(axis=1))
 
     @property
     def usable(self) -> Bools:
@@ -110,7 +112,7 @@ class State:
         share = CONFIRM * self.budget
         if self.rest > 2 * share:  # far from the end it need not be known who leads
             return self.rest - share
-        missing = float(self.cost[self.leader].sum())
+        missing = float(self.cost[self.leader, self.problem.wanted].sum())
         return self.rest - missing if missing <= share else self.rest
 
     @cached_property

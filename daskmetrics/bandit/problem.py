@@ -96,6 +96,11 @@ class Problem:
         weights = np.ones(len(self.tasks)) if self.weights is None else np.array(self.weights, dtype=float)
         return np.asarray(weights / weights.sum())
 
+    @property
+    def wanted(self) -> Bools:
+        """Tasks that count in the objective: the only ones that a recommended arm must have been tried on (T,)."""
+        return np.asarray(self.shares > 0)
+
     @cached_property
     def loads(self) -> Floats:
         """Cost of loading every arm's checkpoint (A,)."""

@@ -55,7 +55,7 @@ def averages(state: State) -> Averages:
 def order_of_cost(problem: Problem) -> Ints:
     """Tasks that count, cheapest first by their mean cost over the arms; of equal ones the first (W,)."""
     order = np.argsort((problem.encode_cost + problem.score_cost).mean(axis=0), kind="stable")
-    return np.asarray(order[problem.shares[order] > 0])
+    return np.asarray(order[problem.wanted[order]])
 
 
 def next_try(state: State, arm: int) -> Choice | None:

@@ -68,7 +68,7 @@ def ridge(state: State) -> tuple[Floats, Floats]:
 
 def _fresh(state: State) -> Bools:
     """Arms that are not asked for on every task, and whose missing cells can all be paid (A,)."""
-    wanted = state.problem.shares > 0
+    wanted = state.problem.wanted
     missing = ~state.paid[:, wanted]
     affordable = state.cost[:, wanted].sum(axis=1) <= state.left + 1e-9 * state.problem.exhaustive_cost
     return np.asarray(missing.any(axis=1) & affordable & state.usable)

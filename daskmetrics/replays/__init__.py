@@ -16,7 +16,7 @@ Nothing here needs torch, a scheduler or a GPU.
 from daskmetrics.replays.readers import read, read_metrics
 from daskmetrics.replays.summary import SHARES, write
 from daskmetrics.replays.tables import Row, Table, table
-from daskmetrics.replays.terms import Terms, truth
+from daskmetrics.replays.terms import Terms, Truth, truth
 from daskmetrics.replays.text import Sheet, about, sheets
 from daskmetrics.replays.trials import Plan, Setting, Step, Trial, conduct
 
@@ -30,6 +30,7 @@ __all__ = [
     "Table",
     "Terms",
     "Trial",
+    "Truth",
     "about",
     "conduct",
     "read",

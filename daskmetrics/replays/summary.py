@@ -92,13 +92,9 @@ class Calibration:
     true: Rate
 
 
-def calibration(trials: Sequence[Trial], shares: Sequence[float]) -> list[Calibration]:
-    """Stated confidence against what came true, looked at after each of some shares of the exhaustive cost.
-
-    A search that has ended is looked at once, so that late shares do not count it again.
-    """
-    looked = {(i, trial.after(share)) for i, trial in enumerate(trials) for share in shares}
-    steps = [step for _, step in looked if step is not None and math.isfinite(step.said)]
+def calibration(trials: Sequence[Trial]) -> list[Calibration]:
+    """Stated confidence against what came true, wherever a search was asked how sure it is."""
+    steps = [step for trial in trials for step in trial.path if math.isfinite(step.said)]
     rows = []
     for low, high in pairwise(LEVELS):
         own = [step for step in steps if low <= step.said < high or step.said == high == 1.0]

@@ -162,7 +162,7 @@ def truth(table: Table, problem: Problem) -> Truth:
     DataError
         If no arm was scored on every task that counts.
     """
-    wanted = problem.shares > 0
+    wanted = problem.wanted
     complete = np.isfinite(table.scores[:, wanted]).all(axis=1)
     if not complete.any():
         raise DataError(

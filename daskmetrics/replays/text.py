@@ -48,7 +48,7 @@ def sheets(trials: Sequence[Trial], shares: Sequence[float], clock: bool) -> lis
     every = (
         success_sheet(trials, shares),
         speed_sheet(trials, clock),
-        calibration_sheet(trials, shares),
+        calibration_sheet(trials),
         ablation_sheet(trials, shares),
     )
     return [sheet for sheet in every if sheet.rows]
@@ -96,13 +96,13 @@ def speed_sheet(trials: Sequence[Trial], clock: bool) -> Sheet:
     return Sheet(f"Spent until within {WITHIN:.0%} of the best", (*header, "busy"), tuple(rows), note)
 
 
-def calibration_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
+def calibration_sheet(trials: Sequence[Trial]) -> Sheet:
     """Stated confidence against what came true."""
     rows = []
     for setting, own in by_setting(trials).items():
         rows += [
             (str(setting), f"{each.low:.2f}-{each.high:.2f}", f"{each.said:.3f}", *_rate(each.true))
-            for each in calibration(own, shares)
+            for each in calibration(own)
         ]
         if (first := when_confident(own, CONFIDENT)).of:
             rows.append((str(setting), f"first {CONFIDENT}", "", *_rate(first)))

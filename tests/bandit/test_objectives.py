@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from daskmetrics.bandit import policy_named
 from daskmetrics.bandit.objectives import champions, weigh
+from daskmetrics.bandit.replay import replay
 from daskmetrics.errors import ConfigError
 
 KINDS = {"task0": "classes", "task1": "classes", "task2": "pairs", "task3": "pairs", "task4": "search"}
@@ -76,3 +78,37 @@ def test_a_kind_without_weight_in_the_search_has_one_nevertheless(world, everyth
     small = world()
     weighed = replace(small, problem=replace(small.problem, weights=tuple(weigh(KINDS, "pairs"))))
     assert [each.kind for each in champions(everything(weighed), KINDS)] == ["classes", "pairs", "search"]
+
+
+@pytest.mark.parametrize("policy", ["race", "lucb", "gp-ei"])
+def test_a_search_for_one_kind_finds_its_best_arm_and_confirms_no_other_task(world, policy):
+    small = world(seed=2)
+    scores = small.scores.copy()
+    scores[:, 2:4] = scores[::-1, 2:4]  # what is good at pairs is bad at everything else
+    problem = replace(small.problem, weights=tuple(weigh(KINDS, "pairs")))
+    changed = replace(small, problem=problem, scores=scores)
+    result = replay(problem, changed.table, policy_named(policy), budget=0.7, seed=0)
+    assert result.trace[-1].regret < 0.01
+    assert scores.mean(axis=1)[problem.arm_index[result.recommendation.arm]] < scores.mean(axis=1).max()
+    assert result.recommendation.confirmed
+    assert {"task2", "task3"} <= set(result.recommendation.best.scores)
+    assert all(pick.cell.task in ("task2", "task3") for pick in result.picks if pick.stage == "confirm")
+
+
+def test_weights_decide_which_arm_is_best(world):
+    small = world(seed=2)
+    scores = small.scores.copy()
+    scores[5, 2] += 0.3
+    for weight, best in ((0.0, False), (50.0, True)):
+        problem = replace(small.problem, weights=tuple(weigh(KINDS, "all", {"task2": weight})))
+        changed = replace(small, problem=problem, scores=scores)
+        found = replay(problem, changed.table, policy_named("sweep"), budget=1.0, seed=0)
+        assert (problem.arm_index[found.recommendation.arm] == 5) == best and found.trace[-1].regret == 0.0
+
+
+@pytest.mark.parametrize("reward", ["zscore", "mean", "running", "rank"])
+def test_every_reward_leads_a_search_to_the_best_arm(world, reward):
+    small = world(seed=3, reward=reward)
+    found = replay(small.problem, small.table, policy_named("race"), budget=0.4, seed=0)
+    means = small.scores.mean(axis=1)
+    assert means[small.problem.arm_index[found.recommendation.arm]] >= means.max() - 0.01

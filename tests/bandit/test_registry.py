@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,3 +70,18 @@ def test_a_plain_callable_is_a_policy(world):
     assert len(search.ask(99)) == 4 and not asked  # the baseline needs no policy
     result = replay(small.problem, small.table, mine, budget=0.5, seed=0)
     assert asked and result.recommendation.confirmed
+
+
+def test_the_policy_that_the_documentation_writes_works(world):
+    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1), names)
+    small = world(revisions=3)
+    result = replay(small.problem, small.table, names["cheapest"], budget=1.0, seed=0)
+    costs = [pick.cost for pick in result.picks]
+    assert len(costs) == small.scores.size and result.trace[-1].regret == 0.0
+
+
+def test_the_documentation_lists_every_policy():
+    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z-]+)` \| (?:cells|whole arms)", text, re.MULTILINE)) == set(OWN)

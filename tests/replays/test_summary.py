@@ -57,12 +57,15 @@ def test_a_rate_knows_how_little_it_knows():
     assert Rate(10, 10).interval == pytest.approx((0.722, 1.0), abs=1e-3)  # Wilson, by hand
 
 
-def test_calibration_looks_at_an_ended_search_once():
-    rows = calibration([STEADY], [0.02, 0.05, 0.5, 1.0])
-    assert [(row.low, row.true.of) for row in rows] == [(0.9, 1), (0.95, 1)]
-    (first, *_) = calibration([WAVERING, LOST], [0.01])
-    assert (first.low, first.high, first.true.hits, first.true.of) == (0.0, 0.5, 0, 2)
-    assert first.said == pytest.approx(0.15)
+def test_calibration_compares_what_was_said_with_what_was_true():
+    rows = calibration([WAVERING, STEADY, LOST])
+    assert [(row.low, row.high, row.true.hits, row.true.of) for row in rows] == [
+        (0.0, 0.5, 0, 2),
+        (0.8, 0.9, 1, 1),
+        (0.9, 0.95, 1, 1),
+        (0.95, 1.0, 2, 3),  # wavering was sure of a wrong arm, once
+    ]
+    assert rows[0].said == pytest.approx(0.15)
 
 
 def test_confidence_is_judged_when_it_is_first_reached():
@@ -71,7 +74,7 @@ def test_confidence_is_judged_when_it_is_first_reached():
 
 def test_a_search_that_says_nothing_is_not_judged():
     silent = trial(0, (0.01, 0.0, math.nan))
-    assert calibration([silent], [0.1]) == [] and when_confident([silent], 0.5).of == 0
+    assert calibration([silent]) == [] and when_confident([silent], 0.5).of == 0
 
 
 def test_a_paired_difference_has_the_published_interval():

@@ -1,0 +1,103 @@
+"""Live searches of the embedded demo against its exhaustive truth: every worker real, every cell scored anew.
+
+The checkpoints are measured once; each search begins in a copy of that folder, on its own journal, and scores its own
+cells. ``--vary search`` changes the seed of the search alone, so that all searches see the same scores. ``--vary run``
+changes the run's seed: prompts and probes are drawn anew, everything is measured anew, and the truth has other noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import daskmetrics
+from daskmetrics.arms import Arm
+from daskmetrics.replays import Terms, Truth, read, truth
+from daskmetrics.replays.summary import Rate
+from daskmetrics.replays.trials import WITHIN
+from daskmetrics.report import Run
+
+GOAL = "goal: within 1 % in 10 of 10 at 15 % of the cost"
+SMALL = (
+    "models=[{name: tiny, train: {width: 16, depth: 3, steps: 8}}]",
+    "corpus.prompts=16",
+    "tasks=['stdlib:order']",
+    "cluster.workers=1",
+)
+
+
+def measured(folder: Path, settings: Sequence[str]) -> Path:
+    """A run of the demo in which everything is measured and nothing was searched."""
+    place = folder / "measured"
+    daskmetrics.run(settings=[*settings, "tasks=[]"], folder=place)
+    return place
+
+
+def searched(folder: Path, base: Path | None, name: str, settings: Sequence[str]) -> Run:
+    """A run that begins with what was measured, if that is of use to it."""
+    place = folder / name
+    if base is not None and not place.exists():
+        shutil.copytree(base, place)
+    return daskmetrics.run(settings=settings, folder=place)
+
+
+def lost(judged: Truth, arms: Sequence[Arm], run: Run) -> float:
+    """By which share the recommended arm's true mean score is below the best arm's."""
+    return float(judged.loss[list(arms).index(run.best().arm)])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--budget", type=float, default=0.15, help="share of the cost of every cell")
+    parser.add_argument("--vary", choices=("search", "run"), default="search", help="what the seed changes")
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="as `daskmetrics run` takes it")
+    parser.add_argument("--folder", type=Path, help="keep the runs here; what is there already is not run again")
+    parser.add_argument("--small", action="store_true", help="one tiny model, one task, one seed, the whole budget")
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        compare(chosen, chosen.folder or Path(temporary))
+
+
+def compare(chosen: argparse.Namespace, folder: Path) -> None:
+    own = [*(SMALL if chosen.small else ()), *chosen.settings]
+    seeds, budget = (1, 1.0) if chosen.small else (chosen.seeds, chosen.budget)
+    base = measured(folder, own)
+    whole = searched(folder, base, "truth", [*own, "search.policy=sweep", "search.budget=1"])
+    known = read(whole.folder.path)
+    judged = truth(known, Terms(reward=whole.result["reward"]).pose(known))  # type: ignore[index]
+    good = int((judged.loss <= WITHIN).sum())
+    print(
+        f"\nexhaustive: best {known.arms[judged.best]}, {len(known.arms)} arms x {len(known.tasks)} tasks; "
+        f"{good} arms are within {WITHIN:.0%} of it"
+    )
+    print(
+        f"{'seed':>4}  {'recommended':<24} {'loss':>7}  {'share of cost':>13}  {'cells':>6}  said within {WITHIN:.0%}"
+    )
+    hits = 0
+    for seed in range(seeds):
+        which = f"{'search.' if chosen.vary == 'search' else ''}seed={seed}"
+        run = searched(
+            folder,
+            base if chosen.vary == "search" else None,
+            f"{chosen.vary}-{seed}",
+            [*own, which, f"search.budget={budget}"],
+        )
+        best, loss = run.best(), lost(judged, known.arms, run)
+        hits += loss <= WITHIN
+        said = run.result["probability_within"]  # type: ignore[index]
+        print(
+            f"{seed:>4}  {best.arm!s:<24} {loss:>7.2%}  {best.share:>13.1%}  {run.counts['score', 'ok']:>6}  {said:.2f}"
+        )
+    low, high = Rate(hits, seeds).interval
+    print(f"within {WITHIN:.0%}: {hits} of {seeds} (95 % interval {low:.2f}-{high:.2f}; {GOAL})")
+    if chosen.small and hits < seeds:
+        sys.exit("A search that may pay for everything missed the best arm.")
+
+
+if __name__ == "__main__":  # workers import this file
+    main()
