@@ -1,6 +1,7 @@
 # make run    the embedded demo, from nothing to its report
 # make test   the tests
-# Both create the environment first.
+# make faults the fault scenarios at full size: 200 workers killed over 500 units (about a quarter of an hour)
+# All create the environment first.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,13 +9,16 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 EXTRAS ?= dev
 
-.PHONY: run test docs notebooks clean
+.PHONY: run test faults docs notebooks clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m daskmetrics run
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+faults: $(VENV)/.installed
+	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest tests/faults tests/execution $(PYTEST_ARGS)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/catalogue.py

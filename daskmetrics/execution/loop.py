@@ -29,12 +29,12 @@ from daskmetrics.execution.messages import (
     TaskId,
     Vanished,
 )
-from daskmetrics.execution.placement import Host, Item, Placement
+from daskmetrics.execution.placement import Host, Item, Placement, stuck
 from daskmetrics.execution.retry import Fault, GiveUp, Retry, faults_so_far
 from daskmetrics.execution.settings import Settings
 from daskmetrics.execution.units import Ledger, Record, Source, WorkUnit
 
-RESTLESS = 5.0  # seconds after which it wants to be woken although nothing is due
+RESTLESS = 1.0  # seconds after which it wants to be woken although nothing is due
 QUIET = 10.0  # seconds without a worker before the user is told
 
 
@@ -224,11 +224,9 @@ class Loop:
         item.tried += 1
         item.faults[fault] += blamed
         item.suspect = item.suspect or not blamed
-        unit = item.unit
+        who = {"key": item.unit.key, "name": item.unit.name, "kind": item.unit.kind, "worker": item.where}
         about = {"attempt": item.tried, "fault": fault.value, "blamed": blamed, "reason": reason, "trace": trace}
-        self.journal.append(
-            {"type": "attempt", "key": unit.key, "name": unit.name, "kind": unit.kind, "worker": item.where, **about}
-        )
+        self.journal.append({"type": "attempt", **who, **about})
         policy = self.settings.retry
         decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
         if isinstance(decision, GiveUp):
@@ -337,6 +335,12 @@ class Loop:
         return (item.not_before for item in self._waiting())
 
     def _place(self) -> None:
+        self._place_due()
+        for item in stuck(self.hosts.values(), self.now):
+            self._lift(item)
+            self._place_due()
+
+    def _place_due(self) -> None:
         due = {id(item): item for item in self._waiting() if item.not_before <= self.now}
         placement = Placement(self.hosts.values(), self.now, self.settings.ahead)
         for item in sorted(due.values(), key=lambda item: not item.suspect):
@@ -348,7 +352,7 @@ class Loop:
     def _submit(self, item: Item, host: Host, given: Item | None) -> None:
         self._attempts += 1
         item.task = f"{item.unit.kind}-{item.unit.key}-{self._attempts}"
-        item.worker, item.where = host.address, host.name
+        item.worker, item.where, item.placed = host.address, host.name, self.now
         host.placed.append(item)
         self._tasks[item.task] = item
         if given:

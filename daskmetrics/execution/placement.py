@@ -11,6 +11,8 @@ from daskmetrics.execution.messages import TaskId
 from daskmetrics.execution.retry import Fault
 from daskmetrics.execution.units import WorkUnit
 
+PATIENCE = 1.0  # seconds after which what waits may be moved; sooner it may have begun without our knowledge
+
 
 @dataclass
 class Item:
@@ -29,6 +31,7 @@ class Item:
     task: TaskId | None = None
     worker: str | None = None
     where: str | None = None  # that worker's name
+    placed: float = 0.0  # when
     begun: tuple[float, int] | None = None  # when, and as which of all attempts
     held: bool = False
 
@@ -116,6 +119,18 @@ class Placement:
         return min(
             free, key=lambda host: (not host.starts(item.unit), host.address not in near, *_load(host)), default=None
         )
+
+
+def stuck(hosts: Iterable[Host], now: float) -> list[Item]:
+    """What waits behind a straggler although another worker is idle: at most one for each of those."""
+    hosts = tuple(hosts)
+    idle = [host for host in hosts if not host.placed]
+    found: list[Item] = []
+    for item in (item for host in hosts if len(host.placed) > 1 for item in host.placed):
+        waits = item.begun is None and now - item.placed >= PATIENCE
+        if waits and len(found) < len(idle) and any(host.offers(item.unit) for host in idle):
+            found.append(item)
+    return found
 
 
 def _load(host: Host) -> tuple[int, str]:

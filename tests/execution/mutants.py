@@ -138,6 +138,8 @@ PLACEMENT = (
         "able = [h for h in able if h.name != item.shun]",
     ),
     ("free = [host for host in free if host.threads == 1 or not host.placed]", "pass"),
+    ("        if waits and len(found)", "        if False and len(found)"),
+    ("waits = item.begun is None and", "waits ="),
     ("self._reserved.add(min(able, key=_load).address)", "pass"),
     ("return self.begun[0] + self.unit.timeout", "return math.inf"),
 )

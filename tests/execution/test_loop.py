@@ -209,6 +209,22 @@ def a_suspect_gets_a_worker_of_its_own_in_the_end(loop, policy):
 
 
 @case
+def what_waits_behind_a_straggler_goes_to_an_idle_worker(loop, policy):
+    bench = Bench([unit(f"u{i}") for i in range(4)], loop, policy, slots=4)
+    placed = bench.submitted(Joined("a", "a"), Joined("b", "b"))
+    slow, _ = behind = [submit for submit in placed if submit.worker == "a"]
+    quick = [submit for submit in placed if submit.worker == "b"]
+    bench.step(Started(slow.task), Started(quick[0].task))
+    bench.step(Finished(quick[0].task, 1), Started(quick[1].task))
+    actions = bench.step(Finished(quick[1].task, 1), after=2)
+    assert Release(behind[1].task) in actions
+    (moved,) = (action for action in actions if isinstance(action, Submit))
+    assert (moved.unit, moved.worker) == (behind[1].unit, "b")
+    assert not bench.submitted(Started(moved.task), after=9), "what runs stays where it is"
+    assert bench.loop.units[slow.unit.key].task == slow.task
+
+
+@case
 def an_input_that_is_kept_is_not_computed_again(loop, policy):
     shared = unit("in", kind="encode")
     users = [unit(f"u{i}", input=shared, requires=(f"u{i - 1}",) if i else ()) for i in range(3)]

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import faulthandler
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daskmetrics.execution.deadline import Deadlines, last_words, trace_file
+
+HANG = """
+import ctypes, sys
+from pathlib import Path
+from daskmetrics.execution.deadline import DEADLINES
+with DEADLINES.within("slow", 60, Path(sys.argv[1])), DEADLINES.within("late", 0.5, Path(sys.argv[1])):
+    ctypes.PyDLL(None).sleep(1000)
+"""
+
+
+@pytest.fixture
+def armed(monkeypatch) -> list:
+    """What the one timer of the process was armed for, lastly; empty if it is not."""
+    calls: list = []
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", calls.clear)
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **_: calls.append(seconds))
+    return calls
+
+
+def test_the_timer_is_armed_for_the_earliest_deadline(tmp_path, armed):
+    now = 100.0
+    deadlines, path = Deadlines(lambda: now), tmp_path / "scratch" / "trace"
+    with deadlines.within("a", 10, path):
+        assert armed == [10]
+        now += 4
+        with deadlines.within("b", 3, path):
+            assert armed == [3] and json.loads(path.read_text()) == "b"
+            with deadlines.within("c", None, path):
+                assert armed == [3]
+        assert armed == [6] and json.loads(path.read_text()) == "a"
+        with deadlines.within("d", 60, path):
+            assert armed == [6] and json.loads(path.read_text()) == "a"
+    assert armed == []
+
+
+def test_a_deadline_that_was_kept_leaves_no_last_words(tmp_path):
+    with Deadlines().within("a", 60, trace_file(tmp_path, "tcp://w")):
+        pass
+    assert last_words(tmp_path, "tcp://w") == {}
+    assert last_words(tmp_path, "tcp://another") == {}
+
+
+def test_a_process_that_keeps_the_lock_is_ended_and_says_where_it_was(tmp_path):
+    path = trace_file(tmp_path, "tcp://w")
+    done = subprocess.run([sys.executable, "-c", HANG, str(path)], timeout=60, check=False)
+    assert done.returncode == 1
+    words = last_words(tmp_path, "tcp://w")
+    assert list(words) == ["late"] and 'File "<string>", line 6' in words["late"]
+    assert not Path(path).exists()
