@@ -4,12 +4,13 @@ import multiprocessing
 import os
 import time
 
+import dask
 import pytest
+from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.cluster import Pins, connect, pin_workers, require
+from daskmetrics.cluster import Pins, pin_workers, require
 from daskmetrics.cluster.pinning import claim, usable_cpus, visible_gpus
-from daskmetrics.config import Cluster
 from daskmetrics.errors import ConfigError
 
 CPUS = len(usable_cpus())
@@ -33,6 +34,7 @@ def holder(tmp_path):
         ours, theirs = context.Pipe()
         process = context.Process(target=hold, args=(tmp_path, offered, count, theirs))
         process.start()
+        theirs.close()  # so that its death ends the waiting here
         started.append((process, ours))
         return ours.recv(), process
 
@@ -78,7 +80,14 @@ def test_workers_have_cpus_and_gpus_of_their_own_also_after_a_death(monkeypatch,
     def pinned(dask_worker):
         return dask_worker.name, os.sched_getaffinity(0), os.environ["CUDA_VISIBLE_DEVICES"]
 
-    with connect(Cluster(workers=2)) as client:
+    settings = {"distributed.scheduler.allowed-failures": 0}
+    # a dashboard of its own port: the workers that other tests share have the usual one
+    places = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with (
+        dask.config.set(settings),
+        LocalCluster(n_workers=2, threads_per_worker=1, **places) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
         told = pin_workers(client, Pins(cpus=1, gpus=1))
         assert [each["problem"] for each in told.values()] == [None, None]
         before = {name: (cpus, gpus) for name, cpus, gpus in client.run(pinned).values()}
