@@ -213,12 +213,12 @@ def _standardised(problem: Problem, likeness: Likeness, seen: Observations) -> M
     values, errors = unit.values(seen), unit.errors(seen)
     tasks = len(problem.tasks)
     kernel = ArmKernel(problem, likeness.time, likeness.depth, (likeness.own + likeness.cell) / (1 + likeness.taste))
+    alike = (1 + likeness.taste) * kernel(seen.arm, seen.arm) + NOISE * np.eye(len(seen))
     count = np.bincount(seen.task, minlength=tasks)
     level, square, noise = np.zeros(tasks), np.zeros(tasks), np.full(tasks, np.nan)
     for task in np.flatnonzero(count):
         own = np.flatnonzero(seen.task == task)
-        covariance = (1 + likeness.taste) * kernel(seen.arm[own], seen.arm[own]) + NOISE * np.eye(len(own))
-        precision = np.linalg.inv(covariance)
+        precision = np.linalg.inv(alike[np.ix_(own, own)])
         level[task] = precision.sum(axis=0) @ values[own] / precision.sum()
         rest = values[own] - level[task]
         square[task] = rest @ precision @ rest

@@ -13,7 +13,7 @@ from daskmetrics.bandit.kernel import learn
 from daskmetrics.bandit.posterior import LIMIT, Factor, Posterior, Rows, pooled
 from daskmetrics.bandit.problem import Floats, Observations, Outcome, Problem
 
-LEARN = 256  #: scores after which the model is settled
+LEARN = 128  #: scores after which the model is settled
 
 
 class Memory:
@@ -61,7 +61,7 @@ def epochs(known: int) -> tuple[int, int]:
     Examples
     --------
     >>> [epochs(n) for n in (0, 5, 300, 999, 1000, 1600)]
-    [(0, 0), (4, 0), (256, 0), (256, 0), (256, 1000), (256, 1500)]
+    [(0, 0), (4, 0), (128, 0), (128, 0), (128, 1000), (128, 1500)]
     """
     learnt = min(1 << (known.bit_length() - 1), LEARN) if known else 0
     return learnt, known // (LIMIT // 2) * (LIMIT // 2) if known >= LIMIT else 0

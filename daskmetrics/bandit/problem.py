@@ -166,8 +166,9 @@ class Problem:
 class Ledger:
     """What has been paid for: the first cell of a (checkpoint, task) pays its encoding, its neighbours only a score.
 
-    A checkpoint is loaded anew unless it is among the last ones used, as many as there are workers: which worker holds
-    what depends on the hour, and a price must not.
+    Which worker holds which checkpoint depends on the hour, and a price must not. The workers are assumed to hold the
+    checkpoints of the last encodings, one each, and the next free worker to be any of them: a price has the load in it
+    by the share of them who do not hold the checkpoint.
 
     Examples
     --------
@@ -185,7 +186,7 @@ class Ledger:
         self._problem, self._workers = problem, workers
         self._paid = np.zeros(problem.score_cost.shape, dtype=bool)
         self._encoded = np.zeros_like(self._paid)  # per arm, equal for all layers of a checkpoint
-        self._held: list[int] = []  # checkpoints, the latest last
+        self._held: list[int] = []  # checkpoints, the latest last, one per worker
         self.spent = 0.0
 
     @property
@@ -196,8 +197,9 @@ class Ledger:
     def cost(self) -> Floats:
         """What each cell would cost next (A, T); 0 for what is paid."""
         problem = self._problem
-        cold = np.where(np.isin(problem.checkpoint_index, self._held), 0.0, problem.loads)
-        fresh = problem.score_cost + np.where(self._encoded, 0.0, problem.encode_cost + cold[:, None])
+        held = np.bincount(np.array(self._held, dtype=np.intp), minlength=int(problem.checkpoint_index.max()) + 1)
+        load = problem.loads * (1.0 - held[problem.checkpoint_index] / self._workers)
+        fresh = problem.score_cost + np.where(self._encoded, 0.0, problem.encode_cost + load[:, None])
         return np.where(self._paid, 0.0, fresh)
 
     def charge(self, arm: int, task: int) -> float:
@@ -209,8 +211,8 @@ class Ledger:
         cost = float(problem.score_cost[arm, task])
         if not self._encoded[arm, task]:
             cost += float(problem.encode_cost[arm, task])
-            cost += 0.0 if checkpoint in self._held else float(problem.loads[arm])
-            self._held = [*(held for held in self._held if held != checkpoint), checkpoint][-self._workers :]
+            cost += float(problem.loads[arm]) * (1.0 - self._held.count(checkpoint) / self._workers)
+            self._held = [*self._held, checkpoint][-self._workers :]
         self._paid[arm, task] = True
         # where encoding costs nothing, scores are made from the model and not from shared embeddings
         self._encoded[problem.checkpoint_index == checkpoint, task] = problem.encode_cost[arm, task] > 0

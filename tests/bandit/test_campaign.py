@@ -201,7 +201,8 @@ def test_a_recommendation_says_what_a_report_needs(world):
     assert answer.best.mean.stderr == pytest.approx(0.005 / np.sqrt(5))
     assert answer.best.interval[0] < answer.best.value < answer.best.interval[1]
     assert answer.default.arm == small.problem.arms[small.problem.default_arm]
-    assert 0.5 < answer.probability_best <= 1
+    assert 0.5 < answer.probability_best <= answer.probability_within <= 1
+    assert answer.arm in answer.credible
     assert answer.spent < answer.exhaustive == small.problem.exhaustive_cost
     plain = json.loads(json.dumps(answer.as_dict(), allow_nan=False))
     assert Arm(**plain["best"]["arm"]) == answer.arm

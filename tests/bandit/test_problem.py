@@ -40,6 +40,21 @@ def test_a_cell_cannot_be_bought_twice(world):
         ledger.charge(0, 0)
 
 
+def test_loading_is_priced_by_the_workers_that_would_have_to(world):
+    problem = world().problem
+    problem = replace(problem, load_cost=np.full(len(problem.arms), 60.0), encode_cost=0 * problem.encode_cost)
+    ledger = Ledger(problem, workers=2)
+    other, same = 0, int(np.flatnonzero(problem.checkpoint_index == 0)[1])
+    away = int(np.flatnonzero(problem.checkpoint_index == 1)[0])
+    price = problem.score_cost
+    assert ledger.charge(other, 0) == price[other, 0] + 60.0
+    assert ledger.cost()[same, 0] == price[same, 0] + 30.0  # one worker of two holds it
+    ledger.charge(same, 0)
+    assert ledger.cost()[same, 1] == price[same, 1]
+    ledger.charge(away, 0)
+    assert ledger.cost()[same, 1] == price[same, 1] + 30.0
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -50,6 +65,8 @@ def test_a_cell_cannot_be_bought_twice(world):
         (lambda p: {"features": p.features[:, :2]}, "one column per model"),
         (lambda p: {"features": p.features / 0.0}, "features must be finite"),
         (lambda p: {"baseline": Checkpoint("large", "step999")}, "has no arm"),
+        (lambda p: {"load_cost": np.full(3, 1.0)}, "load_cost must be"),
+        (lambda p: {"load_cost": np.arange(len(p.arms)) * 1.0}, "load_cost must be equal for all layers"),
         (lambda p: {"tasks": ("task0",) * len(p.tasks)}, "distinct"),
     ],
 )

@@ -4,6 +4,7 @@ import csv
 import gzip
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,35 @@ def test_a_cell_that_the_table_lacks_fails(world):
     assert "task1" not in result.recommendation.best.scores
 
 
+@pytest.mark.parametrize("free_running", [False, True])
+def test_workers_save_time_and_keep_busy(world, free_running):
+    small = world()
+    options = {"budget": 0.3, "seed": 0, "window": 4, "free_running": free_running}
+    alone, four = (replay(small.problem, small.table, policy_named("random"), workers=n, **options) for n in (1, 4))
+    assert four.trace[-1].time < 0.5 * alone.trace[-1].time
+    assert alone.utilisation == pytest.approx(1.0)
+    assert 0.5 < four.utilisation <= 1.0
+
+
+def test_a_worker_loads_a_checkpoint_unless_it_holds_it(world):
+    small = world(revisions=3)
+    loading = replace(small.problem, load_cost=np.full(len(small.problem.arms), 100.0))
+    sweep = [replay(p, small.table, policy_named("sweep"), budget=1.0, seed=0) for p in (small.problem, loading)]
+    # the grid is swept checkpoint by checkpoint: each is loaded once
+    assert sweep[1].trace[-1].time - sweep[0].trace[-1].time == pytest.approx(100.0 * 6)
+    assert sweep[1].trace[-1].cost == pytest.approx(loading.exhaustive_cost)
+
+
+def test_a_replay_stops_when_it_is_sure(world):
+    small = world(seed=2)
+    whole, sure = (
+        replay(small.problem, small.table, policy_named("race"), budget=1.0, seed=0, confidence=c, within=0.05)
+        for c in (None, 0.9)
+    )
+    assert sure.trace[-1].cost < whole.trace[-1].cost
+    assert sure.recommendation.probability_within > 0.85
+
+
 def published_rows() -> Iterator[dict[str, str]]:
     with gzip.open(Path(str(DATA)) / "published_scores.csv.gz", "rt", encoding="utf-8") as lines:
         yield from (row for row in csv.DictReader(lines) if row["size"] == "410m")
@@ -70,14 +100,13 @@ def published(tasks: int, seed: int) -> tuple[Problem, dict[Cell, float]]:
 
 @pytest.mark.shared
 @pytest.mark.skipif(not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz")
-@pytest.mark.parametrize("tasks", [16, 32])
-def test_two_per_cent_of_the_cost_finds_the_best_published_arm(tasks):
+@pytest.mark.parametrize(("tasks", "budget"), [(16, 0.02), (32, 0.003)])
+def test_a_small_share_of_the_cost_finds_the_best_published_arm(tasks, budget):
     within = []
-    for seed in range(5 if tasks < 32 else 1):  # with all tasks and noiseless scores every seed decides alike
+    for seed in range(5):
         problem, table = published(tasks, seed)
-        result = replay(problem, table, policy_named("race"), budget=0.02, seed=seed)
+        result = replay(problem, table, policy_named("race"), budget=budget, seed=seed)
         truth = objectives(problem, table)
         within.append(result.trace[-1].regret <= 0.01 * truth.max())
-        assert result.recommendation.spent <= 0.025 * problem.exhaustive_cost
-        assert result.recommendation.confirmed
+        assert result.recommendation.spent <= budget * problem.exhaustive_cost * (1 + 1e-9)
     assert np.mean(within) >= 0.8
