@@ -90,10 +90,10 @@ def found_by_cost(chosen: Chosen) -> None:
     own: list[Trial] = []
     for name, terms in chosen.terms().items():
         print(f"{name}\n{about(Plan(chosen.known, terms, 1.0))}")
-        trials = chosen.run(terms, [Setting(chosen.policy)], 0.05)
+        trials = chosen.run(terms, [Setting(chosen.policy)], 0.2)
         own += trials
         others = [Setting(policy) for policy in BY_CELL if policy != chosen.policy]
-        trials += chosen.run(terms, others, 0.05, every=4)
+        trials += chosen.run(terms, others, 0.2, every=4)
         trials += chosen.run(terms, [Setting(policy) for policy in WHOLE], 0.2, every=len(chosen.known.tasks) // 2)
         trials += [replaced_trial(chosen.known, terms, seed) for seed in range(chosen.rival_seeds)]
         show(success_sheet(trials, SHARES))
@@ -114,9 +114,8 @@ def on_workers(chosen: Chosen) -> None:
     terms = list(chosen.terms().values())[1]
     loaded = replace(terms, overhead=0.0, load=30.0)
     rows = []
-    for what, own in (("30 s per pull", terms), ("30 s per load", loaded)):
-        settings = [Setting(chosen.policy, workers) for workers in (1, 8, 32)]
-        trials = chosen.run(own, settings, 0.05)
+    for what, own, numbers in (("30 s per pull", terms, (1, 8, 32)), ("30 s per load", loaded, (32,))):
+        trials = chosen.run(own, [Setting(chosen.policy, workers) for workers in numbers], 0.05)
         rows += [_speed(f"{setting}, {what}", each) for setting, each in by_setting(trials).items()]
     plan = Plan(chosen.known, terms, 0.2)
     for workers in (8, 32):
