@@ -220,8 +220,16 @@ class Journal:
         half = f"Dropped half a line ({found.torn} bytes) at the end of '{path}', which was never committed."
         self.notices = tuple(filter(None, (self._lease.notice, half if found.torn else None)))
 
-    def append(self, entry: Mapping[str, Any]) -> None:
+    def append(self, entry: Mapping[str, Any], wait: bool = True) -> None:
         """Write an entry and wait until the disk has it; what this returns from is committed.
+
+        Parameters
+        ----------
+        entry : mapping
+            JSON values.
+        wait : bool
+            Without waiting it is committed with the next entry that waits: good enough for a decision, which is taken
+            again in the same way if it is lost.
 
         Raises
         ------
@@ -236,14 +244,16 @@ class Journal:
         try:
             with room_for(f"the journal '{self.path}'"):
                 _write_whole(self._file, line)
-                os.fsync(self._file)
+                if wait:
+                    os.fsync(self._file)
         except BaseException:  # also Ctrl-C
             self._withdraw()
             raise
         self._length, self._checksum = self._length + len(line), int(line[:8], 16)
         self.entries.append(dict(entry))
         self._writing = False
-        self._mark.move(self._length, self._checksum)
+        if wait:
+            self._mark.move(self._length, self._checksum)
 
     def _require_sole_writer(self) -> None:
         self._lease.check()

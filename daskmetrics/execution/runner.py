@@ -18,7 +18,7 @@ import cloudpickle
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.errors import ClusterLostError
+from daskmetrics.errors import ClusterLostError, DiskFullError
 from daskmetrics.execution import canary, worker
 from daskmetrics.execution.deadline import last_words
 from daskmetrics.execution.journal import Journal
@@ -116,9 +116,7 @@ class _Patient:
             try:
                 self._journal.append(entry)
                 break
-            except OSError as error:
-                if error.errno not in worker.FULL:
-                    raise
+            except DiskFullError as error:
                 if self._stop_asked():
                     raise KeyboardInterrupt from error
                 if not paused:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pickle
@@ -16,12 +15,11 @@ from typing import Any
 from distributed import get_worker
 from distributed.utils import sync
 
-from daskmetrics.errors import ConfigError, DataError, UndefinedError
+from daskmetrics.errors import NO_ROOM, ConfigError, DataError, UndefinedError
 from daskmetrics.execution.deadline import DEADLINES, LONGEST_TRACE, trace_file
 from daskmetrics.execution.messages import TaskId
 from daskmetrics.execution.retry import Fault
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def blame(error: BaseException) -> Fault:
         return Fault.UNDEFINED
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return Fault.MEMORY
-    if isinstance(error, OSError) and error.errno in FULL:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
         return Fault.DISK
     if isinstance(error, ConfigError | DataError):
         return Fault.PERMANENT

@@ -180,7 +180,7 @@ def a_second_chance_is_a_whole_one(loop, policy):
     for _ in range(2):
         bench.step(Failed(placed[0].task, Fault.EXCEPTION, "no"))
         placed = bench.submitted(after=40)
-    journal.append({"type": "retry", "key": "u"})
+    journal.append({"type": "retry", "keys": ["u"]})
     bench = Bench([unit("u")], loop, policy, journal)
     placed = bench.submitted(Joined("w", "w"))
     for _ in range(2):
