@@ -43,14 +43,19 @@ def _place(text: str) -> str:
     return text
 
 
+def _one_line(text: str) -> str:
+    if not text.isprintable() or len(text) > 4096:
+        raise ValueError("must be one printable line of at most 4096 characters")
+    return text
+
+
 # all of these become parts of lines of job scripts, or of paths
-_PRINTABLE = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]"
+Line = Annotated[str, AfterValidator(_one_line)]
 Word = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._:,@+-]{0,95}", "one word of letters, digits and ._:,@+-")]
-Line = Annotated[str, _matching(_PRINTABLE + "{0,4096}", "one printable line")]
 Size = Annotated[str, _matching(r"\d+(\.\d+)? ?[kKMGTP]?i?B?", "a size such as 16GiB")]
 Place = Annotated[Line, AfterValidator(_place)]
 Revision = Annotated[
-    str, _matching(rf"(?![/~-])(?!.*\.\.){_PRINTABLE}{{1,250}}", "a name, without '..' and not beginning with '/'")
+    Line, _matching(r"(?![/~-])(?!.*\.\.).{1,250}", "a name, without '..' and not beginning with '/', '~' or '-'")
 ]
 
 

@@ -27,16 +27,16 @@ class UndefinedError(DaskmetricsError):
     """A result that is not a number, with the reason; recorded as status ``nan``."""
 
 
-class DiskFullError(DaskmetricsError):
-    """There is no room for what must be kept; nothing recorded is lost, and it goes on once there is."""
-
-
 class ClusterLostError(DaskmetricsError):
     """The scheduler went away, or no worker is left that could do the work; nothing recorded is lost."""
 
 
 class LockedError(DaskmetricsError):
     """Another driver holds the run."""
+
+
+class DiskFullError(DaskmetricsError):
+    """There is no room for what must be kept; nothing recorded is lost, and it goes on once there is."""
 
 
 @contextmanager
