@@ -18,7 +18,7 @@ import cloudpickle
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.errors import ClusterLostError
+from daskmetrics.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.execution import canary, worker
 from daskmetrics.execution.deadline import last_words
 from daskmetrics.execution.journal import Journal
@@ -116,8 +116,8 @@ class _Patient:
             try:
                 self._journal.append(entry)
                 break
-            except OSError as error:
-                if error.errno not in worker.FULL:
+            except (OSError, DaskmetricsError) as error:
+                if not _is_full(error):
                     raise
                 if self._stop_asked():
                     raise KeyboardInterrupt from error
@@ -127,6 +127,11 @@ class _Patient:
                 time.sleep(self._pause)
         if paused:
             self._say("There is room again: the run goes on.")
+
+
+def _is_full(error: BaseException) -> bool:
+    """Whether an error means a full disk, told by the system or in words of ours."""
+    return any(isinstance(e, OSError) and e.errno in worker.FULL for e in (error, error.__cause__))
 
 
 class _Shell:

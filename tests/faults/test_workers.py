@@ -73,7 +73,7 @@ class Killer(threading.Thread):
     def run(self) -> None:
         killed = set()
         while self.left and not self.enough.is_set():
-            time.sleep(self.random.uniform(0.1, 0.8))
+            time.sleep(self.random.uniform(0.2, 1.2))
             pids = [nanny.pid for nanny in self.client.cluster.workers.values() if nanny.pid]
             alive = [pid for pid in pids if pid not in killed]
             if alive:
