@@ -31,7 +31,7 @@ class Mutant:
             return changed.Loop, retry.RetryPolicy
         if self.module is placement:
             bound = _module(loop, _source(loop))
-            vars(bound).update(Host=changed.Host, Item=changed.Item, Placement=changed.Placement)
+            vars(bound).update(Host=changed.Host, Item=changed.Item, Placement=changed.Placement, stuck=changed.stuck)
             return bound.Loop, retry.RetryPolicy
         # the loop tells decisions by their classes
         vars(changed).update(Fault=retry.Fault, Retry=retry.Retry, GiveUp=retry.GiveUp)
