@@ -83,11 +83,10 @@ def faults_so_far(entries: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Count
     """Of each unit in a journal the faults that count and the attempts, since it healed or was given another chance."""
     found: dict[Key, tuple[Counter[Fault], int]] = {}
     for entry in entries:
-        if entry["type"] == "healed":
+        if entry["type"] == "retry":  # a new chance for failed units is one for their inputs
+            found.clear()
+        elif entry["type"] == "healed":
             found.pop(entry["key"], None)
-        elif entry["type"] == "retry":
-            for key in entry["keys"]:
-                found.pop(key, None)
         elif entry["type"] == "attempt":
             faults, tried = found.get(entry["key"], (Counter(), 0))
             faults[Fault(entry["fault"])] += entry.get("blamed", True)

@@ -31,7 +31,7 @@ class Mutant:
             return changed.Loop, retry.RetryPolicy
         if self.module is placement:
             bound = _module(loop, _source(loop))
-            vars(bound).update(Host=changed.Host, Item=changed.Item, Placement=changed.Placement)
+            vars(bound).update(Host=changed.Host, Item=changed.Item, Placement=changed.Placement, stuck=changed.stuck)
             return bound.Loop, retry.RetryPolicy
         # the loop tells decisions by their classes
         vars(changed).update(Fault=retry.Fault, Retry=retry.Retry, GiveUp=retry.GiveUp)
@@ -155,7 +155,8 @@ RETRY = (
     ("if faults >= budget:", "if faults > 99:"),
     ("self.delay * 2 ** min(faults - 1, 16)", "self.delay"),
     ('found[entry["key"]] = faults, tried + 1', 'found[entry["key"]] = faults, tried'),
-    ('if entry["type"] in ("retry", "healed"):', "if False:"),
+    ('if entry["type"] == "retry":', "if False:"),
+    ('elif entry["type"] == "healed":', "elif False:"),
 )
 
 #: Replacements that change nothing which could be seen, and why.

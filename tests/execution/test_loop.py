@@ -126,6 +126,19 @@ def what_an_input_did_before_it_succeeded_is_forgiven(loop, policy):
 
 
 @case
+def what_is_forgiven_stays_so_in_the_next_life(loop, policy):
+    todo = [unit("u", input=unit("in", kind="encode"))]
+    journal = MemoryJournal()
+    for _ in range(2):
+        bench = Bench(todo, loop, policy, journal)
+        attempts = bench.submitted(Joined("w", "w"))
+        for _ in range(2):  # of three exceptions that it may raise
+            bench.step(Failed(attempts[0].task, Fault.EXCEPTION, "no"))
+            attempts = bench.submitted(after=40)
+        (_user,) = bench.submitted(Finished(attempts[0].task))
+
+
+@case
 def an_input_that_all_its_users_have_is_not_run_again(loop, policy):
     shared = unit("in", kind="encode", resources=GPU)
     bench = Bench([unit("u", input=shared, resources={"CPU": 1})], loop, policy)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
 import os
+import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from daskmetrics.errors import ConfigError, UndefinedError
+from daskmetrics.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 
 SETTINGS = Settings(slots=4, retry=RetryPolicy(delay=0.05))
@@ -33,6 +36,14 @@ def fail_until(folder: str, name: str, good: int) -> int:
 
 def raise_(error: Exception) -> None:
     raise error
+
+
+def not_a_number() -> float:
+    return float("nan")
+
+
+def leave_politely() -> None:
+    sys.exit(3)
 
 
 def die(folder: str, name: str, good: int) -> int:
@@ -148,6 +159,66 @@ def test_inputs_are_forgotten_when_too_many_are_idle(client, journal, tmp_path):
     units = [unit(f"u{i}", add, i, input=shared[i % 3]) for i in range(6)]
     run(Sweep(units), client, journal, settings)
     assert [(tmp_path / f"input{i}").stat().st_size for i in range(3)] == [2, 2, 2]
+
+
+def test_a_full_disk_pauses_the_run_until_there_is_room(client, journal):
+    """Told by the system, or in words of ours."""
+    refusals = [OSError(errno.ENOSPC, "No space left on device"), DataError("No room.")]
+    refusals[1].__cause__ = OSError(errno.EDQUOT, "Disk quota exceeded")
+    tried: list[str] = []
+    said: list[str] = []
+
+    class Full(type(journal)):
+        def append(self, entry):
+            if entry["type"] == "record":
+                tried.append(entry["key"])
+                if refusals:
+                    raise refusals.pop()
+            super().append(entry)
+
+    journal.__class__ = Full
+    run(Sweep([unit("u", square, 3)]), client, journal, Settings(pause=0.05), say=said.append)
+    assert values(journal) == {"u": 9}
+    assert tried == ["u"] * 3
+    assert len(said) == 2 and "the run pauses until there is" in said[0] and "goes on" in said[1]
+
+
+def test_an_error_of_the_journal_that_is_no_full_disk_ends_the_run(client, journal, monkeypatch):
+    def broken(entry):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(journal, "append", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        run(Sweep([unit("u", square, 3)]), client, journal, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "reason"),
+    [
+        (object, "error", "A unit must return what JSON can hold"),
+        (float, "ok", None),
+        (not_a_number, "nan", "not a number"),
+        (leave_politely, "error", "SystemExit"),
+    ],
+)
+def test_what_comes_back_is_what_a_journal_can_hold(client, journal, function, status, reason):
+    run(Sweep([unit("u", function)]), client, journal, Settings(retry=RetryPolicy(exceptions=1)))
+    (record,) = journal.records()
+    assert record.status == status and (reason is None or reason in record.reason)
+
+
+def test_an_attempt_that_failed_leaves_its_worker_and_traceback(client, journal, tmp_path):
+    run(Sweep([unit("u", fail_until, str(tmp_path), "a", 2)]), client, journal, SETTINGS)
+    (entry,) = (entry for entry in journal.entries if entry["type"] == "attempt")
+    assert entry["worker"] in ("0", "1") and "in fail_until" in entry["trace"] and "RuntimeError" in entry["trace"]
+    workers = [entry for entry in journal.entries if entry["type"] == "worker"]
+    assert {entry["name"] for entry in workers} == {"0", "1"}
+    assert all(entry["versions"]["daskmetrics"] for entry in workers)
+
+
+def test_what_cannot_be_sent_is_an_error_of_its_own(client, journal):
+    run(Sweep([unit("u", square, threading.Lock()), unit("v", square, 2)]), client, journal, SETTINGS)
+    assert statuses(journal) == {"u": "error", "v": "ok"}
 
 
 def test_annotated_units_stay_within_the_window(client, journal):

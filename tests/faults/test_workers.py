@@ -73,7 +73,7 @@ class Killer(threading.Thread):
     def run(self) -> None:
         killed = set()
         while self.left and not self.enough.is_set():
-            time.sleep(self.random.uniform(0.1, 0.8))
+            time.sleep(self.random.uniform(0.2, 1.2))
             pids = [nanny.pid for nanny in self.client.cluster.workers.values() if nanny.pid]
             alive = [pid for pid in pids if pid not in killed]
             if alive:
@@ -190,6 +190,6 @@ def test_a_full_disk_of_a_worker_pauses_the_run_and_blames_nobody(client, journa
 
 def test_a_straggler_holds_nobody_up(client, journal):
     order: list[str] = []
-    todo = [unit("slow", work.nap, 2.0), *innocents(20, 0.1)]
+    todo = [unit("slow", work.nap, 8.0), *innocents(20, 0.1)]
     run(Sweep(todo), client, journal, Settings(), lambda record: order.append(record.key))
     assert order[-1] == "slow" and len(order) == 21
