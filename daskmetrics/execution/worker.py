@@ -21,7 +21,6 @@ from daskmetrics.execution.messages import TaskId
 from daskmetrics.execution.retry import Fault
 
 
-
 @dataclass(frozen=True)
 class Order:
     """An attempt as it is sent: function and arguments are packed, so that only the attempt itself unpacks them.
