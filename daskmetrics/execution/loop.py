@@ -55,6 +55,8 @@ class Loop:
     >>> from daskmetrics.execution.sweep import Sweep
     >>> class Memory(list):
     ...     entries = property(list)
+    ...     def append(self, entry, wait=True):
+    ...         super().append(entry)
     ...     def records(self):
     ...         return (Record.from_entry(entry) for entry in self if entry["type"] == "record")
     >>> loop = Loop(Sweep([WorkUnit("a", "a", "demo", print)]), Memory(), Settings(slots=1))
@@ -317,10 +319,10 @@ class Loop:
         return Item(unit, shared, Counter(faults), tried)
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        """Journal a decision or a worker, once."""
+        """Journal a decision or a worker, once; what is lost of it would come again."""
         if (key := content_key(entry)) not in self._written:
             self._written.add(key)
-            self.journal.append(entry)
+            self.journal.append(entry, wait=False)
 
     def _waiting(self) -> Iterator[Item]:
         """What could be placed but for its time: a unit, or first its input."""

@@ -110,11 +110,11 @@ class _Patient:
     def entries(self) -> list[dict[str, Any]]:
         return self._journal.entries
 
-    def append(self, entry: Mapping[str, Any]) -> None:
+    def append(self, entry: Mapping[str, Any], wait: bool = True) -> None:
         paused = False
         while True:
             try:
-                self._journal.append(entry)
+                self._journal.append(entry, wait)
                 break
             except DiskFullError as error:
                 if self._stop_asked():

@@ -96,8 +96,8 @@ class Ledger(Protocol):
     def entries(self) -> Sequence[Mapping[str, Any]]:
         """All entries so far."""
 
-    def append(self, entry: Mapping[str, Any]) -> None:
-        """Commit an entry."""
+    def append(self, entry: Mapping[str, Any], wait: bool = True) -> None:
+        """Commit an entry; if it need not wait, with the next one that does."""
 
     def records(self) -> Iterator[Record]:
         """The recorded units."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.errors import ConfigError, DataError, UndefinedError
+from daskmetrics.errors import ConfigError, UndefinedError
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 
 SETTINGS = Settings(slots=4, retry=RetryPolicy(delay=0.05))
@@ -162,19 +162,17 @@ def test_inputs_are_forgotten_when_too_many_are_idle(client, journal, tmp_path):
 
 
 def test_a_full_disk_pauses_the_run_until_there_is_room(client, journal):
-    """Told by the system, or in words of ours."""
-    refusals = [OSError(errno.ENOSPC, "No space left on device"), DataError("No room.")]
-    refusals[1].__cause__ = OSError(errno.EDQUOT, "Disk quota exceeded")
+    refusals = [DiskFullError("No room."), DiskFullError("No room.")]
     tried: list[str] = []
     said: list[str] = []
 
     class Full(type(journal)):
-        def append(self, entry):
+        def append(self, entry, wait=True):
             if entry["type"] == "record":
                 tried.append(entry["key"])
                 if refusals:
                     raise refusals.pop()
-            super().append(entry)
+            super().append(entry, wait)
 
     journal.__class__ = Full
     run(Sweep([unit("u", square, 3)]), client, journal, Settings(pause=0.05), say=said.append)
@@ -184,7 +182,7 @@ def test_a_full_disk_pauses_the_run_until_there_is_room(client, journal):
 
 
 def test_an_error_of_the_journal_that_is_no_full_disk_ends_the_run(client, journal, monkeypatch):
-    def broken(entry):
+    def broken(entry, wait):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(journal, "append", broken)

@@ -34,21 +34,27 @@ class Crash(Exception):
 
 
 class MemoryJournal:
-    """A journal that is killed before or after one of its lines is on disk."""
+    """A journal that is killed before or after one of its lines is on disk; lines that did not wait are lost then."""
 
     def __init__(self) -> None:
         self.entries: list[dict] = []
         self.crash: tuple[int, bool] | None = None
+        self._safe = 0
 
-    def append(self, entry) -> None:
+    def append(self, entry, wait=True) -> None:
         number, before = self.crash or (-1, False)
         if number == len(self.entries) and before:
-            self.crash = None
-            raise Crash
+            self._die()
         self.entries.append(json.loads(json.dumps(entry, allow_nan=False)))
+        if wait:
+            self._safe = len(self.entries)
         if number == len(self.entries) - 1:
-            self.crash = None
-            raise Crash
+            self._die()
+
+    def _die(self) -> None:
+        self.crash = None
+        del self.entries[self._safe :]
+        raise Crash
 
     def records(self):
         return (Record.from_entry(entry) for entry in self.entries if entry["type"] == "record")
