@@ -17,7 +17,7 @@ import pytest
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.errors import ClusterLostError, ConfigError
-from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
+from daskmetrics.execution import Journal, Record, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution.journal import read
 from tests.faults import units as work
 
@@ -159,14 +159,15 @@ def test_a_worker_of_another_version_gets_no_work(tmp_path, journal, files, mess
 
 
 def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal):
-    """The first worker's walltime ends in 20 s; units take 2 s, with the margin 3 s."""
-    end = time.time() + 20
+    """The first worker's walltime ends in 25 s; units take 2 s as is known from before, with the margin 3 s."""
+    journal.append(Record("before", "before", "demo", "ok", seconds=2.0).entry())
+    end = time.time() + 25
     finished = {"first": 0.0, "second": 0.0}
 
     def note(record) -> None:
         finished[record.worker] = time.time()
 
-    units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (2.0, i)) for i in range(16)]
+    units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (2.0, i)) for i in range(18)]
     with (
         cluster(tmp_path, SLURM_JOB_END_TIME=str(end)) as (file, _, _),
         worker(Path(file), "second"),
@@ -174,7 +175,7 @@ def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal
     ):
         client.wait_for_workers(2, timeout=60)
         run(Sweep(units), client, journal, Settings(), note)
-    assert [record.status for record in journal.records()] == ["ok"] * 16
+    assert [record.status for record in journal.records()] == ["ok"] * 19
     assert not [entry for entry in journal.entries if entry["type"] == "attempt"]
     assert finished["first"] < end < finished["second"]
 
