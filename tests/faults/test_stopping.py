@@ -167,7 +167,7 @@ def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal
     def note(record) -> None:
         finished[record.worker] = time.time()
 
-    units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (2.0, i)) for i in range(18)]
+    units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (2.0, i)) for i in range(30)]
     with (
         cluster(tmp_path, SLURM_JOB_END_TIME=str(end)) as (file, _, _),
         worker(Path(file), "second"),
@@ -175,7 +175,7 @@ def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal
     ):
         client.wait_for_workers(2, timeout=60)
         run(Sweep(units), client, journal, Settings(), note)
-    assert [record.status for record in journal.records()] == ["ok"] * 19
+    assert [record.status for record in journal.records()] == ["ok"] * 31
     assert not [entry for entry in journal.entries if entry["type"] == "attempt"]
     assert finished["first"] < end < finished["second"]
 
