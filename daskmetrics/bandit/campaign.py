@@ -86,7 +86,7 @@ class Campaign:
     Three stages: (1) ``baseline``: where the reward is ``zscore``, all layers of the baseline checkpoint on one task
     after the other, cheapest first, as far as a quarter of the budget goes; the other tasks borrow their scale.
     (2) ``search`` follows the policy until it is content, the wanted confidence is reached, or the budget is used, less
-    what confirming the leader will cost (if that is no more than a quarter of it). (3) ``confirm`` measures the cells
+    what confirming the leader will cost (if that is no more than a tenth of it). (3) ``confirm`` measures the cells
     that the leader lacks, and again if the lead changes, and then those of the default arm, as far as the budget goes.
 
     Decision i is taken on the outcomes of decisions 0 ... i - window exactly, the later ones being pending, however

@@ -16,7 +16,7 @@ from daskmetrics.bandit.posterior import Posterior, first_max
 from daskmetrics.bandit.prices import correction
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Outcome, Problem
 
-CONFIRM = 0.25  #: share of the budget that may be kept back for measuring the leader on all tasks
+CONFIRM = 0.1  #: share of the budget that may be kept back for measuring the leader on all tasks
 
 Why = Mapping[str, float | str]
 
