@@ -151,6 +151,11 @@ class Search(Section):
 
     policy: str = Field("race", description="a policy's name, or 'package.module:function'")
     budget: float = Field(0.3, gt=0, le=1, description="share of the cost of evaluating every cell")
+    cells: int | None = Field(None, ge=1, description="cells at most")
+    gpu_hours: float | None = Field(None, gt=0, description="assumed hours of workers at most")
+    wall_hours: float | None = Field(None, gt=0, description="hours after which no further cell is asked for")
+    confidence: float | None = Field(None, gt=0, lt=1, description="stop when this sure of being `within` of the best")
+    within: float = Field(0.01, gt=0, lt=1, description="share of the best arm's mean score")
     reward: Literal["zscore", "mean", "running", "rank"] = Field(
         "zscore", description="against the baseline checkpoint's layers, raw, against all scores seen, or their ranks"
     )
@@ -162,6 +167,8 @@ class Search(Section):
     baseline: str | None = Field(None, description="MODEL@REVISION; by default the last checkpoint of the last model")
     device: Literal["cpu", "gpu"] = Field("cpu", description="whose speed is assumed where costs are weighed")
     window: int = Field(8, ge=1, description="decisions that may be open at once; part of what makes a run repeatable")
+    free_running: bool = Field(False, description="decide on whatever has arrived: quicker, and not repeatable")
+    learn_costs: bool = Field(False, description="correct assumed costs by measured seconds, which differ between runs")
 
 
 def _clock(walltime: Any) -> Any:

@@ -16,7 +16,7 @@ Pure mathematics of numbers: nothing here knows of futures, files or weights. Im
 =================== ==================================================================================
 """
 
-from daskmetrics.bandit.campaign import Campaign, Pick
+from daskmetrics.bandit.campaign import Budget, Campaign, Pick
 from daskmetrics.bandit.objectives import champions, weigh
 from daskmetrics.bandit.policy import Choice, Policy, State
 from daskmetrics.bandit.problem import Outcome, Problem, arm_features
@@ -24,6 +24,7 @@ from daskmetrics.bandit.recommendation import Recommendation
 from daskmetrics.bandit.registry import place_of, policies, policy_named
 
 __all__ = [
+    "Budget",
     "Campaign",
     "Choice",
     "Outcome",

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.box import SIMPLE
 from rich.table import Table
 
-from daskmetrics import execution
+from daskmetrics import config, execution
 from daskmetrics.experiment import measuring, searching
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.layout import RunFolder
@@ -49,10 +49,7 @@ def _rows(experiment: Experiment, folder: RunFolder, plan: Estimate, units_left:
         ("metrics", f"{plan.metrics}: {', '.join(metric.name for metric in experiment.metrics)}"),
         ("tasks", f"{plan.tasks:,}, hence {plan.cells:,} cells"),
         ("measuring", f"{plan.units:,} units, {units_left:,} to do"),
-        (
-            "search",
-            f"{experiment.config.search.policy}, up to {experiment.config.search.budget:.1%} of the exhaustive cost",
-        ),
+        ("search", _limits(experiment.config.search)),
         ("workers", f"{plan.workers} ({experiment.config.cluster.kind})"),
         (
             "time",
@@ -107,3 +104,15 @@ def _seconds(experiment: Experiment, unit: execution.WorkUnit) -> float:
 def _free(path: Path) -> int:
     there = next(parent for parent in (path.resolve(), *path.resolve().parents) if parent.exists())
     return shutil.disk_usage(there).free
+
+
+def _limits(search: config.Search) -> str:
+    """The policy, and what ends it."""
+    limits = [
+        f"{search.budget:.1%} of the exhaustive cost",
+        f"{search.cells:,} cells" if search.cells else "",
+        f"{search.gpu_hours:g} hours of workers" if search.gpu_hours else "",
+        f"{search.wall_hours:g} h of wall time" if search.wall_hours else "",
+        f"{search.confidence:.0%} sure of being within {search.within:.1%}" if search.confidence else "",
+    ]
+    return f"{search.policy}, up to " + " or ".join(filter(None, limits))

@@ -175,10 +175,13 @@ class _Driver:
         campaign = Campaign(
             problem,
             self.experiment.policy,
-            budget=config.budget,
+            budget=searching.budget(config),
             window=config.window,
             seed=self.experiment.search_seed,
             decided=searching.decided(self.journal.entries, key),
+            confidence=config.confidence,
+            within=config.within,
+            free_running=config.free_running,
         )
         search = searching.Search(self.experiment, campaign, key)
         self.display.phase("search", math.ceil(campaign.budget))  # in the cost that the budget is counted in

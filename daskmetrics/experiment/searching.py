@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
@@ -9,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from daskmetrics import config
 from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
-from daskmetrics.bandit import Campaign, Outcome, Pick, Problem, arm_features
+from daskmetrics.bandit import Budget, Campaign, Outcome, Pick, Problem, arm_features
 from daskmetrics.config import Protocol
 from daskmetrics.errors import DaskmetricsError
 from daskmetrics.execution import Record, WorkUnit
@@ -33,16 +36,19 @@ class Search:
         self._layers = {suite.model: suite.layers for suite in experiment.suites}
         self._decided = list(campaign.open)  # before an interruption
         self._running: dict[Key, Pick] = {}
+        self._until = time.monotonic() + 3600 * (experiment.config.search.wall_hours or math.inf)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         again, self._decided = self._decided[:n], self._decided[n:]
-        picks = [*again, *self.campaign.ask(n - len(again))]
+        new = self.campaign.ask(n - len(again)) if time.monotonic() < self._until else []
+        picks = [*again, *new]
         units = [self._unit(pick) for pick in picks]
         self._running |= {unit.key: pick for unit, pick in zip(units, picks, strict=True)}
         return units
 
     def tell(self, record: Record) -> None:
-        self.campaign.tell(self._running.pop(record.key).index, _outcome(record))
+        seconds = record.seconds if self.experiment.config.search.learn_costs else None
+        self.campaign.tell(self._running.pop(record.key).index, _outcome(record, seconds))
 
     def _unit(self, pick: Pick) -> WorkUnit:
         experiment, arm = self.experiment, pick.cell.arm
@@ -73,10 +79,15 @@ class Search:
         )
 
 
-def _outcome(record: Record) -> Outcome:
+def _outcome(record: Record, seconds: float | None) -> Outcome:
     if not record.ok:
-        return Outcome(None)
-    return Outcome(record.value["score"], record.value["stderr"])
+        return Outcome(None, seconds=seconds)
+    return Outcome(record.value["score"], record.value["stderr"], seconds)
+
+
+def budget(search: config.Search) -> Budget:
+    """What a search may spend; the narrowest of what the configuration gives."""
+    return Budget(search.budget, 3600 * search.gpu_hours if search.gpu_hours else None, search.cells)
 
 
 def decided(entries: Iterable[Mapping[str, Any]], key: Key) -> list[Pick]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 
 import numpy as np
 import pytest
@@ -177,3 +178,18 @@ def test_a_policy_may_be_an_object_or_a_place(prepared):
     assert own.policy is mine and own.config.search.policy.endswith("<locals>.mine")
     assert own.key != prepared().key
     assert prepared(search={"policy": "daskmetrics.bandit.lucb:ask"}).policy is policy_named("lucb")
+
+
+def test_every_kind_of_budget_and_the_wanted_confidence_end_a_search(prepared):
+    experiment = prepared(search={"cells": 5, "gpu_hours": 2, "budget": 0.5})
+    limits = searching.budget(experiment.config.search)
+    assert (limits.share, limits.cost, limits.cells) == (0.5, 7200, 5)
+
+
+def test_no_cell_is_asked_for_when_the_time_is_over(prepared):
+    experiment = prepared(search={"wall_hours": 1e-9})
+    posed = searching.pose(experiment, experiment.suites)
+    campaign = Campaign(posed, experiment.policy, budget=1.0, window=4, seed=0)
+    time.sleep(0.001)
+    assert searching.Search(experiment, campaign, "key").ask(3) == []
+    assert len(searching.Search(prepared(), campaign, "key").ask(3)) == 3

@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def own_path(monkeypatch):
-    """A file that is loaded puts its folder on the path: no other test, nor its processes, is to find what lies there."""
+    """A file that is loaded puts its folder on the path; no other test may find what lies there."""
     monkeypatch.setattr(sys, "path", sys.path[:])
