@@ -5,10 +5,13 @@ Pure mathematics of numbers: nothing here knows of futures, files or weights. Im
 =================== ==================================================================================
 `problem`           arms, tasks, features and costs; the ledger that charges shared encodings once
 `rewards`           raw scores to values that tasks can be compared and averaged by
-`posterior`         a Gaussian process over all cells, and what it says of every arm
+`kernel`            what is believed before a score is seen, and how that is learnt
+`posterior`         a Gaussian process over all cells, and what it says of every arm; `memory` lets it grow
 `policy`            what a policy sees (`State`) and answers (`Choice`)
 `race` ...          one policy per file; `registry` knows them by name
 `tries`, `whole`    what policies that are there to compare with share
+`prices`            the assumed costs, corrected by measured ones
+`confidence`        probabilities of being the best or nearly so, and who else may be
 `recommendation`    the best arm, its confidence and its price
 `objectives`        what an arm should be best at; the best arm of every kind of task
 `campaign`          the learner: ``ask`` and ``tell``, deterministic in any order of arrival

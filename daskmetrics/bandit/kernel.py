@@ -5,8 +5,8 @@ this one finds beyond it, and where the task lies as a whole (coregionalisation:
 other in training and depth, or with alike metrics, are alike in both. The level is vague, so that the choice of the
 arms which a task was tried on says nothing about them.
 
-The expected numbers (`Likeness`) have one significant digit and were fitted to no table of scores. What a search has
-seen moves them by factors of `STEP`, by marginal likelihood.
+The expected numbers (`Likeness`) have one significant digit and come from no fit; the form was chosen with published
+scores of one family in view. What a search has seen moves the numbers by factors of `STEP`, by marginal likelihood.
 """
 
 from __future__ import annotations
