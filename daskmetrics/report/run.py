@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from daskmetrics.arms import Arm, Cell
-from daskmetrics.errors import DataError
+from daskmetrics.errors import ConfigError, DataError
 from daskmetrics.execution.journal import holder, read, standing
 from daskmetrics.execution.units import Record
 from daskmetrics.layout import RunFolder
@@ -98,6 +98,11 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path)).must_exist()
         self.entries = list(read(self.folder.journal))
+        if any(entry["type"] == "map" for entry in self.entries):
+            raise ConfigError(
+                f"'{path}' holds a map, not an experiment: `daskmetrics status`, `journal` and `verify` read it, and "
+                "`daskmetrics map ... --retry-failed` gives its failures another chance."
+            )
         if not any(entry["type"] == "start" for entry in self.entries):
             raise DataError(f"The run in '{path}' was killed before it began. Run it again.")
 

@@ -103,8 +103,8 @@ def _kinds(run: Run) -> list[str]:
     """One line per kind of task: the arm that is best at it, by the posterior of all scores."""
     rows = [
         (
-            each["kind"],
-            wording.place(Arm(**each["arm"])),
+            each["kind"].replace("_", " "),
+            str(Arm(**each["arm"])),
             f"{number(each['score'])} ({each['scored']} of {len(each['tasks'])} tasks)",
             wording.probability(each["probability_best"]),
         )

@@ -4,8 +4,10 @@ import json
 import random
 
 import pytest
+from click.testing import CliRunner
 
 from daskmetrics import mapping
+from daskmetrics.cli import keeping, reading
 from daskmetrics.errors import ConfigError, DataError
 from daskmetrics.mapping.driving import opened
 
@@ -90,3 +92,18 @@ def test_a_version_that_was_stated_is_believed(tmp_path):
         mapping.run(mapping.job(step, range(5), mapping.Options(), version="one"), None, journal)
     found = mapping.verify(tmp_path, function=other, sample=5)
     assert {difference.field for difference in found.differences} == {"draw", "clock"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "said"),
+    [
+        (keeping.verify, 2, "The journal does not say where"),
+        (reading.status, 0, "30"),
+        (reading.best, 2, "holds a map, not an experiment"),
+        (keeping.retry, 2, "--retry-failed"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_verbs_know_a_map(run, verb, code, said):
+    done = CliRunner().invoke(verb, [str(run)])
+    assert done.exit_code == code and said in done.output
