@@ -55,10 +55,8 @@ class Loop:
     >>> from daskmetrics.execution.sweep import Sweep
     >>> class Memory(list):
     ...     entries = property(list)
-    ...     def append(self, entry, wait=True):
-    ...         super().append(entry)
-    ...     def records(self):
-    ...         return (Record.from_entry(entry) for entry in self if entry["type"] == "record")
+    ...     append = lambda self, entry, wait=True: self.extend([entry])
+    ...     records = lambda self: (Record.from_entry(entry) for entry in self if entry["type"] == "record")
     >>> loop = Loop(Sweep([WorkUnit("a", "a", "demo", print)]), Memory(), Settings(slots=1))
     >>> [submit] = loop.step(0.0, [Joined("tcp://w", "w")])
     >>> _ = loop.step(1.0, [Started(submit.task)])

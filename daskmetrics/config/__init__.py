@@ -1,0 +1,31 @@
+"""What a run is to do: YAML read into one frozen, validated value; unknown keys are refused with the nearest."""
+
+from daskmetrics.config.loading import cluster, folder, load, parse, profile
+from daskmetrics.config.sections import (
+    PRESETS,
+    Cluster,
+    Config,
+    Corpus,
+    Model,
+    Protocol,
+    Recipe,
+    Search,
+    Section,
+)
+
+__all__ = [
+    "PRESETS",
+    "Cluster",
+    "Config",
+    "Corpus",
+    "Model",
+    "Protocol",
+    "Recipe",
+    "Search",
+    "Section",
+    "cluster",
+    "folder",
+    "load",
+    "parse",
+    "profile",
+]
