@@ -111,7 +111,7 @@ def scan(path: Path) -> Contents:
                 torn = len(line)
                 break
             if entry is None:
-                raise _damaged(path, number)
+                raise _older(path) if number == 2 and decode(line) is not None else _damaged(path, number)
             entries.append(entry)
             length, checksum = length + len(line), int(line[:8], 16)
             if length == committed[0] and checksum != committed[1]:
@@ -123,6 +123,13 @@ def scan(path: Path) -> Contents:
             "computed again."
         )
     return Contents(entries, length, checksum, torn)
+
+
+def _older(path: Path) -> DataError:
+    return DataError(
+        f"'{path}' was written by an earlier version of daskmetrics, or its first line is doubled. Results of earlier "
+        "versions cannot be gone on from: run anew in another folder, with --folder."
+    )
 
 
 def _damaged(path: Path, number: int) -> DataError:

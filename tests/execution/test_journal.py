@@ -168,3 +168,10 @@ def test_a_second_driver_is_refused_and_told_who(paths):
     with Journal(*paths) as journal:
         assert f"from process {other.pid} on " in " ".join(journal.notices)
     assert holder(paths[1]) is None
+
+
+def test_a_journal_of_an_earlier_version_is_told_as_such(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(encode({"type": "start"}) + encode({"type": "note"}))  # no line knew of the one before it
+    with pytest.raises(DataError, match="earlier version"):
+        list(read(path))
