@@ -26,6 +26,6 @@ def test_the_example_runs_and_is_found_again(tmp_path):
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert pd.read_csv(tmp_path / "results.csv")["checksum"].nunique() == 6
-    verify = [*command, "--verify", "4", "--ignore", "gflops"]
+    verify = [*command, "--verify", "4", "--ignore", "gflops", "--tolerance", "1e-6"]
     done = subprocess.run(verify, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "0 differ" in done.stdout, done.stdout + done.stderr
