@@ -81,8 +81,10 @@ def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
     units = units[(units != 0).any(-1)]
     if len(units) < 2 or not units.isfinite().all():
         return rows.new_full((), torch.nan)
-    counts = torch.stack([_counts(units, block, bins) for block in blocks(len(units), len(units))])
-    return entropy(counts.sum(0), alpha)
+    counts = units.new_zeros(bins)
+    for block in blocks(len(units), len(units)):
+        counts += _counts(units, block, bins)
+    return entropy(counts, alpha)
 
 
 def _counts(units: Tensor, block: slice, bins: int) -> Tensor:

@@ -64,14 +64,14 @@ def infonce(
         return units.new_full((prompts,) if leave_one_out else (), torch.nan)
     units = less_mean(units) if centred else units
     units = units if variant == "paper" else unit_rows(units)
-    losses = [_losses(units, own, temperature, leave_one_out) for own in blocks(2 * prompts, 2 * prompts)]
-    if leave_one_out:
-        return torch.stack(losses).sum(0) / (2 * (prompts - 1))
-    return torch.cat(losses).mean()
+    total = units.new_zeros((prompts,) if leave_one_out else ())
+    for block in blocks(2 * prompts, 2 * prompts):
+        total += _losses(units, block, temperature, leave_one_out)
+    return total / (2 * (prompts - leave_one_out))
 
 
 def _losses(units: Tensor, block: slice, temperature: float, leave_one_out: bool) -> Tensor:
-    """Losses of the vectors in one block; or, for each prompt, their sum without it, (P,)."""
+    """Sum of the losses of the vectors in one block; or, for each prompt, that sum without it, (P,)."""
     prompts = len(units) // 2
     own = torch.arange(block.start, block.stop, device=units.device)
     here = torch.arange(len(own), device=units.device)
@@ -80,7 +80,7 @@ def _losses(units: Tensor, block: slice, temperature: float, leave_one_out: bool
     all_others = likeness.logsumexp(1)
     partner = likeness[here, (own + prompts) % len(units)]
     if not leave_one_out:
-        return all_others - partner
+        return (all_others - partner).sum()
     shares = (likeness - all_others[:, None]).exp().view(-1, 2, prompts).sum(1)
     without = (all_others - partner)[:, None] + torch.log1p(-shares)
     largest = shares.argmax(1)  # the one prompt whose absence could cancel nearly everything

@@ -50,12 +50,15 @@ def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float 
     if len(points) < 3 or largest == 0:
         return vectors.new_full((), torch.nan, dtype=torch.float64)
     points = points / largest  # no square may overflow or vanish
-    ratios = torch.cat([_log_ratios(points, block) for block in blocks(len(points), len(points))]).sort().values
+    ratios = points.new_empty(len(points))
+    for block in blocks(len(points), len(points)):
+        ratios[block] = _log_ratios(points, block)
+    ratios = ratios[~ratios.isnan()].sort().values
     return _likelihood(ratios) if fit == "likelihood" else _line(ratios, discarded)
 
 
 def _log_ratios(points: Tensor, block: slice) -> Tensor:
-    """ln(r2 / r1) of the points in one block; those with r1 = 0 left out."""
+    """ln(r2 / r1) of the points in one block; NaN where r1 = 0."""
     own = points[block]
     squared = own.square().sum(1)[:, None] + points.square().sum(1) - 2 * own @ points.mT
     here = torch.arange(len(own), device=points.device)
@@ -63,9 +66,9 @@ def _log_ratios(points: Tensor, block: slice) -> Tensor:
     # squares that cancel find the neighbours; the differences themselves give the distances
     nearest = squared.topk(min(4, len(points) - 1), largest=False).indices
     distances = torch.linalg.vector_norm(own[:, None] - points[nearest], dim=-1).sort(1).values
-    apart = distances[:, 0] > 0
-    ratios = (distances[apart, 1] / distances[apart, 0]).log()
-    return torch.where(ratios > 1e-12, ratios, 0)  # equal distances, up to rounding
+    ratios = (distances[:, 1] / distances[:, 0]).log()
+    ratios = torch.where(ratios > 1e-12, ratios, 0)  # equal distances, up to rounding
+    return torch.where(distances[:, 0] > 0, ratios, torch.nan)
 
 
 def _line(ratios: Tensor, discarded: float) -> Tensor:

@@ -47,7 +47,9 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
     count = len(units)
     if count < 2:
         return units.new_full((len(vectors),) if leave_one_out else (), torch.nan)
-    potentials = torch.cat([_potentials(units, block, t) for block in blocks(count, count)])
+    potentials = units.new_empty(count)
+    for block in blocks(count, count):
+        potentials[block] = _potentials(units, block, t)
     total = potentials.logsumexp(0)
     value = total - math.log(count * (count - 1))
     if not leave_one_out:
