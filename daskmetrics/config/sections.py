@@ -192,6 +192,12 @@ class Cluster(Section):
     directives: tuple[Line, ...] = Field((), description="further #SBATCH lines, without the prefix")
     logs: Annotated[Place, _matching(r"\S+", "a path without spaces")] = "slurm-logs"
     arrive_within: float = Field(600.0, gt=0, description="seconds until the first worker must have arrived")
+    unit_minutes: float | None = Field(None, gt=0, description="after which an attempt at a unit is stopped")
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that an attempt at a unit may take; None without end."""
+        return 60 * self.unit_minutes if self.unit_minutes else None
 
 
 class Config(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import daskmetrics.training as training
 from daskmetrics.arms import Checkpoint, Key, Suite, content_key
@@ -35,7 +36,7 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
             job = _job(experiment, suite, checkpoint, folder, there, following.get(checkpoint))
             training_unit = chains[suite.model].get(checkpoint.revision)
             measure.append(_measure(experiment.measure_key(suite, checkpoint), job, training_unit))
-    return train + measure
+    return [replace(unit, timeout=experiment.config.cluster.timeout) for unit in train + measure]
 
 
 def _following(experiment: Experiment, known: Container[Key]) -> dict[Checkpoint, Location]:

@@ -65,6 +65,7 @@ class Search:
                 self._layers[arm.model],
             ),
             resources={"GPU": 1},
+            timeout=experiment.config.cluster.timeout,
         )
         key = experiment.score_key(arm, task)
         return WorkUnit(
@@ -74,6 +75,7 @@ class Search:
             function=work.score,
             args=(task, arm.layer, int(key[:8], 16)),
             resources={"CPU": 1},
+            timeout=experiment.config.cluster.timeout,
             input=encode,
             note={"search": self.key, "seed": self.campaign.seed, "pick": pick.as_dict()},
         )

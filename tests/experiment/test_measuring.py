@@ -59,3 +59,9 @@ def test_each_unit_says_what_its_worker_will_probably_measure_next(prepared, tmp
     rest = [unit.args[0] for unit in again if unit.kind == "measure"]
     assert rest[0].following == jobs[3].location
     assert [unit.key for unit in again if unit.kind == "measure"] == [unit.key for unit in units]
+
+
+def test_every_unit_has_the_deadline_of_the_configuration(prepared, tmp_path):
+    experiment = prepared(cluster={"unit_minutes": 2})
+    assert {unit.timeout for unit in measuring.units(experiment, RunFolder(tmp_path), [])} == {120.0}
+    assert {unit.timeout for unit in measuring.units(prepared(), RunFolder(tmp_path), [])} == {None}
