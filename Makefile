@@ -1,6 +1,6 @@
 # make run    the embedded demo, from nothing to its report
 # make test   the tests
-# make faults the fault scenarios at full size: 200 workers killed over 500 units (about a quarter of an hour)
+# make faults the fault scenarios at full size: 200 workers killed over 500 units (about ten minutes)
 # All create the environment first.
 
 PYTHON ?= python3
