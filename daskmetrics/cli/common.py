@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -39,6 +40,13 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, went away
 
     return run
+
+
+def end_as_by_ctrl_c() -> None:
+    """Let Slurm and a closed terminal end this process as Ctrl-C does, unless ``nohup`` had the signal ignored."""
+    for ended_by in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ended_by) is not signal.SIG_IGN:
+            signal.signal(ended_by, signal.default_int_handler)
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli.common import friendly
+from daskmetrics.cli.common import end_as_by_ctrl_c, friendly
 from daskmetrics.errors import ConfigError
 from daskmetrics.layout import RunFolder
 
@@ -141,8 +140,7 @@ def _run(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> list[Result]
     from daskmetrics import experiment, mapping
     from daskmetrics.mapping.driving import opened
 
-    for ended_by in (signal.SIGTERM, signal.SIGHUP):  # as Slurm and a closed terminal do
-        signal.signal(ended_by, signal.default_int_handler)
+    end_as_by_ctrl_c()
     if wanted.place.journal.exists() and not wanted.resume:
         raise ConfigError(f"'{wanted.place.path}' holds a run already: choose another --folder, or let it --resume.")
     with opened(wanted.place.path) as journal, experiment.Display() as display:

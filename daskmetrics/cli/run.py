@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
-from daskmetrics.cli.common import friendly
+from daskmetrics.cli.common import end_as_by_ctrl_c, friendly
 from daskmetrics.layout import RunFolder
 
 
@@ -52,9 +51,7 @@ def run(config: Path | None, settings: tuple[str, ...], folder: Path | None, dry
 
         Console().print(preview(prepared, place))
         return
-    for ended_by in (signal.SIGTERM, signal.SIGHUP):  # as Slurm and a closed terminal do
-        if signal.getsignal(ended_by) is not signal.SIG_IGN:  # nohup means it
-            signal.signal(ended_by, signal.default_int_handler)
+    end_as_by_ctrl_c()
     with experiment.Display(console) as display:
         outcome = experiment.run(prepared, place, display)
     _last_screen(place, outcome.nothing_to_do)

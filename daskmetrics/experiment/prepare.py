@@ -159,10 +159,6 @@ class Experiment:
         return score_key(VERSION, encoded, arm, self.config.seed)
 
     @property
-    def needs_views(self) -> bool:
-        return self.views > 1
-
-    @property
     def views(self) -> int:
         """How many views of every prompt the metrics read."""
         return max(metric.views for metric in self.metrics)
