@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -39,7 +41,7 @@ SMALL = {
 def slurm(tmp_path_factory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("slurm")
     script = str(ROOT / "ci" / "slurm.sh")
-    subprocess.run([script, "start", str(place), "2", "2"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([script, "start", str(place), "2", "2", free_ports(3)], check=True, stdout=subprocess.DEVNULL)
     before = os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = str(place / "slurm.conf")
     yield place
@@ -47,6 +49,19 @@ def slurm(tmp_path_factory) -> Iterator[Path]:
     os.environ.pop("SLURM_CONF")
     if before is not None:
         os.environ["SLURM_CONF"] = before
+
+
+def free_ports(count: int) -> str:
+    """The first of so many neighbouring ports that are free, for the controller and a daemon per node."""
+    for first in range(16817, 30000, 50):
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return str(first)
+    raise OSError(f"no {count} neighbouring ports are free")
 
 
 def profile(place: Path, **changes: object) -> dict[str, object]:
