@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from daskmetrics.arms import Key, content_key
@@ -29,7 +30,7 @@ from daskmetrics.execution.messages import (
     TaskId,
     Vanished,
 )
-from daskmetrics.execution.placement import Host, Item, Placement, stuck
+from daskmetrics.execution.placement import Durations, Host, Item, Placement, stuck
 from daskmetrics.execution.retry import Fault, GiveUp, Retry, faults_so_far
 from daskmetrics.execution.settings import Settings
 from daskmetrics.execution.units import Ledger, Record, Source, WorkUnit
@@ -81,13 +82,13 @@ class Loop:
         self._known = {record.key: record for record in journal.records()}
         self._written = {content_key(entry) for entry in journal.entries if entry["type"] in ("ask", "worker")}
         self._faults = faults_so_far(journal.entries)
-        self._longest: dict[str, float] = {}
+        self._durations = Durations(settings.margin)
         for record in self._known.values():
-            self._took(record.kind, record.seconds)
+            self._durations.note(record.kind, record.seconds)
         self._spoilt: dict[Key, Record] = {}  # inputs that were given up
         self._tasks: dict[TaskId, Item] = {}
         self._actions: list[Action] = []
-        self._attempts = 0
+        self._numbers = count(1)
         self._paused_until = -math.inf
         self._stop_at: float | None = None
         self._idle_since: float | None = None
@@ -141,12 +142,15 @@ class Loop:
                 # late results of an attempt that was given up are dropped
                 if item := self._tasks.get(task):
                     self._hear_of(item, message)
+                elif isinstance(message, Started):
+                    begun = self.now, next(self._numbers)
+                    for host in self.hosts.values():
+                        host.hear_of_stray(task, begun)
 
     def _hear_of(self, item: Item, message: Started | Finished | Failed | Vanished) -> None:
         match message:
             case Started():
-                self._attempts += 1
-                item.begun = self.now, self._attempts
+                item.begun = self.now, next(self._numbers)
             case Finished():
                 self._finish(item, message)
             case Failed():
@@ -171,7 +175,7 @@ class Loop:
             if item.held and item.worker == host.address:
                 self._recall(item)
 
-    def _end_with(self, host: Host, item: Item, running: Sequence[Item], left: Left) -> None:
+    def _end_with(self, host: Host, item: Item, running: Sequence[Item | None], left: Left) -> None:
         """Decide what the loss of its worker means for a unit; only one that was running can be to blame."""
         task, alone = item.task or "", len(running) == 1
         if task in left.expired or (item in running and item.deadline <= self.now):
@@ -202,7 +206,7 @@ class Loop:
     # how an attempt ends
 
     def _finish(self, item: Item, finished: Finished) -> None:
-        self._took(item.unit.kind, finished.seconds)
+        self._durations.note(item.unit.kind, finished.seconds)
         if item.shared:
             self.hosts[item.worker or ""].placed.remove(item)
             item.begun, item.held = None, True
@@ -276,7 +280,7 @@ class Loop:
             return
         host = self.hosts.get(item.worker or "")
         if host and item in host.placed:
-            host.placed.remove(item)
+            host.remove(item)
         del self._tasks[item.task]
         self._actions.append(Release(item.task))
         item.task = item.worker = item.begun = None
@@ -346,25 +350,17 @@ class Loop:
         for item in sorted(due.values(), key=lambda item: not item.suspect):
             given = self.inputs[item.unit.input.key] if item.unit.input else None
             near = (given.worker,) if given and given.worker else ()
-            if host := placement.choose(item, self._seconds(item.unit), near):
+            if host := placement.choose(item, self._durations.expect(item.unit), near):
                 self._submit(item, host, given)
 
     def _submit(self, item: Item, host: Host, given: Item | None) -> None:
-        self._attempts += 1
-        item.task = f"{item.unit.kind}-{item.unit.key}-{self._attempts}"
+        item.task = f"{item.unit.kind}-{item.unit.key}-{next(self._numbers)}"
         item.worker, item.where, item.placed = host.address, host.name, self.now
         host.placed.append(item)
         self._tasks[item.task] = item
         if given:
             self.inputs.move_to_end(given.unit.key)
         self._actions.append(Submit(item.task, item.unit, host.address, item.shared, given.task if given else None))
-
-    def _took(self, kind: str, seconds: float) -> None:
-        self._longest[kind] = max(self._longest.get(kind, 0.0), seconds)
-
-    def _seconds(self, unit: WorkUnit) -> float:
-        """How long a unit will take at most, by the longest of its kind; at first nothing is known."""
-        return min(self.settings.margin * self._longest.get(unit.kind, 0.0), unit.timeout or math.inf)
 
     # how it ends
 
@@ -396,4 +392,4 @@ class Loop:
         unit = next(self._waiting()).unit
         if not any(host.offers(unit) for host in self.hosts.values()):
             return f"No worker offers what {unit.kind} {unit.name} occupies: {dict(unit.resources)}."
-        return f"No worker has the {self._seconds(unit):.0f} s left that {unit.kind} {unit.name} may take."
+        return f"No worker has the {self._durations.expect(unit):.0f} s left that {unit.kind} {unit.name} may take."

@@ -53,6 +53,8 @@ class Host:
     resources: Mapping[str, float]
     ends: float  # infinite without a walltime
     placed: list[Item] = field(default_factory=list)
+    taken_away: set[TaskId] = field(default_factory=set)  # while they seemed to wait here
+    strays: list[tuple[float, int]] = field(default_factory=list)  # when such began all the same
 
     def offers(self, unit: WorkUnit) -> bool:
         """Whether it has what the unit occupies at all."""
@@ -70,10 +72,21 @@ class Host:
             return self.starts(unit)  # how long it would wait is not known
         return len(self.placed) < self.threads + ahead and self._within(unit, ahead)
 
-    def running(self) -> list[Item]:
-        """What runs on its threads: of more reports than threads the older ones have ended unheard."""
-        begun = sorted((item for item in self.placed if item.begun), key=lambda item: item.begun or (0.0, 0))
-        return begun[-self.threads :]
+    def remove(self, item: Item) -> None:
+        """Take away what was placed here; what waits may have begun without our knowledge."""
+        self.placed.remove(item)
+        if item.begun is None and item.task:
+            self.taken_away.add(item.task)
+
+    def hear_of_stray(self, task: TaskId, begun: tuple[float, int]) -> None:
+        """An attempt has started that belongs to nobody any more; if it is one of ours it occupies a thread."""
+        if task in self.taken_away:
+            self.strays.append(begun)
+
+    def running(self) -> list[Item | None]:
+        """What runs on its threads, None for a stray: of more reports than threads the older have ended unheard."""
+        begun = [(item.begun, item) for item in self.placed if item.begun] + [(begun, None) for begun in self.strays]
+        return [item for _, item in sorted(begun, key=lambda pair: pair[0])[-self.threads :]]
 
     def _within(self, unit: WorkUnit, ahead: int) -> bool:
         for name, need in unit.resources.items():
@@ -81,6 +94,27 @@ class Host:
             if used + need > self.resources.get(name, 0) + ahead * need:
                 return False
         return True
+
+
+class Durations:
+    """How long units take, by the longest of their kind.
+
+    Parameters
+    ----------
+    margin : float
+        Factor on the longest seen.
+    """
+
+    def __init__(self, margin: float) -> None:
+        self._margin, self._longest = margin, dict[str, float]()
+
+    def note(self, kind: str, seconds: float) -> None:
+        """Take in what one took."""
+        self._longest[kind] = max(self._longest.get(kind, 0.0), seconds)
+
+    def expect(self, unit: WorkUnit) -> float:
+        """Seconds at most; 0 while nothing is known of its kind."""
+        return min(self._margin * self._longest.get(unit.kind, 0.0), unit.timeout or math.inf)
 
 
 class Placement:

@@ -31,7 +31,8 @@ class Mutant:
             return changed.Loop, retry.RetryPolicy
         if self.module is placement:
             bound = _module(loop, _source(loop))
-            vars(bound).update(Host=changed.Host, Item=changed.Item, Placement=changed.Placement, stuck=changed.stuck)
+            names = ("Durations", "Host", "Item", "Placement", "stuck")
+            vars(bound).update({name: vars(changed)[name] for name in names})
             return bound.Loop, retry.RetryPolicy
         # the loop tells decisions by their classes
         vars(changed).update(Fault=retry.Fault, Retry=retry.Retry, GiveUp=retry.GiveUp)
@@ -108,7 +109,6 @@ LOOP = (
     ("if item.deadline + self.settings.grace <= self.now", "if False"),
     ("                self._actions.append(Kill(host.address))\n", "                pass\n"),
     ("math.inf if joined.remaining is None else self.now + joined.remaining", "math.inf"),
-    ("self.settings.margin * self._longest.get(unit.kind, 0.0)", "0.0"),
     ("self._paused_until = self.now + self.settings.pause", "pass"),
     ("        elif now >= self._paused_until:\n", "        else:\n"),
     ("if failed.fault is Fault.DISK:", "if False:"),
@@ -129,8 +129,11 @@ PLACEMENT = (
     ("if self.threads > 1 and any(item.suspect for item in self.placed):", "if False:"),
     ("return self.starts(unit)  #", "return True  #"),
     ("len(self.placed) < self.threads + ahead and", "True and"),
-    ("return begun[-self.threads :]", "return begun"),
-    ("return begun[-self.threads :]", "return begun[: self.threads]"),
+    ("key=lambda pair: pair[0])[-self.threads :]]", "key=lambda pair: pair[0])]"),
+    ("key=lambda pair: pair[0])[-self.threads :]]", "key=lambda pair: pair[0])[: self.threads]]"),
+    ("            self.strays.append(begun)\n", "            pass\n"),
+    ("if task in self.taken_away:", "if True:"),
+    ("self._margin * self._longest.get(unit.kind, 0.0)", "0.0"),
     ("and self.now + seconds <= host.ends", ""),
     ("able = [host for host in able if host.name != item.shun] or able", "pass"),
     (

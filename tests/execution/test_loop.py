@@ -238,6 +238,21 @@ def what_waits_behind_a_straggler_goes_to_an_idle_worker(loop, policy):
 
 
 @case
+def what_began_while_it_was_taken_away_was_what_ran(loop, policy):
+    """On one thread its start says that the unit before it has ended unheard; on other workers it says nothing."""
+    bench = Bench([unit(f"u{i}") for i in range(3)], loop, policy, slots=3)
+    before, quick, behind = bench.submitted(Joined("a", "a"), Joined("b", "b"))
+    assert [submit.worker for submit in (before, quick, behind)] == ["a", "b", "a"]
+    bench.step(Started(before.task), Started(quick.task))
+    (moved,) = bench.submitted(Finished(quick.task, 1), after=2)
+    assert (moved.unit.key, moved.worker) == (behind.unit.key, "b")
+    bench.step(Started(moved.task), Started(behind.task))
+    bench.step(Left("a"), Left("b"))
+    attempts = [entry for entry in bench.journal.entries if entry["type"] == "attempt"]
+    assert [(attempt["key"], attempt["blamed"]) for attempt in attempts] == [(behind.unit.key, True)]
+
+
+@case
 def an_input_that_is_kept_is_not_computed_again(loop, policy):
     shared = unit("in", kind="encode")
     users = [unit(f"u{i}", input=shared, requires=(f"u{i - 1}",) if i else ()) for i in range(3)]
