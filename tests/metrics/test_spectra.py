@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from daskmetrics.metrics._spectra import at_least_float32, centred, entropy, spectrum, unit_rows
+from daskmetrics.metrics._spectra import at_least_float32, centred, checked, entropy, gram, spectrum, unit_rows
 
 
 def matrix_entropy(rows: torch.Tensor) -> float:
@@ -49,6 +49,36 @@ def test_a_matrix_that_is_not_finite_does_not_spoil_its_batch():
     rows = torch.eye(3).repeat(2, 1, 1)
     rows[0, 1, 1] = torch.nan
     assert entropy(spectrum(rows)).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("rank", [1, 5, 48])
+@pytest.mark.parametrize("size", [2, 48, 128])
+def test_a_good_spectrum_passes_its_check_bit_for_bit(size, rank):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(20, size, rank, generator=generator) @ torch.randn(20, rank, 2 * size, generator=generator)
+    matrices = gram(unit_rows(rows))
+    values = torch.linalg.eigvalsh(matrices)
+    assert torch.equal(checked(matrices, values.clone()), values)
+
+
+@pytest.mark.parametrize("spoil", ["unfinished", "shifted", "swapped for equal sums", "not finite"])
+def test_a_bad_spectrum_is_solved_again(spoil):
+    rows = torch.randn(6, 16, 32, generator=torch.Generator().manual_seed(1))
+    matrices = gram(unit_rows(rows))
+    good = torch.linalg.eigvalsh(matrices)
+    bad = good.clone()
+    match spoil:
+        case "unfinished":
+            bad[2] = matrices[2].diagonal()
+        case "shifted":
+            bad[2] += 1e-3
+        case "swapped for equal sums":
+            bad[2, [0, -1]] += torch.tensor([0.01, -0.01])
+        case "not finite":
+            bad[2, 0] = torch.nan
+    mended = checked(matrices, bad)
+    torch.testing.assert_close(mended[2], good[2])
+    assert torch.equal(mended[[0, 1, 3, 4, 5]], good[[0, 1, 3, 4, 5]])
 
 
 def test_unit_rows_survive_extreme_norms():
