@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,10 @@ from daskmetrics.layout import RunFolder
 
 if TYPE_CHECKING:
     from daskmetrics.keeping import Findings
+    from daskmetrics.mapping import Difference
 
 DAMAGED = 1  # exit code of `verify`
+SHOWN = 10  # differences of a results file
 
 
 @click.command()
@@ -63,24 +66,46 @@ def retry(run: Path, only: str | None) -> None:
 
 @click.command()
 @run_folder
+@click.option("--run", "of", type=click.Path(path_type=Path), help="Whose results a file is.  [default: look in runs/]")
+@click.option("--sample", type=click.IntRange(0), default=20, show_default=True, help="Items of a map to run again.")
 @friendly
-def verify(run: Path) -> None:
+def verify(run: Path, of: Path | None, sample: int) -> None:
     """Compare every cell of RUN's store with its journal; exit code 1 if anything is damaged.
 
-    Of a map, its items are compared with the journal, and 20 of them are run again.
+    Of a map, its items are compared with the journal, and some of them are run again. RUN may also be a results file
+    that a map wrote: its rows are compared first.
     """
     from daskmetrics import keeping, mapping
 
+    if mapping.is_results(run):
+        of = of or mapping.folder_of(run)
+        differences = mapping.compare(run, of)
+        _tell_of_rows(run, of, differences)
+        sys.exit(max(_verify_map(of, sample), DAMAGED if differences else 0))
     if mapping.is_map(run):
-        told = mapping.verify(run)
-        click.echo(told.text())
-        sys.exit(0 if told.ok else DAMAGED)
+        sys.exit(_verify_map(run, sample))
     found = keeping.verify(RunFolder(run))
     _tell(found)
     if found.damaged:
         click.echo(f"{len(found.damaged)} damaged. Rebuild them from the journal with: daskmetrics repair {run}")
         sys.exit(DAMAGED)
     click.echo(f"Sound: {found.lines:,} lines of the journal, {found.cells:,} cells of the store.")
+
+
+def _verify_map(run: Path, sample: int) -> int:
+    from daskmetrics import mapping
+
+    told = mapping.verify(run, sample=sample)
+    click.echo(told.text())
+    return 0 if told.ok else DAMAGED
+
+
+def _tell_of_rows(path: Path, run: Path, differences: Sequence[Difference]) -> None:
+    for each in differences[:SHOWN]:
+        click.echo(f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run")
+    rows = len({each.item for each in differences})
+    remedy = "; running the same map again writes it anew" if rows else ""
+    click.echo(f"'{path}' against '{run}': {rows} rows differ{remedy}.")
 
 
 @click.command()

@@ -6,18 +6,20 @@ source, the item, the seed), so that batches may be cut differently when a map i
 
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.mapping.comparison import compare, folder_of, is_results
 from daskmetrics.mapping.jobs import Job, give_chance, is_map, job, recorded, results
 from daskmetrics.mapping.ledger import Ledger, Result
 from daskmetrics.mapping.source import Map, Options
 from daskmetrics.mapping.summary import aggregates, causes, summary_text
 from daskmetrics.mapping.table import check_output, dataset, frame, write
-from daskmetrics.mapping.verification import Verification, verify
+from daskmetrics.mapping.verification import Difference, Verification, verify
 from daskmetrics.mapping.words import seconds
 
 if TYPE_CHECKING:
     from daskmetrics.mapping.driving import map, run, stream
 
 __all__ = [
+    "Difference",
     "Job",
     "Ledger",
     "Map",
@@ -27,10 +29,13 @@ __all__ = [
     "aggregates",
     "causes",
     "check_output",
+    "compare",
     "dataset",
+    "folder_of",
     "frame",
     "give_chance",
     "is_map",
+    "is_results",
     "job",
     "map",
     "recorded",
