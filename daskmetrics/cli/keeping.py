@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -68,8 +68,10 @@ def retry(run: Path, only: str | None) -> None:
 @run_folder
 @click.option("--run", "of", type=click.Path(path_type=Path), help="Whose results a file is.  [default: look in runs/]")
 @click.option("--sample", type=click.IntRange(0), default=20, show_default=True, help="Items of a map to run again.")
+@click.option("--ignore", multiple=True, metavar="FIELD", help="Of those: a field that may differ.")
+@click.option("--tolerance", type=float, default=0.0, help="Of those: relative difference allowed.")
 @friendly
-def verify(run: Path, of: Path | None, sample: int) -> None:
+def verify(run: Path, of: Path | None, **again: Any) -> None:
     """Compare every cell of RUN's store with its journal; exit code 1 if anything is damaged.
 
     Of a map, its items are compared with the journal, and some of them are run again. RUN may also be a results file
@@ -81,9 +83,9 @@ def verify(run: Path, of: Path | None, sample: int) -> None:
         of = of or mapping.folder_of(run)
         differences = mapping.compare(run, of)
         _tell_of_rows(run, of, differences)
-        sys.exit(max(_verify_map(of, sample), DAMAGED if differences else 0))
+        sys.exit(max(_verify_map(of, again), DAMAGED if differences else 0))
     if mapping.is_map(run):
-        sys.exit(_verify_map(run, sample))
+        sys.exit(_verify_map(run, again))
     found = keeping.verify(RunFolder(run))
     _tell(found)
     if found.damaged:
@@ -92,10 +94,10 @@ def verify(run: Path, of: Path | None, sample: int) -> None:
     click.echo(f"Sound: {found.lines:,} lines of the journal, {found.cells:,} cells of the store.")
 
 
-def _verify_map(run: Path, sample: int) -> int:
+def _verify_map(run: Path, again: Mapping[str, Any]) -> int:
     from daskmetrics import mapping
 
-    told = mapping.verify(run, sample=sample)
+    told = mapping.verify(run, **again)
     click.echo(told.text())
     return 0 if told.ok else DAMAGED
 
