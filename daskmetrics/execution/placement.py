@@ -83,6 +83,11 @@ class Host:
         if task in self.taken_away:
             self.strays.append(begun)
 
+    def change(self, resources: Mapping[str, float]) -> list[Item]:
+        """Offer this from now on; what waits here for something else. What runs is not disturbed."""
+        self.resources = resources
+        return [item for item in self.placed if item.begun is None and not self.offers(item.unit)]
+
     def running(self) -> list[Item | None]:
         """What runs on its threads, None for a stray: of more reports than threads the older have ended unheard."""
         begun = [(item.begun, item) for item in self.placed if item.begun] + [(begun, None) for begun in self.strays]
@@ -165,6 +170,15 @@ def stuck(hosts: Iterable[Host], now: float) -> list[Item]:
         if waits and len(found) < len(idle) and any(host.offers(item.unit) for host in idle):
             found.append(item)
     return found
+
+
+def lacking(hosts: Collection[Host], unit: WorkUnit, seconds: float) -> str:
+    """Why no worker takes a unit that may take so many seconds, although none has anything to do."""
+    if not hosts:
+        return "No worker is left."
+    if not any(host.offers(unit) for host in hosts):
+        return f"No worker offers what {unit.kind} {unit.name} occupies: {dict(unit.resources)}."
+    return f"No worker has the {seconds:.0f} s left that {unit.kind} {unit.name} may take."
 
 
 def _load(host: Host) -> tuple[int, str]:
