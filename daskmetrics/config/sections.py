@@ -172,19 +172,32 @@ def _clock(walltime: Any) -> Any:
     return walltime
 
 
-class Cluster(Section):
-    """Where the work runs: a profile of this machine, a Slurm partition or a running scheduler."""
+Walltime = Annotated[str, BeforeValidator(_clock), _matching(r"[0-9:-]{1,20}", "a time such as '12:30:00'")]
 
-    kind: Literal["local", "slurm", "existing"] = "local"
+
+class Controller(Section):
+    """The job in which `run --submit` drives a run; it needs neither a GPU nor torch."""
+
+    partition: Word | None = Field(None, description="by default the site's default one")
+    account: Word | None = Field(None, description="by default the workers'")
+    qos: Word | None = None
+    walltime: Walltime = "1-00:00:00"
+    cpus: int = Field(2, ge=1)
+    memory: Size | None = Field("4GiB", description="null where a site forbids --mem")
+    directives: tuple[Line, ...] = Field((), description="further #SBATCH lines, without the prefix")
+
+
+class Cluster(Section):
+    """Where the work runs: a profile of this machine, a Slurm partition, a job that is there, a running scheduler."""
+
+    kind: Literal["local", "slurm", "allocation", "existing"] = "local"
     workers: int = Field(2, ge=1)
     threads: int = Field(1, ge=1, description="CPU threads per worker")
     memory: Size | None = Field(None, description="per worker, for instance 16GiB; by default not limited")
     address: str | None = Field(None, description="of a running scheduler, or a path to its scheduler file")
     partition: Word | None = None
     account: Word | None = None
-    walltime: Annotated[str, BeforeValidator(_clock), _matching(r"[0-9:-]{1,20}", "a time such as '12:30:00'")] = (
-        "04:00:00"
-    )
+    walltime: Walltime = "04:00:00"
     gpus: int = Field(1, ge=0, description="GPUs per Slurm job; one worker owns one GPU")
     gpu_type: Word | None = None
     interface: Word | None = Field(None, description="network interface that nodes reach each other by, such as ib0")
@@ -193,6 +206,7 @@ class Cluster(Section):
     logs: Annotated[Place, _matching(r"\S+", "a path without spaces")] = "slurm-logs"
     arrive_within: float = Field(600.0, gt=0, description="seconds until the first worker must have arrived")
     unit_minutes: float | None = Field(None, gt=0, description="after which an attempt at a unit is stopped")
+    controller: Controller = Controller()
 
     @property
     def timeout(self) -> float | None:
