@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskmetrics.cli.common import INTERRUPTED, friendly, run_folder
-from daskmetrics.errors import ConfigError, DaskmetricsError
+from daskmetrics.errors import DaskmetricsError
 from daskmetrics.layout import RunFolder
 
 if TYPE_CHECKING:
@@ -83,10 +83,11 @@ def _looks(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple
 
 def _state(job: Submitted) -> State | None:
     from daskmetrics.cluster.controller import State, state_of
+    from daskmetrics.cluster.queue import SlurmError
 
     try:
         return state_of(job.job)
-    except ConfigError as error:  # the controller is restarted; the run goes on meanwhile
+    except SlurmError as error:  # the controller is restarted; the run goes on meanwhile
         return State("UNKNOWN", str(error))
 
 

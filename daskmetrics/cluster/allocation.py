@@ -17,8 +17,9 @@ import dask
 from distributed import Scheduler, Security, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
+from daskmetrics.cluster.queue import slurm
 from daskmetrics.cluster.settings import RESOURCES
-from daskmetrics.cluster.site import gpus, pairs_of, said
+from daskmetrics.cluster.site import gpus, pairs_of
 from daskmetrics.config import Cluster
 from daskmetrics.errors import ConfigError
 
@@ -73,7 +74,7 @@ def present(environment: Mapping[str, str]) -> Allocation:
             "'salloc --gres=gpu:4' and run this inside it, or from a job script; or let daskmetrics submit jobs "
             "of its own, with --cluster PROFILE instead of --in-job."
         )
-    return parse_allocation(job, said(["scontrol", "-o", "-d", "show", "job", job]))
+    return parse_allocation(job, slurm("scontrol", "--oneliner", "--details", "show", "job", job))
 
 
 def parse_allocation(job: str, shown: str) -> Allocation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
@@ -10,7 +11,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from daskmetrics.cluster.site import pairs_of, said
+from dask.utils import parse_bytes
+
+from daskmetrics.cluster.queue import SlurmError, slurm
+from daskmetrics.cluster.site import pairs_of
 from daskmetrics.config import Cluster, Controller
 from daskmetrics.errors import ConfigError
 from daskmetrics.layout import private, replace
@@ -55,7 +59,26 @@ class Place:
         return self.folder / "config.yaml"
 
     @property
-    def submitted(self) -> Path:
+    def job_id(said: str) -> str:
+    """The number of a job, from what ``sbatch --parsable`` printed, a site's remarks included.
+
+    Raises
+    ------
+    SlurmError
+        If there is none.
+
+    Examples
+    --------
+    >>> job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
+    '4711'
+    """
+    found = re.search(r"^(\d+)(;.*)?$", said, re.MULTILINE)
+    if found is None:
+        raise SlurmError(f"sbatch named no job; it said: {said.strip()}")
+    return found[1]
+
+
+def submitted(self) -> Path:
         return self.folder / "job.json"
 
 
@@ -98,7 +121,7 @@ def _directives(wanted: Controller, profile: Cluster, name: str, place: Place) -
         "partition": wanted.partition,
         "account": wanted.account or profile.account,
         "qos": wanted.qos,
-        "mem": wanted.memory and wanted.memory.replace("i", "").replace("B", "").replace(" ", ""),
+        "mem": wanted.memory and f"{-(-parse_bytes(wanted.memory) // 2**20)}M",
     }
     return [
         f"--job-name={job_name(name)}",
@@ -133,7 +156,9 @@ def submit(profile: Cluster, name: str, place: Place, config: str) -> Submitted:
     Raises
     ------
     ConfigError
-        If Slurm refuses the job, with its words, or a driver's job of this run is there already.
+        If a driver's job of this run is there already.
+    SlurmError
+        If Slurm refuses the job, with its words.
     """
     before = submitted(place)
     if before and (state := state_of(before.job)) and not state.ended:
@@ -155,7 +180,7 @@ def submit(profile: Cluster, name: str, place: Place, config: str) -> Submitted:
         str(place.folder.parent),
     ]
     replace(place.script, script(profile, name, place, command))
-    job = said(["sbatch", "--parsable", str(place.script)]).strip().partition(";")[0]
+    job = job_id(slurm("sbatch", "--parsable", str(place.script)))
     told = Submitted(job, str(place.folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
     replace(place.submitted, json.dumps(asdict(told)))
     return told
@@ -199,12 +224,12 @@ def state_of(job: str) -> State | None:
 
     Raises
     ------
-    ConfigError
+    SlurmError
         If Slurm does not answer.
     """
     try:
-        return parse_state(said(["scontrol", "-o", "show", "job", job]))
-    except ConfigError as error:
+        return parse_state(slurm("scontrol", "--oneliner", "show", "job", job))
+    except SlurmError as error:
         if "Invalid job id" in str(error):
             return None
         raise

@@ -74,10 +74,10 @@ def _body(partition: Partition, nodes: Nodes, interface: str | None) -> list[str
     others = sorted({name for name in partition.gpus if name} - {kind})
     lines = ["kind: slurm", f"workers: {WORKERS}", f"partition: {partition.name}", *_account(partition)]
     if nodes.gpus:
-        lines += ["gpus: 1"]
+        lines += ["gpus_per_job: 1"]
         lines += [f"gpu_type: {kind}{_comment(others, 'also there: ')}"] if kind else []
     else:
-        lines += ["gpus: 0  # no partition has any"]
+        lines += ["gpus_per_job: 0  # no partition has any"]
     lines += [f"threads: {min(CPUS, max(1, nodes.cpus // each))}"]
     lines += [f"memory: {memory}GiB"] if memory else []
     lines += [f'walltime: "{clock(min(WALLTIME, partition.longest or WALLTIME))}"']

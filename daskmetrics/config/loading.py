@@ -17,6 +17,7 @@ from daskmetrics.config.sections import (
     Controller,
     Corpus,
     Model,
+    Pool,
     Protocol,
     Recipe,
     Search,
@@ -219,6 +220,7 @@ def _section(loc: Sequence[Any]) -> type[Section]:
         "search": Search,
         "cluster": Cluster,
         "controller": Controller,
+        "scoring": Pool,
     }
     named = [kinds[part] for part in loc if part in kinds]
     return named[-1] if named else Config
