@@ -59,26 +59,7 @@ class Place:
         return self.folder / "config.yaml"
 
     @property
-    def job_id(said: str) -> str:
-    """The number of a job, from what ``sbatch --parsable`` printed, a site's remarks included.
-
-    Raises
-    ------
-    SlurmError
-        If there is none.
-
-    Examples
-    --------
-    >>> job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
-    '4711'
-    """
-    found = re.search(r"^(\d+)(;.*)?$", said, re.MULTILINE)
-    if found is None:
-        raise SlurmError(f"sbatch named no job; it said: {said.strip()}")
-    return found[1]
-
-
-def submitted(self) -> Path:
+    def submitted(self) -> Path:
         return self.folder / "job.json"
 
 
@@ -184,6 +165,25 @@ def submit(profile: Cluster, name: str, place: Place, config: str) -> Submitted:
     told = Submitted(job, str(place.folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
     replace(place.submitted, json.dumps(asdict(told)))
     return told
+
+
+def job_id(said: str) -> str:
+    """The number of a job, from what ``sbatch --parsable`` printed, a site's remarks included.
+
+    Raises
+    ------
+    SlurmError
+        If there is none.
+
+    Examples
+    --------
+    >>> job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
+    '4711'
+    """
+    found = re.search(r"^(\d+)(;.*)?$", said, re.MULTILINE)
+    if found is None:
+        raise SlurmError(f"sbatch named no job; it said: {said.strip()}")
+    return found[1]
 
 
 def submitted(place: Place) -> Submitted | None:
