@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,8 @@ from daskmetrics.config import Cluster
 from daskmetrics.errors import ConfigError
 
 JOB = "SLURM_JOB_ID"
-ENDING = 10.0  # seconds that a step is given to end before it is killed
+LEAVING = 3.0  # seconds that a worker is given to leave, as the scheduler has told it
+ENDING = 10.0  # seconds that srun is given to end its step before it is killed
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ class Steps:
         profile = self.profile
         resources = ",".join(f"{what}={count}" for what, count in RESOURCES.items())
         return [
-            *("srun", "--jobid", self.room.job, "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
+            *("srun", "--quiet", "--jobid", self.room.job, "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
             *(f"--cpus-per-task={profile.threads}", "--mem=0", "--job-name", name),  # the job's memory is shared
             *(["--gres=gpu:1"] if self.room.gpus else ["--gres=none"]),
             *("--output", f"{self.logs}/{name}-%J.log", "--unbuffered"),
@@ -170,21 +172,28 @@ class Step(ProcessInterface):  # type: ignore[misc]  # distributed has no types
 
     def __init__(self, scheduler: str, name: str, steps: Steps, **_: Any) -> None:
         super().__init__(scheduler=scheduler, name=name)
-        self.steps = steps
+        self.command, self.environment = steps.command(scheduler, name), steps.environment
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        command = self.steps.command(self.address or self.scheduler, str(self.name))
-        own = {**os.environ, **self.steps.environment}
-        self.process = await asyncio.create_subprocess_exec(*command, env=own, start_new_session=True)
+        own = {**os.environ, **self.environment}
+        # a session of its own, so that a Ctrl-C at the terminal is for the driver alone
+        self.process = await asyncio.create_subprocess_exec(*self.command, env=own, start_new_session=True)
         await super().start()
 
     async def close(self) -> None:
-        if self.process is not None and self.process.returncode is None:
-            self.process.terminate()  # srun hands it on to the worker
-            try:
-                await asyncio.wait_for(self.process.wait(), ENDING)
-            except TimeoutError:
-                with suppress(ProcessLookupError):
-                    self.process.kill()
+        if self.process is not None:
+            # srun hands the first signal on to its worker
+            for hurry, patience in ((None, LEAVING), (signal.SIGTERM, ENDING), (signal.SIGKILL, None)):
+                if await self._has_ended(self.process, hurry, patience):
+                    break
         await super().close()
+
+    @staticmethod
+    async def _has_ended(process: asyncio.subprocess.Process, hurry: int | None, patience: float | None) -> bool:
+        with suppress(ProcessLookupError):
+            if hurry is not None:
+                process.send_signal(hurry)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), patience)
+        return process.returncode is not None
