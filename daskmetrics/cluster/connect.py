@@ -66,9 +66,9 @@ def _client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None])
         with _slurm_client(profile, prefix, run, say) as client:
             yield client
     elif profile.kind == "allocation":
-        from daskmetrics.cluster.allocation import allocation_cluster
+        from daskmetrics.cluster.allocation import allocation_client
 
-        with allocation_cluster(profile, prefix) as cluster, Client(cluster, set_as_default=False) as client:
+        with allocation_client(profile, prefix, say) as client:
             yield client
     else:
         with local_cluster(profile, prefix) as cluster, Client(cluster, set_as_default=False) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from html import escape
@@ -65,6 +66,8 @@ class ProfileCluster:
         self._stack = ExitStack()
         self._client: Client | None = None
         self._link = ""
+        if self.profile.kind == "slurm":
+            _load_slurm()
         if not asynchronous:
             self._open()
 
@@ -175,6 +178,14 @@ class ProfileCluster:
         if self.profile.kind == "slurm":
             facts["jobs"] = _jobs(self.run)
         return {**facts, "scheduler": self.scheduler_address}
+
+
+def _load_slurm() -> None:
+    """Import dask-jobqueue here and now: it takes Ctrl-C for itself then, which no other thread can do."""
+    before = signal.getsignal(signal.SIGINT)
+    import daskmetrics.cluster.slurm  # noqa: F401
+
+    signal.signal(signal.SIGINT, before)
 
 
 def _jobs(run: str) -> str:
