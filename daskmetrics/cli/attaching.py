@@ -67,10 +67,12 @@ def _follow(run: Path, job: Submitted | None) -> None:
 
 def _looks(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple[str, str]]:
     """What there is to say at each look; what happens once is printed."""
+    from daskmetrics.cluster import controller
+
     before = ""
     while True:
         state = _state(job) if job else None
-        told = _job_said(job, state) if job else ""
+        told = controller.told(job, state) if job else ""
         if told != before:
             console.print(told, highlight=False, markup=False, soft_wrap=True)
             before = told
@@ -89,16 +91,6 @@ def _state(job: Submitted) -> State | None:
         return state_of(job.job)
     except SlurmError as error:  # the controller is restarted; the run goes on meanwhile
         return State("UNKNOWN", str(error))
-
-
-def _job_said(job: Submitted, state: State | None) -> str:
-    """A job's state in words."""
-    if state is None:
-        return f"Job {job.job}, submitted {job.since}, is not known to Slurm any more."
-    reason = f": {state.reason}" if state.reason else ""
-    about = f", expected to start at {state.starts}" if state.starts and state.name == "PENDING" else ""
-    code = f", exit code {state.exit.partition(':')[0]}" if state.ended else ""
-    return f"Job {job.job} is {state.name.lower()}{reason}{about}{code}. Its log: {job.log}"
 
 
 def _loaded(run: Path) -> Run | None:
