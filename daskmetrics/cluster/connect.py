@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def connect(profile: Cluster, run: str = "session", say: Callable[[str], None] = log.warning) -> Iterator[Client]:
+def connect(
+    profile: Cluster, run: str = "session", say: Callable[[str], None] = log.warning, *, wait: bool = True
+) -> Iterator[Client]:
     """A client whose workers can take work; the cluster ends with the context.
 
     Parameters
@@ -34,6 +36,8 @@ def connect(profile: Cluster, run: str = "session", say: Callable[[str], None] =
         For whom; part of the names of Slurm jobs.
     say : callable
         Called with lines for the user, possibly from another thread: why jobs wait, which were lost.
+    wait : bool
+        For the first worker; otherwise it comes when it comes.
 
     Raises
     ------
@@ -48,7 +52,8 @@ def connect(profile: Cluster, run: str = "session", say: Callable[[str], None] =
         stack.enter_context(dask.config.set(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_shutdown())
         client = stack.enter_context(_client(profile, prefix, run, say))
-        _wait_for_workers(client, profile)
+        if wait:
+            _wait_for_workers(client, profile)
         yield client
 
 
@@ -59,6 +64,11 @@ def _client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None])
             yield client
     elif profile.kind == "slurm":
         with _slurm_client(profile, prefix, run, say) as client:
+            yield client
+    elif profile.kind == "allocation":
+        from daskmetrics.cluster.allocation import allocation_client
+
+        with allocation_client(profile, prefix, say) as client:
             yield client
     else:
         with local_cluster(profile, prefix) as cluster, Client(cluster, set_as_default=False) as client:

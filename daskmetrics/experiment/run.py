@@ -18,7 +18,7 @@ from rich.markup import escape
 from daskmetrics import store
 from daskmetrics.arms import Arm
 from daskmetrics.bandit import Campaign, champions
-from daskmetrics.cluster import connect, workers
+from daskmetrics.cluster import connect, here, ways, workers
 from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
@@ -149,7 +149,8 @@ class _Driver:
         profile = self.experiment.config.cluster
         self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
         with connect(profile, self.experiment.config.name, self._warn) as client:
-            self.display.say(f"Dashboard: {client.dashboard_link}")
+            for line in ways(client.dashboard_link, profile.kind, here()):
+                self.display.say(line)
             slots = UNITS_PER_WORKER * max(profile.workers, len(workers(client)))
             settings = Settings(slots=slots, patience=profile.patience)
             self._measure(client, settings)
