@@ -112,6 +112,17 @@ class Problem:
         return tuple(dict.fromkeys(arm.model for arm in self.arms))
 
     @cached_property
+    def model_index(self) -> Ints:
+        """Which model an arm belongs to (A,)."""
+        return np.array([self.models.index(arm.model) for arm in self.arms], dtype=np.intp)
+
+    @cached_property
+    def axes(self) -> tuple[tuple[Floats, Ints], ...]:
+        """For training and depth the distinct values, ascending, and every arm's place among them (A,)."""
+        training, depth = (np.unique(self.features[:, i], return_inverse=True) for i in (0, 1))
+        return training, depth
+
+    @cached_property
     def checkpoint_index(self) -> Ints:
         """Which checkpoint an arm belongs to, numbered in order of first appearance (A,)."""
         number = {point: i for i, point in enumerate(dict.fromkeys(arm.checkpoint for arm in self.arms))}
