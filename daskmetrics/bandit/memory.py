@@ -46,11 +46,12 @@ class Memory:
     def posterior(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Posterior:
         """Of the cells asked for, in order; those beyond the outcomes are pending, and failed ones do not count."""
         seen = _scores(cells, outcomes)
-        if len(seen) < self._since:
+        if not self._follows(seen):
             self._forget()
         while self._scores < len(seen):
             self._scores += 1
             self._step(_part(seen, 0, self._scores))
+        self._last = seen if len(seen) >= len(self._last) else self._last
         basis, model = self._basis, self._basis.model
         fresh = _part(seen, basis.pooled, len(seen))
         late = np.array(cells[len(outcomes) :], dtype=np.intp).reshape(-1, 2)
@@ -61,8 +62,16 @@ class Memory:
         basis.factor.extend(rows.part(same, len(rows)))
         return basis.factor.posterior(np.append(basis.values, model.values(fresh)))
 
+    def _follows(self, seen: Observations) -> bool:
+        """Whether these scores are the known ones and more, or those that the basis rests on."""
+        last, n = self._last, min(len(self._last), len(seen))
+        return len(seen) >= self._since and all(
+            np.array_equal(mine[:n], theirs[:n])
+            for mine, theirs in ((last.arm, seen.arm), (last.task, seen.task), (last.score, seen.score))
+        )
+
     def _forget(self) -> None:
-        nothing = Observations.of([])
+        nothing = self._last = Observations.of([])
         model = learn(self._problem, nothing)
         self._basis = Basis(model, Factor(model), *pooled(model, nothing, LIMIT), pooled=0)
         self._next: Iterator[Basis | None] | None = None
