@@ -11,9 +11,11 @@ import numpy as np
 
 from daskmetrics.arms import Arm, Cell
 from daskmetrics.bandit.confidence import confidence, margin_of
+from daskmetrics.bandit.fleet import Fleet
+from daskmetrics.bandit.ledger import Ledger
 from daskmetrics.bandit.memory import Memory
 from daskmetrics.bandit.policy import Choice, Policy, State, Why
-from daskmetrics.bandit.problem import Ledger, Outcome, Problem
+from daskmetrics.bandit.problem import Outcome, Problem
 from daskmetrics.bandit.recommendation import WITHIN, Recommendation, recommend
 from daskmetrics.errors import ConfigError, DataError
 
@@ -61,13 +63,17 @@ class Budget:
 
 @dataclass(frozen=True)
 class Pick:
-    """A decision: the cell to pay for, at which stage, its cost (shared encodings counted once) and the reason."""
+    """A decision: the cell to pay for, at which stage, its cost (shared encodings counted once) and the reason.
+
+    ``known`` is the number of outcomes that it was taken on.
+    """
 
     index: int
     cell: Cell
     stage: Stage
     cost: float
     why: Why = field(default_factory=dict)
+    known: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values; `from_dict` reads them back."""
@@ -77,7 +83,7 @@ class Pick:
     def from_dict(cls, plain: Mapping[str, Any]) -> Pick:
         """The inverse of `as_dict`."""
         cell = Cell(Arm(**plain["cell"]["arm"]), plain["cell"]["task"])
-        return cls(plain["index"], cell, plain["stage"], plain["cost"], dict(plain["why"]))
+        return cls(plain["index"], cell, plain["stage"], plain["cost"], dict(plain["why"]), plain.get("known", 0))
 
 
 class Campaign:
@@ -89,10 +95,10 @@ class Campaign:
     what confirming the leader will cost (if that is no more than a tenth of it). (3) ``confirm`` measures the cells
     that the leader lacks, and again if the lead changes, and then those of the default arm, as far as the budget goes.
 
-    Decision i is taken on the outcomes of decisions 0 ... i - window exactly, the later ones being pending, however
-    many of them have arrived; so the picks are a pure function of the problem, the seed, the window and the outcomes.
-    Only where that leaves nothing to decide are further outcomes taken in, one by one in the order of decisions, until
-    there is.
+    Decision i is taken on those outcomes that would be there if ``window`` workers had taken on the earlier ones in
+    turn and every cell had taken as long as it costs (`fleet`), the others being pending, whatever has arrived; so the
+    picks are a pure function of the problem, the seed, the window and the outcomes. Only where that leaves nothing to
+    decide are further outcomes taken in, one by one in the order of their assumed ends, until there is.
 
     Parameters
     ----------
@@ -101,13 +107,11 @@ class Campaign:
     budget : float or Budget
         A number is the share of the exhaustive cost, in (0, 1].
     window : int
-        Decisions that may be open at once; 1 waits for each outcome.
+        Decisions that may be open at once, best the number of workers; 1 waits for each outcome.
     seed : int
     decided : sequence of Pick
         Decisions of an interrupted search. They are taken over without asking the policy; ``open`` then lists them
         until they are told.
-    workers : int or None
-        How many checkpoints are assumed to be held ready at a time (those used last); the window if not given.
     confidence : float or None
         Stop as soon as the recommended arm is within ``within`` of the best with this probability.
     within : float
@@ -146,7 +150,6 @@ class Campaign:
         window: int,
         seed: int,
         decided: Sequence[Pick] = (),
-        workers: int | None = None,
         confidence: float | None = None,
         within: float = WITHIN,
         free_running: bool = False,
@@ -161,16 +164,14 @@ class Campaign:
         self.confidence, self.within, self.free_running = confidence, within, free_running
         self._cells_left = math.inf if allowed.cells is None else allowed.cells
         self._policy = policy
-        self._ledger = Ledger(problem, workers or window)
+        self._ledger, self._fleet = Ledger(problem), Fleet(window)
         self._memory, self._looking = Memory(problem), Memory(problem)  # decisions lag behind what is looked at
         self._picks: list[Pick] = []
         self._cells: list[tuple[int, int]] = []  # of the picks, as indices
-        self._outcomes: list[Outcome] = []  # without gaps: of the first picks
-        self._early: dict[int, Outcome] = {}  # those that overtook an earlier one
+        self._told: dict[int, Outcome] = {}  # in the order of arrival
         self._baseline = _baseline(problem, BASELINE * self.budget)
         self._sure: dict[int, bool] = {}  # by number of outcomes: whether the wanted confidence was reached
-        self._arrived: list[int] = []  # of a free-running search: decisions in the order of their outcomes
-        self._fruitless = 0  # numbers of outcomes below this are known to leave nothing to decide
+        self._fruitless = -1  # number of outcomes that are known to leave nothing to decide
         self._found: tuple[Stage, Choice] | None = None
         for pick in decided:
             self._take_over(pick)
@@ -183,7 +184,7 @@ class Campaign:
     @property
     def open(self) -> tuple[Pick, ...]:
         """Decisions whose outcome was not told."""
-        return tuple(pick for pick in self._picks if not self._is_told(pick.index))
+        return tuple(pick for pick in self._picks if pick.index not in self._told)
 
     @property
     def spent(self) -> float:
@@ -197,30 +198,26 @@ class Campaign:
 
     @property
     def state(self) -> State:
-        """All outcomes told without a gap, later decisions pending."""
-        return self._state(len(self._outcomes), self._looking)
+        """All outcomes told, other decisions pending."""
+        return self._state(self._order(), self._looking)
 
     def ask(self, n: int) -> list[Pick]:
         """Up to n new decisions; fewer, or none, while they must wait for outcomes."""
         new: list[Pick] = []
         while len(new) < n and (found := self._next()) is not None:
-            new.append(self._commit(*found))
+            new.append(self._commit(*found, self._fruitless))
         return new
 
     def tell(self, index: int, outcome: Outcome) -> None:
         """What became of decision ``index``; in any order, each once."""
-        if not 0 <= index < len(self._picks) or self._is_told(index):
+        if not 0 <= index < len(self._picks) or index in self._told:
             raise DataError(f"Decision {index} was told already or never made; there are {len(self._picks)} decisions.")
+        self._told[index] = outcome
         if self.free_running:
-            self._arrived.append(index)
-            self._outcomes.append(outcome)
-            return
-        self._early[index] = outcome
-        while len(self._outcomes) in self._early:
-            self._outcomes.append(self._early.pop(len(self._outcomes)))
+            self._fleet.free(index)
 
     def recommendation(self) -> Recommendation:
-        """The best arm by all outcomes told without a gap; final once the campaign is `done`.
+        """The best arm by all outcomes told; final once the campaign is `done`.
 
         Raises
         ------
@@ -229,31 +226,34 @@ class Campaign:
         """
         return recommend(self.state, self.budget, self.spent, self.within)
 
-    def _is_told(self, index: int) -> bool:
-        return index in self._arrived if self.free_running else index < len(self._outcomes) or index in self._early
+    def _order(self) -> list[int]:
+        """Decisions whose outcome was told, in the order in which outcomes are taken in."""
+        return list(self._told) if self.free_running else [i for i in self._fleet.order if i in self._told]
 
     def _next(self) -> tuple[Stage, Choice] | None:
         """The next decision, if it can be taken on what is known."""
-        if len(self._picks) - len(self._outcomes) - len(self._early) >= self.window and self.free_running:
-            return None
-        first = max(0, len(self._picks) - self.window + 1, self._fruitless)
-        if self.free_running:
-            first = max(len(self._outcomes), self._fruitless)
-        for known in range(first, len(self._outcomes) + 1):
-            if self._found is not None:
-                break
-            self._found = self._decide(known)
-            self._fruitless = known + 1
+        while self._found is None:
+            known = list(self._told) if self.free_running else self._fleet.over
+            if not self._may_decide(known):
+                return None
+            if self._fruitless != len(known):
+                self._found, self._fruitless = self._decide(known), len(known)
+            elif self.free_running or not self._fleet.wait():
+                return None
         return self._found
 
-    def _decide(self, known: int) -> tuple[Stage, Choice] | None:
-        """The next decision on the first ``known`` outcomes: a pure function of them and of the decisions so far."""
+    def _may_decide(self, known: Sequence[int]) -> bool:
+        """Whether one more decision may be open, and all outcomes that it rests on are there."""
+        return len(self._picks) - len(known) < self.window and all(i in self._told for i in known)
+
+    def _decide(self, known: Sequence[int]) -> tuple[Stage, Choice] | None:
+        """The next decision on the ``known`` outcomes: a pure function of them and of the decisions so far."""
         if len(self._picks) >= self._cells_left:
             return None
         if len(self._picks) < len(self._baseline):
             return "baseline", Choice(*self._baseline[len(self._picks)])
         state = self._state(known)
-        if self._is_sure(state):
+        if self._is_sure(known):
             return None
         if choice := self._policy(state):
             return "search", choice
@@ -261,56 +261,59 @@ class Campaign:
             return "confirm", choice
         return None
 
-    def _is_sure(self, state: State) -> bool:
+    def _is_sure(self, known: Sequence[int]) -> bool:
         """Whether the wanted confidence was reached, by the latest number of outcomes at which that is looked at."""
-        known = len(state.outcomes) // CHECK * CHECK
-        if self.confidence is None or not known:
+        count = len(known) // CHECK * CHECK
+        if self.confidence is None or not count:
             return False
-        if known not in self._sure:
-            looked = self._state(known, self._looking)
-            self._sure[known] = bool(len(looked.seen)) and self._probability(looked) >= self.confidence
-        return self._sure[known]
+        if count not in self._sure:
+            looked = self._state(known[:count], self._looking)
+            self._sure[count] = bool(len(looked.seen)) and self._probability(looked) >= self.confidence
+        return self._sure[count]
 
     def _probability(self, state: State) -> float:
         belief, leader = state.belief.without_pending(), state.leader
         margin = margin_of(belief, leader, state.seen, self.within)
         return confidence(belief, leader, margin, self.seed, state.usable).within
 
-    def _state(self, known: int, memory: Memory | None = None) -> State:
+    def _state(self, known: Sequence[int], memory: Memory | None = None) -> State:
         whole = self.budget >= self.problem.exhaustive_cost
         return State(
             problem=self.problem,
             cells=self._in_order(known),
-            outcomes=self._outcomes[:known],
+            outcomes=[self._told[i] for i in known],
             paid=self._ledger.paid,
-            cost=self._ledger.cost(),
+            cost=self._ledger.cost(self._fleet.held),
             rest=math.inf if whole else self.budget - self.spent,
             seed=self.seed,
             budget=math.inf if whole else self.budget,
             memory=memory or self._memory,
         )
 
-    def _in_order(self, known: int) -> list[tuple[int, int]]:
+    def _in_order(self, known: Sequence[int]) -> list[tuple[int, int]]:
         """Cells, those with a known outcome first."""
-        if not self.free_running:
-            return self._cells[:]
-        first = self._arrived[:known]
-        late = sorted(set(range(len(self._cells))) - set(first))
-        return [self._cells[i] for i in (*first, *late)]
+        late = sorted(set(range(len(self._cells))).difference(known))
+        return [self._cells[i] for i in (*known, *late)]
 
-    def _commit(self, stage: Stage, choice: Choice) -> Pick:
-        cost = self._ledger.charge(choice.arm, choice.task)
+    def _commit(self, stage: Stage, choice: Choice, known: int) -> Pick:
+        needs_model = self._ledger.needs_model(choice.arm, choice.task)
+        cost = self._ledger.charge(choice.arm, choice.task, self._fleet.held)
+        checkpoint = int(self.problem.checkpoint_index[choice.arm])
+        self._fleet.give(checkpoint, math.inf if self.free_running else cost, needs_model)
         cell = self.problem.cell(choice.arm, choice.task)
-        pick = Pick(len(self._picks), cell, stage, cost, choice.why)
+        pick = Pick(len(self._picks), cell, stage, cost, choice.why, known)
         self._picks.append(pick)
         self._cells.append((choice.arm, choice.task))
-        self._fruitless, self._found = 0, None
+        self._fruitless, self._found = -1, None
         return pick
 
     def _take_over(self, pick: Pick) -> None:
         if pick.index != len(self._picks):
             raise DataError(f"Decision {len(self._picks)} is missing: the next one that was recorded is {pick.index}.")
-        self._commit(pick.stage, Choice(*self.problem.locate(pick.cell), pick.why))
+        choice = Choice(*self.problem.locate(pick.cell), pick.why)
+        while not self.free_running and len(self._fleet.over) < pick.known and self._fleet.wait():
+            pass  # until as many have ended as were known then
+        self._commit(pick.stage, choice, pick.known)
 
 
 def _confirmation(state: State) -> Choice | None:

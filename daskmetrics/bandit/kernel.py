@@ -57,7 +57,7 @@ class Likeness:
 
 @dataclass(frozen=True, eq=False)
 class ArmKernel:
-    """Prior covariance of arms on one task or on all: position, metrics (RBF) and the arm's own part.
+    """Prior covariance of arms by their position and their metrics (RBF).
 
     Position is a product of two Matern 5/2 kernels (Rasmussen and Williams, 2006, eq. 4.17), of training and of depth,
     each with a small part that no neighbour shares, and of the models' correlation.
@@ -66,45 +66,38 @@ class ArmKernel:
     problem: Problem
     time: float
     depth: float
-    own: float
 
     def __call__(self, left: Ints, right: Ints) -> Floats:
         """Covariance of some arms with some others (L, R)."""
-        kernel = self._models[self._model[left][:, None], self._model[right]]
-        for table, place in self._axes:
-            kernel *= table[place[left][:, None], place[right]]
+        kernel = self._models[:, self.problem.model_index[right]][self.problem.model_index[left]]
+        for table, (_, place) in zip(self._tables, self.problem.axes, strict=True):
+            kernel *= table[:, place[right]][place[left]]  # whole rows are copied faster than single numbers
         metrics = self._metrics
         if metrics.shape[1]:
             kernel += METRIC * np.exp(_squared_distance(metrics[left], metrics[right]) / (-2.0 * metrics.shape[1]))
-        kernel[left[:, None] == right] += self.own
         return np.asarray(kernel)
 
     @property
     def variance(self) -> float:
         """Of every single arm."""
-        return (1 + QUIRK) ** 2 + (METRIC if self._metrics.shape[1] else 0.0) + self.own
+        return (1 + QUIRK) ** 2 + (METRIC if self._metrics.shape[1] else 0.0)
 
     @property
     def _metrics(self) -> Floats:
         return self.problem.features[:, 2 + len(self.problem.models) :]
 
     @cached_property
-    def _model(self) -> Ints:
-        return np.asarray(self.problem.features[:, 2 : 2 + len(self.problem.models)].argmax(axis=1))
-
-    @cached_property
     def _models(self) -> Floats:
         return MODELS + (1 - MODELS) * np.eye(len(self.problem.models))
 
     @cached_property
-    def _axes(self) -> list[tuple[Floats, Ints]]:
-        """Per axis the covariances of its distinct values, and every arm's place among them."""
-        axes = []
-        for column, length in enumerate((self.time, self.depth)):
-            values, place = np.unique(self.problem.features[:, column], return_inverse=True)
+    def _tables(self) -> list[Floats]:
+        """Per axis the covariances of its distinct values."""
+        tables = []
+        for (values, _), length in zip(self.problem.axes, (self.time, self.depth), strict=True):
             r = np.sqrt(5.0) * np.abs(values[:, None] - values) / length
-            axes.append(((1.0 + r + r * r / 3.0) * np.exp(-r) + QUIRK * np.eye(len(values)), place))
-        return axes
+            tables.append((1.0 + r + r * r / 3.0) * np.exp(-r) + QUIRK * np.eye(len(values)))
+        return tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +124,9 @@ class Model:
     noise: Floats
 
     @cached_property
-    def common(self) -> ArmKernel:
-        """Of what all tasks find."""
-        return ArmKernel(self.problem, self.likeness.time, self.likeness.depth, self.likeness.own)
-
-    @cached_property
-    def taste(self) -> ArmKernel:
-        """Of what one task finds beyond the others, in units of its variance."""
-        like = self.likeness
-        return ArmKernel(self.problem, like.time, like.depth, like.cell / like.taste)
+    def near(self) -> ArmKernel:
+        """How alike arms are by where they lie."""
+        return ArmKernel(self.problem, self.likeness.time, self.likeness.depth)
 
     @cached_property
     def weights(self) -> Floats:
@@ -150,41 +137,59 @@ class Model:
         """Standardised values of observed cells (n,)."""
         return np.asarray((self.unit.values(seen) - self.level[seen.task]) / self.spread[seen.task])
 
-    def own(self, left: Ints, right: Ints) -> Floats:
-        """Prior covariance of two arms' cells of the same task, beyond what all tasks have in common (L, R)."""
-        return np.asarray(self.likeness.taste * self.taste(left, right) + LEVEL)
+    def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats]:
+        """Prior covariances of two arms' cells: of what all tasks find, and of what one finds beyond it (L, R)."""
+        like, near, same = self.likeness, self.near(left, right), left[:, None] == right
+        return near + like.own * same, like.taste * near + like.cell * same + LEVEL
 
     def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
         """Prior covariance of rows (L, R): a row is an arm and the shares (T,) of the tasks that it averages."""
-        return np.asarray(self.common(left, right) + self.own(left, right) * (left_mix @ right_mix.T))
+        common, own = self.parts(left, right)
+        return np.asarray(common + own * (left_mix @ right_mix.T))
+
+    @property
+    def common_variance(self) -> float:
+        """Prior variance of what all tasks find in an arm."""
+        return self.near.variance + self.likeness.own
 
     @property
     def own_variance(self) -> float:
         """Prior variance of one task's part of a cell."""
-        return self.likeness.taste * self.taste.variance + LEVEL
+        return self.likeness.taste * self.near.variance + self.likeness.cell + LEVEL
 
     def with_objectives(self, targets: Ints, arms: Ints, mix: Floats) -> Floats:
         """Prior covariance of some arms' objectives with rows (S, n)."""
-        shared = self.common(targets, arms) * self.weights.sum()
-        return np.asarray(shared + self.own(targets, arms) * (mix @ self.weights))
+        like, whole, part = self.likeness, float(self.weights.sum()), mix @ self.weights
+        found = self.near(targets, arms) * (whole + like.taste * part) + LEVEL * part
+        target, row = np.nonzero(targets[:, None] == arms)
+        found[target, row] += like.own * whole + like.cell * part[row]
+        return np.asarray(found)
 
     def objectives(self, left: Ints, right: Ints) -> Floats:
         """Prior covariance of some arms' objectives with some others' (L, R)."""
         whole, square = float(self.weights.sum()), float(self.weights @ self.weights)
-        return np.asarray(self.common(left, right) * whole**2 + self.own(left, right) * square)
+        common, own = self.parts(left, right)
+        return np.asarray(common * whole**2 + own * square)
 
     @property
     def objective_variance(self) -> float:
         """Prior variance of an objective."""
         whole, square = float(self.weights.sum()), float(self.weights @ self.weights)
-        return self.common.variance * whole**2 + self.own_variance * square
+        return self.common_variance * whole**2 + self.own_variance * square
 
 
 def learn(problem: Problem, seen: Observations) -> Model:
-    """The most likely scale and likeness given what was seen, one likeness moved at a time."""
+    """The most likely scale and likeness given what was seen."""
+    *_, best = learning(problem, seen)
+    return best
+
+
+def learning(problem: Problem, seen: Observations) -> Iterator[Model]:
+    """The most likely model so far, after each likeness tried; one number of a likeness is moved at a time."""
     best = _standardised(problem, Likeness(), seen)
+    yield best
     if len(seen) < FEW:
-        return best
+        return
     most, known = _log_posterior(best, seen), {best.likeness}
     moved = True
     while moved:
@@ -197,7 +202,7 @@ def learn(problem: Problem, seen: Observations) -> Model:
             score = _log_posterior(model, seen)
             if score > most + 1e-6:
                 best, most, moved = model, score, True
-    return best
+            yield best
 
 
 def _neighbours(likeness: Likeness) -> Iterator[Likeness]:
@@ -212,8 +217,9 @@ def _standardised(problem: Problem, likeness: Likeness, seen: Observations) -> M
     unit = scale(problem, seen)
     values, errors = unit.values(seen), unit.errors(seen)
     tasks = len(problem.tasks)
-    kernel = ArmKernel(problem, likeness.time, likeness.depth, (likeness.own + likeness.cell) / (1 + likeness.taste))
-    alike = (1 + likeness.taste) * kernel(seen.arm, seen.arm) + NOISE * np.eye(len(seen))
+    near = ArmKernel(problem, likeness.time, likeness.depth)(seen.arm, seen.arm)
+    same = seen.arm[:, None] == seen.arm
+    alike = (1 + likeness.taste) * near + (likeness.own + likeness.cell) * same + NOISE * np.eye(len(seen))
     count = np.bincount(seen.task, minlength=tasks)
     level, square, noise = np.zeros(tasks), np.zeros(tasks), np.full(tasks, np.nan)
     for task in np.flatnonzero(count):
@@ -237,8 +243,8 @@ def _standardised(problem: Problem, likeness: Likeness, seen: Observations) -> M
 
 def _log_posterior(model: Model, seen: Observations) -> float:
     """Of a likeness, up to a constant: marginal likelihood of the scores, and its distance from the expected one."""
-    same = seen.task[:, None] == seen.task
-    covariance = model.common(seen.arm, seen.arm) + model.own(seen.arm, seen.arm) * same
+    common, own = model.parts(seen.arm, seen.arm)
+    covariance = common + own * (seen.task[:, None] == seen.task)
     covariance[np.diag_indices(len(seen))] += model.noise[seen.task] + NOISE
     factor = np.linalg.cholesky(covariance)
     white = np.linalg.solve(factor, model.values(seen))

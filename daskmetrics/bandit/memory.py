@@ -1,70 +1,119 @@
 """What a search need not work out again: each posterior grows from the one before it.
 
-It changes how long a posterior takes and nothing else: which model it rests on is a function of the outcomes alone.
+A model is learnt anew, and old rows are pooled, now and then; both are dear beside one more row. The new basis is built
+a step with every score, while decisions rest on the old one. Which basis a posterior rests on is thus a function of the
+outcomes alone, and no decision waits long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from daskmetrics.bandit.kernel import learn
+from daskmetrics.bandit.kernel import Model, learn, learning
 from daskmetrics.bandit.posterior import LIMIT, Factor, Posterior, Rows, pooled
 from daskmetrics.bandit.problem import Floats, Observations, Outcome, Problem
 
 LEARN = 128  #: scores after which the model is settled
+TRIES = 8  #: likenesses tried with one score
+ROWS = 32  #: rows of a new basis that are factored with one score
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """A model, and a factor that begins with the rows of the first ``pooled`` scores and their values."""
+
+    model: Model
+    factor: Factor
+    rows: Rows
+    values: Floats
+    pooled: int
 
 
 class Memory:
     """Posteriors of one search.
 
-    The model is learnt anew whenever the number of scores has doubled, up to `LEARN`; from `LIMIT` scores on, the older
-    ones are pooled into half as many rows, again and again.
+    A basis is begun whenever the number of scores has doubled, up to `LEARN`, with a model learnt from them; from
+    `LIMIT` scores on also whenever there are half as many more, which are then pooled.
     """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._epoch = -1
-        self._factor: Factor
-        self._base: tuple[Rows, Floats]
-        self._apart = 0
+        self._forget()
 
     def posterior(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Posterior:
         """Of the cells asked for, in order; those beyond the outcomes are pending, and failed ones do not count."""
         seen = _scores(cells, outcomes)
-        self._begin(seen)
-        model = self._factor.model
-        base, values = self._base
-        fresh = _tail(seen, self._apart)
+        if not self._follows(seen):
+            self._forget()
+        while self._scores < len(seen):
+            self._scores += 1
+            self._step(_part(seen, 0, self._scores))
+        self._last = seen if len(seen) >= len(self._last) else self._last
+        basis, model = self._basis, self._basis.model
+        fresh = _part(seen, basis.pooled, len(seen))
         late = np.array(cells[len(outcomes) :], dtype=np.intp).reshape(-1, 2)
         apart = Rows.of(model, np.append(fresh.arm, late[:, 0]), np.append(fresh.task, late[:, 1]))
-        rows = _joined(base, apart)
-        same = self._factor.agrees(rows)
-        self._factor.cut(same)
-        self._factor.extend(Rows(rows.arm[same:], rows.mix[same:], rows.noise[same:]))
-        return self._factor.posterior(np.append(values, model.values(fresh)))
+        rows = basis.rows.with_more(apart)
+        same = basis.factor.agrees(rows)
+        basis.factor.cut(same)
+        basis.factor.extend(rows.part(same, len(rows)))
+        return basis.factor.posterior(np.append(basis.values, model.values(fresh)))
 
-    def _begin(self, seen: Observations) -> None:
-        """Learn the model and pool the rows that belong to so many scores, if that was not done already."""
-        learnt, pool = epochs(len(seen))
-        if self._epoch == learnt + pool:
-            return
-        model = learn(self._problem, _head(seen, learnt))
-        self._factor, self._epoch, self._apart = Factor(model), learnt + pool, pool
-        self._base = pooled(model, _head(seen, pool), LIMIT // 2)
+    def _follows(self, seen: Observations) -> bool:
+        """Whether these scores are the known ones and more, or those that the basis rests on."""
+        last, n = self._last, min(len(self._last), len(seen))
+        return len(seen) >= self._since and all(
+            np.array_equal(mine[:n], theirs[:n])
+            for mine, theirs in ((last.arm, seen.arm), (last.task, seen.task), (last.score, seen.score))
+        )
+
+    def _forget(self) -> None:
+        nothing = self._last = Observations.of([])
+        model = learn(self._problem, nothing)
+        self._basis = Basis(model, Factor(model), *pooled(model, nothing, LIMIT), pooled=0)
+        self._next: Iterator[Basis | None] | None = None
+        self._scores = self._since = 0  # scores that were taken in; those from which on the basis is in use
+
+    def _step(self, seen: Observations) -> None:
+        """Take in one score more: begin a basis if it is time, or go on with one that was begun."""
+        if is_due(len(seen)):
+            known = self._basis.model if len(seen) > LEARN else None
+            self._next = _built(self._problem, seen, known)
+        done = next(self._next) if self._next else None
+        if done is not None:
+            self._basis, self._next, self._since = done, None, self._scores
 
 
-def epochs(known: int) -> tuple[int, int]:
-    """How many of the known scores the model is learnt from, and how many are pooled.
+def is_due(scores: int) -> bool:
+    """Whether a basis is begun at so many scores.
 
     Examples
     --------
-    >>> [epochs(n) for n in (0, 5, 300, 999, 1000, 1600)]
-    [(0, 0), (4, 0), (128, 0), (128, 0), (128, 1000), (128, 1500)]
+    >>> [n for n in range(2000) if is_due(n)]
+    [1, 2, 4, 8, 16, 32, 64, 128, 1000, 1500]
     """
-    learnt = min(1 << (known.bit_length() - 1), LEARN) if known else 0
-    return learnt, known // (LIMIT // 2) * (LIMIT // 2) if known >= LIMIT else 0
+    return scores & (scores - 1) == 0 if 0 < scores <= LEARN else scores >= LIMIT and scores % (LIMIT // 2) == 0
+
+
+def _built(problem: Problem, seen: Observations, model: Model | None) -> Iterator[Basis | None]:
+    """A new basis after some steps; None after each one before."""
+    if model is None:
+        for tried, model in enumerate(learning(problem, seen), 1):  # noqa: B007
+            if tried % TRIES == 0:
+                yield None
+    assert model is not None
+    old = _part(seen, 0, len(seen) if len(seen) >= LIMIT else 0)
+    rows, values = pooled(model, old, LIMIT // 2)
+    every = rows.with_more(Rows.of(model, seen.arm[len(old) :], seen.task[len(old) :]))
+    factor = Factor(model)
+    for first in range(0, len(every), ROWS):
+        if first:
+            yield None
+        factor.extend(every.part(first, first + ROWS))
+    yield Basis(model, factor, rows, values, len(old))
 
 
 def _scores(cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
@@ -75,13 +124,6 @@ def _scores(cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Ob
     return Observations(arm.astype(np.intp), task.astype(np.intp), score.copy(), stderr.copy())
 
 
-def _head(seen: Observations, n: int) -> Observations:
-    return Observations(seen.arm[:n], seen.task[:n], seen.score[:n], seen.stderr[:n])
-
-
-def _tail(seen: Observations, n: int) -> Observations:
-    return Observations(seen.arm[n:], seen.task[n:], seen.score[n:], seen.stderr[n:])
-
-
-def _joined(one: Rows, other: Rows) -> Rows:
-    return Rows(np.append(one.arm, other.arm), np.vstack([one.mix, other.mix]), np.append(one.noise, other.noise))
+def _part(seen: Observations, first: int, last: int) -> Observations:
+    some = slice(first, last)
+    return Observations(seen.arm[some], seen.task[some], seen.score[some], seen.stderr[some])

@@ -17,6 +17,8 @@ from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Proble
 
 LIMIT = 1000  #: rows kept apart; beyond half of it, arms with the most cells enter as one average each
 
+ROOM = LIMIT + LIMIT // 2  #: rows for which a factor sets memory aside at a time
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -37,6 +39,14 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.arm)
+
+    def part(self, first: int, last: int) -> Rows:
+        return Rows(self.arm[first:last], self.mix[first:last], self.noise[first:last])
+
+    def with_more(self, more: Rows) -> Rows:
+        return Rows(
+            np.append(self.arm, more.arm), np.vstack([self.mix, more.mix]), np.append(self.noise, more.noise)
+        )
 
     @classmethod
     def of(cls, model: Model, arms: Ints, tasks: Ints) -> Rows:
@@ -68,8 +78,7 @@ class Factor:
         if n >= len(self):
             return
         self._told -= (self._pulls[n : len(self)] ** 2).sum(axis=0)
-        rows = self._rows
-        self._rows = Rows(rows.arm[:n], rows.mix[:n], rows.noise[:n])
+        self._rows = self._rows.part(0, n)
         if len(self._white) > n:
             self._white = self._white[:n]
             self._mean = self._white @ self._pulls[:n]
@@ -91,9 +100,7 @@ class Factor:
         self._inverse[n : n + m, n : n + m] = root
         self._inverse[:n, n : n + m] = 0.0  # what a cut left
         self._told += (self._pulls[n : n + m] ** 2).sum(axis=0)
-        self._rows = Rows(
-            np.append(rows.arm, more.arm), np.vstack([rows.mix, more.mix]), np.append(rows.noise, more.noise)
-        )
+        self._rows = rows.with_more(more)
 
     def agrees(self, rows: Rows) -> int:
         """How many of the first rows are the given ones already."""
@@ -123,7 +130,7 @@ class Factor:
     def _reserve(self, n: int) -> None:
         held = len(self._inverse)
         if n > held:
-            room = max(n, held + held // 2, 64)
+            room = max(n, held + ROOM)  # zeros take no memory until they are written to; copies take time
             inverse, pulls = np.zeros((room, room)), np.zeros((room, self._pulls.shape[1]))
             inverse[:held, :held], pulls[:held] = self._inverse, self._pulls
             self._inverse, self._pulls = inverse, pulls
@@ -158,12 +165,12 @@ class Posterior:
 
     def without_pending(self) -> Posterior:
         """The same with pending cells as if they had not been asked for: what is known by now."""
-        n, rows = self.known, self.rows
+        n = self.known
         return Posterior(
             model=self.model,
             mean=self.mean,
             variance=self.variance + (self.pulls[n:] ** 2).sum(axis=0),
-            rows=Rows(rows.arm[:n], rows.mix[:n], rows.noise[:n]),
+            rows=self.rows.part(0, n),
             known=n,
             whiten=self.whiten[:n, :n],
             pulls=self.pulls[:n],
@@ -185,9 +192,8 @@ class Posterior:
     def whitened(self, arms: Ints) -> Floats:
         """Whitened covariances of some arms' cells with the rows (a, T, n): what the rows say of each cell."""
         rows, tasks = self.rows, len(self.problem.tasks)
-        common = self.model.common(arms, rows.arm) @ self.whiten.T
-        own = self.model.own(arms, rows.arm)
-        white = np.repeat(common[:, None, :], tasks, axis=1)
+        common, own = self.model.parts(arms, rows.arm)
+        white = np.repeat((common @ self.whiten.T)[:, None, :], tasks, axis=1)
         for task in np.flatnonzero(rows.mix.any(axis=0)):
             about = np.flatnonzero(rows.mix[:, task])  # a task's own part is told by its own rows alone
             white[:, task] += (own[:, about] * rows.mix[about, task]) @ self.whiten[:, about].T
@@ -215,7 +221,7 @@ class Posterior:
         distinct, where = np.unique(arms, return_inverse=True)
         white = self.whitened(distinct)[where, tasks]
         prior = model.with_objectives(targets, arms, cells.mix).T
-        own = model.common.variance + model.own_variance
+        own = model.common_variance + model.own_variance
         variance = np.maximum(own - (white**2).sum(axis=1), 0.0) + cells.noise
         return prior - white @ self.pulls[:, targets], variance
 

@@ -37,7 +37,7 @@ def correction(problem: Problem, cells: Sequence[tuple[int, int]], outcomes: Seq
     assumed = np.maximum(problem.score_cost[arm, task], 1e-9)
     ratio = np.log2(np.array([row[2] for row in told], dtype=float) / assumed)
     ratio -= np.median(ratio)
-    model = np.array([problem.models.index(one.model) for one in problem.arms], dtype=np.intp)
+    model = problem.model_index
     by_task = _shrunk(ratio, task, len(problem.tasks))
     by_model = _shrunk(ratio - by_task[task], model[arm], len(problem.models))
     return np.asarray(2.0 ** np.round(by_model[model][:, None] + by_task))

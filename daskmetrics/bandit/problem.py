@@ -112,6 +112,17 @@ class Problem:
         return tuple(dict.fromkeys(arm.model for arm in self.arms))
 
     @cached_property
+    def model_index(self) -> Ints:
+        """Which model an arm belongs to (A,)."""
+        return np.array([self.models.index(arm.model) for arm in self.arms], dtype=np.intp)
+
+    @cached_property
+    def axes(self) -> tuple[tuple[Floats, Ints], ...]:
+        """For training and depth the distinct values, ascending, and every arm's place among them (A,)."""
+        training, depth = (np.unique(self.features[:, i], return_inverse=True) for i in (0, 1))
+        return training, depth
+
+    @cached_property
     def checkpoint_index(self) -> Ints:
         """Which checkpoint an arm belongs to, numbered in order of first appearance (A,)."""
         number = {point: i for i, point in enumerate(dict.fromkeys(arm.checkpoint for arm in self.arms))}
@@ -161,63 +172,6 @@ class Problem:
         if cell.arm not in self.arm_index or cell.task not in self.task_index:
             raise DataError(f"Cell {cell} is not part of this search: were its models, revisions or tasks changed?")
         return self.arm_index[cell.arm], self.task_index[cell.task]
-
-
-class Ledger:
-    """What has been paid for: the first cell of a (checkpoint, task) pays its encoding, its neighbours only a score.
-
-    Which worker holds which checkpoint depends on the hour, and a price must not. The workers are assumed to hold the
-    checkpoints of the last encodings, one each, and the next free worker to be any of them: a price has the load in it
-    by the share of them who do not hold the checkpoint.
-
-    Examples
-    --------
-    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
-    >>> one = np.ones((4, 1))
-    >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), 10 * one, one, Checkpoint("m", "step1"))
-    >>> ledger = Ledger(problem)
-    >>> [ledger.charge(arm, 0) for arm in range(4)]
-    [11.0, 1.0, 11.0, 1.0]
-    >>> ledger.spent == problem.exhaustive_cost
-    True
-    """
-
-    def __init__(self, problem: Problem, workers: int = 1) -> None:
-        self._problem, self._workers = problem, workers
-        self._paid = np.zeros(problem.score_cost.shape, dtype=bool)
-        self._encoded = np.zeros_like(self._paid)  # per arm, equal for all layers of a checkpoint
-        self._held: list[int] = []  # checkpoints, the latest last, one per worker
-        self.spent = 0.0
-
-    @property
-    def paid(self) -> Bools:
-        """Cells that were charged (A, T)."""
-        return self._paid.copy()
-
-    def cost(self) -> Floats:
-        """What each cell would cost next (A, T); 0 for what is paid."""
-        problem = self._problem
-        held = np.bincount(np.array(self._held, dtype=np.intp), minlength=int(problem.checkpoint_index.max()) + 1)
-        load = problem.loads * (1.0 - held[problem.checkpoint_index] / self._workers)
-        fresh = problem.score_cost + np.where(self._encoded, 0.0, problem.encode_cost + load[:, None])
-        return np.where(self._paid, 0.0, fresh)
-
-    def charge(self, arm: int, task: int) -> float:
-        """Pay for a cell and return its cost; a cell can be bought once."""
-        problem = self._problem
-        if self._paid[arm, task]:
-            raise DataError(f"Cell {problem.cell(arm, task)} was already paid for.")
-        checkpoint = int(problem.checkpoint_index[arm])
-        cost = float(problem.score_cost[arm, task])
-        if not self._encoded[arm, task]:
-            cost += float(problem.encode_cost[arm, task])
-            cost += float(problem.loads[arm]) * (1.0 - self._held.count(checkpoint) / self._workers)
-            self._held = [*self._held, checkpoint][-self._workers :]
-        self._paid[arm, task] = True
-        # where encoding costs nothing, scores are made from the model and not from shared embeddings
-        self._encoded[problem.checkpoint_index == checkpoint, task] = problem.encode_cost[arm, task] > 0
-        self.spent += cost
-        return cost
 
 
 @dataclass(frozen=True)

@@ -101,17 +101,18 @@ def _worth(state: State, leader: int, field: Field) -> Floats:
     last = len(field)
     white = belief.whitened(arms)
     covariance = -(white @ belief.pulls[:, arms])
-    covariance += model.common(arms, arms)[:, None, :] * model.weights.sum()
-    covariance += model.own(arms, arms)[:, None, :] * model.weights[None, :, None]
+    common, own = model.parts(arms, arms)
+    covariance += common[:, None, :] * model.weights.sum()
+    covariance += own[:, None, :] * model.weights[None, :, None]
     difference = covariance[..., :-1] - covariance[..., -1:]  # of every cell with (rival - leader)
     weight = field.loss / field.spread**2
     open_ = state.open[arms]
     noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
-    variance = np.maximum(model.common.variance + model.own_variance - (white**2).sum(axis=2), 0.0) + noise
+    variance = np.maximum(model.common_variance + model.own_variance - (white**2).sum(axis=2), 0.0) + noise
     price = state.price[arms] + 1e-12 * state.problem.exhaustive_cost
     single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / price, 0.0)
     # a duel: the rival's cell less the leader's
-    prior = model.common(arms, arms[-1:]) + model.own(arms, arms[-1:])
+    prior = (common + own)[:, -1:]
     shared = prior - np.einsum("atn,tn->at", white, white[last])
     spread = variance + variance[last] - 2 * shared
     both = np.where(open_, price, 0.0) + np.where(open_[last], price[last], 0.0)

@@ -16,9 +16,6 @@ from daskmetrics.bandit.problem import Floats, Observations, Outcome, Problem
 from daskmetrics.bandit.recommendation import Recommendation
 from daskmetrics.bandit.rewards import scale
 
-AHEAD = 2  #: decisions that may be open per worker, where there are several: stragglers then keep nobody waiting
-
-
 @dataclass(frozen=True)
 class Point:
     """Where a search stood: cost of its decisions, the arm it would have recommended, its regret, and the time.
@@ -80,7 +77,7 @@ def replay(
     workers : int
         Each works on one cell at a time and holds the checkpoint that it used last.
     window : int or None
-        Decisions that may be open at once; by default one for one worker, and two per worker for more.
+        Decisions that may be open at once; by default as many as workers.
     free_running, confidence, within
         As in `Campaign`.
 
@@ -93,16 +90,15 @@ def replay(
     >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, Checkpoint("m", "step2"), "mean")
     >>> table = {Cell(arm, "t"): 0.1 * i for i, arm in enumerate(problem.arms)}
     >>> replay(problem, table, policy_named("sweep"), budget=1.0, seed=0, workers=3).trace[-1]
-    Point(cost=9.0, arm=Arm(model='m', revision='step2', layer=1), regret=0.0, time=4.0, said=1.0)
+    Point(cost=9.0, arm=Arm(model='m', revision='step2', layer=1), regret=0.0, time=5.0, said=1.0)
     """
     truth = objectives(problem, table)
     campaign = Campaign(
         problem,
         policy,
         budget=budget,
-        window=window or (AHEAD * workers if workers > 1 else 1),
+        window=window or workers,
         seed=seed,
-        workers=workers,
         confidence=confidence,
         within=within,
         free_running=free_running,

@@ -10,7 +10,8 @@ import pytest
 
 from daskmetrics.arms import Cell, Checkpoint, Suite, grid
 from daskmetrics.bandit import Outcome, Problem, State, arm_features
-from daskmetrics.bandit.problem import Floats, Ledger
+from daskmetrics.bandit.ledger import Ledger
+from daskmetrics.bandit.problem import Floats
 
 
 @dataclass(frozen=True)

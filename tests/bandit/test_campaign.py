@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.arms import Arm
-from daskmetrics.bandit import Campaign, Outcome, Pick, policy_named
+from daskmetrics.bandit import Campaign, Choice, Outcome, Pick, policy_named
 from daskmetrics.bandit.campaign import BASELINE, Budget
 from daskmetrics.errors import ConfigError, DaskmetricsError, DataError
 
@@ -56,18 +56,62 @@ def test_the_order_of_arrival_changes_nothing(world, order, slots, reward):
     assert wild.recommendation() == calm.recommendation()
 
 
-def test_decisions_wait_for_the_window_and_not_for_more(world):
+def test_decisions_wait_for_what_should_be_over_and_not_for_more(world):
     small = world()
     search = campaign(small.problem, window=4)
     first = search.ask(99)
     assert [pick.index for pick in first] == [0, 1, 2, 3]
-    search.tell(2, small.outcome(first[2].cell))
-    assert search.ask(99) == []  # decision 4 needs outcome 0
-    search.tell(0, small.outcome(first[0].cell))
-    assert [pick.index for pick in search.ask(99)] == [4]
-    search.tell(1, small.outcome(first[1].cell))
-    assert [pick.index for pick in search.ask(99)] == [5, 6]
-    assert [pick.index for pick in search.open] == [3, 4, 5, 6]
+    due = [pick for pick in first if pick.cost == min(other.cost for other in first)]
+    late = max(first, key=lambda pick: pick.cost)
+    search.tell(late.index, small.outcome(late.cell))
+    assert len(due) < 4 and search.ask(99) == []  # the cheapest cells should have ended by now
+    for pick in due:
+        search.tell(pick.index, small.outcome(pick.cell))
+    assert [pick.known for pick in search.ask(1)] == [len(due)]  # what came early is not looked at
+    assert len(search.ask(99)) < 4
+
+
+def test_a_dear_cell_keeps_nobody_waiting(world):
+    small = world()
+    cost = small.problem.score_cost.copy()
+    cost[:, 0] = 1000 * cost.sum()
+    problem = replace(small.problem, score_cost=cost)
+
+    def dear_first(state):
+        order = ([0] if not state.cells else []) or [1, 2, 3, 4]
+        return next((Choice(a, t) for a in range(48) for t in order if not state.paid[a, t]), None)
+
+    search = Campaign(problem, dear_first, budget=1.0, window=2, seed=0)
+    dear, *_ = search.ask(1)
+    for _ in range(40):
+        (pick,) = search.ask(1)
+        search.tell(pick.index, small.outcome(pick.cell))
+    assert search.open == (dear,)
+
+
+@pytest.mark.parametrize("policy", ["race", "random"])
+def test_a_free_running_search_goes_on_where_it_was_interrupted(world, policy):
+    small = world(seed=3, revisions=4)
+
+    def begin(decided=()):
+        options = {"budget": 0.3, "window": 3, "seed": 0, "decided": decided, "free_running": True}
+        return Campaign(small.problem, policy_named(policy), **options)
+
+    rng = np.random.default_rng(0)
+    whole = drive(begin(), small.outcome, rng, slots=3)
+    for split in range(0, len(whole.picks) + 1, 5):
+        known = [Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]]
+        search = begin(known)
+        arrived = rng.permutation(split)[: max(split - 2, 0)]  # two were on their way
+        for index in arrived:
+            search.tell(int(index), small.outcome(known[index].cell))
+        assert {pick.index for pick in search.open} == set(range(split)) - set(arrived.tolist())
+        assert len(search.ask(9)) <= 3 - len(search.open) + 3
+        done = drive(search, small.outcome, rng, slots=3)
+        assert done.picks[:split] == tuple(known)
+        assert len({pick.cell for pick in done.picks}) == len(done.picks)
+        assert done.spent <= done.budget * (1 + 1e-9)
+        assert done.recommendation().cells == len(done.picks)
 
 
 @pytest.mark.parametrize("policy", ["race", "random"])
@@ -212,11 +256,11 @@ def test_a_recommendation_says_what_a_report_needs(world):
 def test_a_recommendation_can_be_had_while_the_search_runs(world):
     small = world()
     search = campaign(small.problem)
-    (first, *_) = search.ask(4)
+    first = max(search.ask(4), key=lambda pick: pick.cost)
     search.tell(first.index, small.outcome(first.cell))
     assert not search.done
     assert not search.recommendation().confirmed
-    assert search.ask(1)[0].index == 4  # looking does not decide
+    assert search.ask(1) == []  # looking does not decide
 
 
 def test_the_interval_holds_the_truth_about_as_often_as_it_says(world):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, State, policies, policy_named, registry
-from daskmetrics.bandit.problem import Ledger
+from daskmetrics.bandit.ledger import Ledger
 from daskmetrics.bandit.replay import replay
 from daskmetrics.errors import ConfigError
 

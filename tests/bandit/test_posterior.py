@@ -9,7 +9,7 @@ import pytest
 
 from daskmetrics.bandit import Outcome, posterior
 from daskmetrics.bandit.kernel import LEVEL, NOISE, learn
-from daskmetrics.bandit.memory import Memory, epochs
+from daskmetrics.bandit.memory import ROWS, TRIES, Memory, is_due
 from daskmetrics.bandit.posterior import first_max, fit, pooled
 from daskmetrics.bandit.problem import Observations
 
@@ -25,8 +25,9 @@ def dense(model, seen, pending=None):
     """Mean (A,), covariance (A, A), cells with objectives (AT, A), all cells (AT, AT), from the AT x AT prior."""
     arms, tasks = model.problem.score_cost.shape
     every = np.arange(arms)
-    taste = model.likeness.taste * model.taste(every, every) + LEVEL
-    prior = np.kron(model.common(every, every), np.ones((tasks, tasks))) + np.kron(taste, np.eye(tasks))
+    like, near, alone = model.likeness, model.near(every, every), np.eye(arms)
+    taste = like.taste * near + like.cell * alone + LEVEL
+    prior = np.kron(near + like.own * alone, np.ones((tasks, tasks))) + np.kron(taste, np.eye(tasks))
     objective = np.kron(np.eye(arms), model.weights)
 
     def condition(rows, values):
@@ -126,13 +127,34 @@ def test_a_posterior_that_grew_equals_one_made_at_once(world, window):
             np.testing.assert_allclose(grown.sd, fresh.sd, atol=1e-8)
 
 
-def test_the_model_rests_on_as_many_scores_as_the_power_of_two_below(world):
+def test_the_model_is_learnt_from_as_many_scores_as_the_power_of_two_below(world):
     small = world(revisions=5)
     cells, outcomes = random_search(small, 70)
-    seen = Observations.of((*cell, one.score, one.stderr) for cell, one in zip(cells[:64], outcomes, strict=False))
-    belief = Memory(small.problem).posterior(cells, outcomes)
-    assert epochs(70) == (64, 0)
+    seen = Observations.of((*cell, one.score, one.stderr) for cell, one in zip(cells[:32], outcomes, strict=False))
+    belief = Memory(small.problem).posterior(cells[:63], outcomes[:63])
+    assert is_due(32) and not is_due(63)
     assert belief.model.likeness == learn(small.problem, seen).likeness
+
+
+def test_a_new_basis_is_built_while_the_old_one_serves(world):
+    small = world(revisions=5)
+    cells, outcomes = random_search(small, 90)
+    memory = Memory(small.problem)
+    models = [memory.posterior(cells[:n], outcomes[:n]).model for n in range(1, 91)]
+    changes = [n for n in range(2, 91) if models[n - 1] is not models[n - 2]]
+    assert [n for n in changes if n < 16] == [2, 4, 8]  # of so few nothing is moved
+    late = [change - due for change, due in zip(changes[3:], (16, 32, 64), strict=True)]
+    assert all(lag >= 10 // TRIES + due // ROWS - 1 for lag, due in zip(late, (16, 32, 64), strict=True))
+    assert all(lag < due for lag, due in zip(late, (16, 32, 64), strict=True))
+
+
+def test_going_back_to_fewer_scores_forgets(world):
+    small = world(revisions=5)
+    cells, outcomes = random_search(small, 80)
+    memory = Memory(small.problem)
+    for n in (80, 66, 50, 80, 20):
+        fresh = Memory(small.problem).posterior(cells[:n], outcomes[:n])
+        np.testing.assert_allclose(memory.posterior(cells[:n], outcomes[:n]).mean, fresh.mean, atol=1e-8)
 
 
 def test_what_was_seen_moves_the_likeness(world):
@@ -180,7 +202,7 @@ def test_a_long_search_goes_on_in_few_rows(world, monkeypatch):
     cells, outcomes = random_search(small, 200)
     memory = Memory(small.problem)
     sizes = [len(memory.posterior(cells[:n], outcomes[:n]).rows) for n in range(1, 201)]
-    assert max(sizes) <= 60
+    assert max(sizes) <= 60 + 60  # and a few while they are pooled
     whole = Memory(small.problem).posterior(cells, outcomes)
     np.testing.assert_allclose(memory.posterior(cells, outcomes).mean, whole.mean, atol=1e-8)
 

@@ -7,7 +7,8 @@ import pytest
 
 from daskmetrics.arms import Checkpoint, Suite
 from daskmetrics.bandit import Outcome, arm_features
-from daskmetrics.bandit.problem import Ledger, Observations
+from daskmetrics.bandit.ledger import Ledger
+from daskmetrics.bandit.problem import Observations
 from daskmetrics.errors import DataError
 
 
@@ -38,21 +39,6 @@ def test_a_cell_cannot_be_bought_twice(world):
     ledger.charge(0, 0)
     with pytest.raises(DataError, match="already paid"):
         ledger.charge(0, 0)
-
-
-def test_loading_is_priced_by_the_workers_that_would_have_to(world):
-    problem = world().problem
-    problem = replace(problem, load_cost=np.full(len(problem.arms), 60.0), encode_cost=0 * problem.encode_cost)
-    ledger = Ledger(problem, workers=2)
-    other, same = 0, int(np.flatnonzero(problem.checkpoint_index == 0)[1])
-    away = int(np.flatnonzero(problem.checkpoint_index == 1)[0])
-    price = problem.score_cost
-    assert ledger.charge(other, 0) == price[other, 0] + 60.0
-    assert ledger.cost()[same, 0] == price[same, 0] + 30.0  # one worker of two holds it
-    ledger.charge(same, 0)
-    assert ledger.cost()[same, 1] == price[same, 1]
-    ledger.charge(away, 0)
-    assert ledger.cost()[same, 1] == price[same, 1] + 30.0
 
 
 @pytest.mark.parametrize(

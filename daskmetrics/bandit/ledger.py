@@ -1,0 +1,68 @@
+"""What was paid for, and what every cell would cost next: encodings are shared, checkpoints stay where they were loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from daskmetrics.bandit.problem import Bools, Floats, Problem
+from daskmetrics.errors import DataError
+
+
+class Ledger:
+    """What has been paid for: the first cell of a (checkpoint, task) pays its encoding, its neighbours only a score.
+
+    A checkpoint need not be loaded where a free worker holds it, nor for embeddings that are there.
+
+    Examples
+    --------
+    >>> from daskmetrics.arms import Checkpoint, Suite
+    >>> from daskmetrics.bandit.problem import arm_features
+    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    >>> one = np.ones((4, 1))
+    >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), 10 * one, one, Checkpoint("m", "step1"))
+    >>> ledger = Ledger(problem)
+    >>> [ledger.charge(arm, 0) for arm in range(4)]
+    [11.0, 1.0, 11.0, 1.0]
+    >>> ledger.spent == problem.exhaustive_cost
+    True
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._paid = np.zeros(problem.score_cost.shape, dtype=bool)
+        self._encoded = np.zeros_like(self._paid)  # per arm, equal for all layers of a checkpoint
+        self.spent = 0.0
+
+    @property
+    def paid(self) -> Bools:
+        """Cells that were charged (A, T)."""
+        return self._paid.copy()
+
+    def cost(self, held: Sequence[int] = ()) -> Floats:
+        """What each cell would cost next (A, T), given the checkpoints of the free workers; 0 for what is paid."""
+        problem = self._problem
+        load = np.where(np.isin(problem.checkpoint_index, held), 0.0, problem.loads)
+        fresh = problem.score_cost + np.where(self._encoded, 0.0, problem.encode_cost + load[:, None])
+        return np.where(self._paid, 0.0, fresh)
+
+    def needs_model(self, arm: int, task: int) -> bool:
+        """Whether the embeddings of a cell are still to be made."""
+        return not self._encoded[arm, task]
+
+    def charge(self, arm: int, task: int, held: Sequence[int] = ()) -> float:
+        """Pay for a cell and return its cost; a cell can be bought once."""
+        problem = self._problem
+        if self._paid[arm, task]:
+            raise DataError(f"Cell {problem.cell(arm, task)} was already paid for.")
+        checkpoint = int(problem.checkpoint_index[arm])
+        cost = float(problem.score_cost[arm, task])
+        if self.needs_model(arm, task):
+            cost += float(problem.encode_cost[arm, task])
+            cost += 0.0 if checkpoint in held else float(problem.loads[arm])
+        self._paid[arm, task] = True
+        # where encoding costs nothing, scores are made from the model and not from shared embeddings
+        self._encoded[problem.checkpoint_index == checkpoint, task] = problem.encode_cost[arm, task] > 0
+        self.spent += cost
+        return cost
