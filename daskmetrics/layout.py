@@ -47,6 +47,11 @@ class RunFolder:
         return self.path / "report"
 
     @property
+    def plan(self) -> Path:
+        """What was predicted of the run, if it was planned."""
+        return self.path / "plan.json"
+
+    @property
     def lock(self) -> Path:
         """Locked by the kernel while the run is driven; ``lock.lease`` beside it says by whom."""
         return self.path / "lock"

@@ -79,14 +79,14 @@ def plan_of(experiment: Experiment, folder: RunFolder, records: list[execution.R
         checkpoints=len(experiment.checkpoints),
         metrics=len(experiment.metrics),
         tasks=len(experiment.tasks),
-        unit_seconds=[_seconds(experiment, unit) for unit in measuring.units(experiment, folder, records)],
+        unit_seconds=[assumed_seconds(experiment, unit) for unit in measuring.units(experiment, folder, records)],
         exhaustive_seconds=exhaustive,
         budget=experiment.config.search.budget,
         workers=experiment.config.cluster.workers,
     )
 
 
-def _seconds(experiment: Experiment, unit: execution.WorkUnit) -> float:
+def assumed_seconds(experiment: Experiment, unit: execution.WorkUnit) -> float:
     """Assumed seconds of a unit of the measuring phase."""
     model, _, revision = unit.name.partition("@")
     suite = next(suite for suite in experiment.suites if suite.model == model)

@@ -1,0 +1,159 @@
+"""An experiment as a workload: its units by kind and model, what is assumed of them and what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+from daskmetrics.execution import Record
+from daskmetrics.execution.journal import Entry, read, records
+from daskmetrics.experiment import Experiment, measuring, searching
+from daskmetrics.experiment.preview import assumed_seconds, plan_of
+from daskmetrics.layout import RunFolder
+from daskmetrics.planning import Calibration, Figure, Interval, Phase, Sample, Workload, calibrated
+
+WORKER_GIB = 1.5
+"""Assumed host memory of a worker with its libraries."""
+
+CUDA_GIB = 0.6
+"""Assumed GPU memory of a process that uses CUDA at all."""
+
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibration], device: str) -> Workload:
+    """What is still to be done of an experiment, as phases with seconds on a device.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    folder : RunFolder
+        Where it runs or will run; what its journal holds already is not counted.
+    known : sequence of Calibration
+    device : str
+        Whose seconds are wanted: ``cpu``, or a kind of GPU.
+    """
+    past = tuple(records(read(folder.journal))) if folder.journal.is_file() else ()
+    own = tuple(calibration for calibration in known if calibration.device == device)
+    phases = [_put_right(phase, own) for phase in _phases(experiment, folder, past, own, device)]
+    plan = plan_of(experiment, folder, list(past))
+    return Workload(
+        tuple(phase for phase in phases if phase.units),
+        device,
+        _start(own),
+        vram_gib=gpu_gib(experiment),
+        host_gib=WORKER_GIB + weights_gib(experiment, 4),
+        disk_bytes=plan.disk_bytes,
+        missing=tuple(_missing(experiment)),
+    )
+
+
+def _phases(
+    experiment: Experiment, folder: RunFolder, past: tuple[Record, ...], known: Sequence[Calibration], device: str
+) -> Iterator[Phase]:
+    done = {record.key for record in past if record.ok}
+    units = [unit for unit in measuring.units(experiment, folder, past) if unit.key not in done]
+    for kind in ("train", "measure"):
+        for suite in experiment.suites:
+            group = [unit for unit in units if unit.kind == kind and _model(unit.name) == suite.model]
+            assumed = _mean(assumed_seconds(experiment, unit) for unit in group)
+            seconds = calibrated(kind, suite.model, assumed or 1.0, known, device)
+            yield Phase(f"{kind} {suite.model}", len(group), seconds, chains=1 if kind == "train" else None)
+    if experiment.tasks:
+        yield _search(experiment, past, known, device)
+
+
+def _search(experiment: Experiment, past: tuple[Record, ...], known: Sequence[Calibration], device: str) -> Phase:
+    """The cells that the budget allows; an encoding that cells share is part of their mean cost."""
+    posed = searching.pose(experiment, experiment.suites)
+    cells = len(experiment.arms) * len(experiment.tasks)
+    budget = searching.budget(experiment.config.search)
+    allowed = min(budget.within(posed.exhaustive_cost) / posed.exhaustive_cost * cells, budget.cells or cells)
+    scored = sum(record.kind == "score" and record.ok for record in past)
+    units = max(0, round(allowed) - scored)
+    seconds = calibrated("search", "cells", posed.exhaustive_cost / cells, known, device)
+    return Phase("search", units, seconds, chains=experiment.config.search.window)
+
+
+def _put_right(phase: Phase, known: Sequence[Calibration]) -> Phase:
+    """With what runs take beyond their units, and what does not become shorter by workers, as last measured."""
+    if not known:
+        return phase
+    latest = max(known, key=lambda calibration: calibration.at)
+    seconds = phase.seconds.times(1.0 + latest.overhead)
+    return dataclasses.replace(phase, seconds=seconds, serial=Interval(*latest.serial))
+
+
+def _start(known: Sequence[Calibration]) -> Figure:
+    if not known:
+        return Workload(()).start
+    latest = max(known, key=lambda calibration: calibration.at)
+    return Figure(Interval.around(latest.start, 2.0), f"measured on {latest.host}", True, latest.at)
+
+
+def samples(experiment: Experiment, folder: RunFolder) -> tuple[Sample, ...]:
+    """What the journal of a run of the experiment says of the seconds of its units, beside what is assumed."""
+    entries = list(read(folder.journal))
+    found = [record for record in records(entries) if record.ok]
+    empty = RunFolder(Path(folder.path.parent) / "nothing")  # so that units which are done count as units
+    units = {(unit.kind, unit.name): unit for unit in measuring.units(experiment, empty, ())}
+    made = []
+    for kind in ("train", "measure"):
+        for suite in experiment.suites:
+            own = [r for r in found if r.kind == kind and _model(r.name) == suite.model and (kind, r.name) in units]
+            if own:
+                assumed = _mean(assumed_seconds(experiment, units[kind, record.name]) for record in own)
+                made.append(Sample(kind, suite.model, tuple(record.seconds for record in own), assumed))
+    return (*made, *_searched(found, entries))
+
+
+def _searched(found: Sequence[Record], entries: Sequence[Entry]) -> Iterator[Sample]:
+    picks = {entry["key"]: entry["note"]["pick"] for entry in entries if "pick" in entry.get("note", {})}
+    scores = [record for record in found if record.kind == "score" and record.key in picks]
+    spent = fsum(picks[record.key]["cost"] for record in scores)
+    if spent > 0:
+        cells = {record.key: picks[record.key]["cell"] for record in scores}
+        shared = {(_checkpoint(cells[r.key]), cells[r.key]["task"]): r.value["encode_seconds"] for r in scores}
+        took = fsum(record.seconds for record in scores) + fsum(shared.values())
+        yield Sample("search", "cells", (took / len(scores),), spent / len(scores))
+
+
+def _checkpoint(cell: Mapping[str, Any]) -> tuple[str, str]:
+    return cell["arm"]["model"], cell["arm"]["revision"]
+
+
+def weights_gib(experiment: Experiment, size: int) -> float:
+    """Assumed memory of the largest model's blocks."""
+    depth = {suite.model: suite.depth for suite in experiment.suites}
+    return max(12.0 * width**2 * depth[model] * size for model, width in experiment.widths.items()) / 2**30
+
+
+def gpu_gib(experiment: Experiment) -> float:
+    """Assumed GPU memory of a worker: weights, states of one batch, and CUDA itself."""
+    protocol = experiment.config.protocol
+    width = max(experiment.widths.values())
+    depth = max(suite.depth for suite in experiment.suites)
+    size = BYTES[protocol.dtype]
+    # states of all layers, and the widest intermediate ones (four widths, in and out) of one block
+    states = protocol.batch_tokens * width * size * (depth + 1 + 8) / 2**30
+    return CUDA_GIB + weights_gib(experiment, size) + states
+
+
+def _missing(experiment: Experiment) -> Iterator[str]:
+    for model, revisions in experiment.missing.items():
+        yield f"{len(revisions):,} checkpoints of {model}"
+    lacking = [task.name for task in experiment.tasks if not task.is_local]
+    if lacking:
+        yield f"the data of {len(lacking):,} tasks"
+
+
+def _model(name: str) -> str:
+    return name.partition("@")[0]
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return fsum(found) / len(found) if found else 0.0
