@@ -59,10 +59,10 @@ def _client(profile: Cluster, prefix: str) -> Iterator[Client]:
 
 def _wait_for_workers(client: Client, profile: Cluster) -> None:
     try:
-        client.wait_for_workers(1, timeout=profile.arrive_within)
+        client.wait_for_workers(1, timeout=profile.patience)
     except TimeoutError:
         raise ConfigError(
-            f"No worker arrived within {profile.arrive_within:.0f} s on the {profile.kind} cluster. For Slurm see "
+            f"No worker arrived within {profile.patience:.0f} s on the {profile.kind} cluster. For Slurm see "
             f"'squeue --me' and the job logs in '{profile.logs}'; cluster.arrive_within sets the wait."
         ) from None
     for address, worker in workers(client).items():

@@ -39,8 +39,8 @@ def slurm_cluster(profile: Cluster, prefix: str) -> Any:
 
 def options(profile: Cluster, prefix: str) -> dict[str, Any]:
     """What dask-jobqueue is asked for: one job, one process, at most one GPU."""
-    gres = f"gpu:{profile.gpu_type}:{profile.gpus}" if profile.gpu_type else f"gpu:{profile.gpus}"
-    directives = [f"--gres={gres}"] if profile.gpus else []
+    gres = f"gpu:{profile.gpu_type}:{profile.gpus_per_job}" if profile.gpu_type else f"gpu:{profile.gpus_per_job}"
+    directives = [f"--gres={gres}"] if profile.gpus_per_job else []
     no_limit = [] if profile.memory else ["--memory-limit", "0"]  # Slurm's own limit holds
     no_pages = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]  # they would be open to the whole network
     return {
