@@ -157,24 +157,36 @@ def warm() -> None:
     assert transformers
 
 
-def _calibration(trials: Sequence[Trial], fewest: Sequence[Done], profile: Cluster) -> Calibration:
+def probe(profile: Cluster, work: Work) -> Calibration:
+    """What a little work on a single worker tells: seconds of units, but not how they scale."""
+    trial, done = _trial(work, profile.model_copy(update={"workers": 1}), 0)
+    return _calibration([trial], [done], profile, overhead=False)
+
+
+def _calibration(
+    trials: Sequence[Trial], fewest: Sequence[Done], profile: Cluster, overhead: bool = True
+) -> Calibration:
     law = fit(trials)
-    serial = law.serial if law else None
     few = min(trial.workers for trial in trials)
     busy = fsum(fsum(map(fsum, result.chains)) for result in fewest)
     wall = fsum(trial.seconds * few for trial in trials if trial.workers == few)
     starts = sorted(trial.start for trial in trials)
     return Calibration(
-        device=profile.gpu_type or "gpu" if profile.kind == "slurm" and profile.gpus else "cpu",
+        device=device_of(profile),
         host=socket.gethostname(),
         at=time.time(),
         versions=calibrations.versions(),
         samples=_merged([sample for result in fewest for sample in result.samples]),
         workers=max(trial.workers for trial in trials),
-        serial=(serial.low, serial.value, serial.high) if serial else (0.0, 0.0, 0.0),
+        serial=(law.serial.low, law.serial.value, law.serial.high) if law else (0.0, 0.0, 0.0),
         start=starts[len(starts) // 2],
-        overhead=max(0.0, wall / busy - 1.0) if busy else 0.0,
+        overhead=max(0.0, wall / busy - 1.0) if overhead and busy else 0.0,
     )
+
+
+def device_of(profile: Cluster) -> str:
+    """What a profile's workers compute on."""
+    return profile.gpu_type or "gpu" if profile.kind == "slurm" and profile.gpus_per_job else "cpu"
 
 
 def _merged(samples: Sequence[Sample]) -> tuple[Sample, ...]:

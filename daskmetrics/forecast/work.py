@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 import shutil
@@ -52,7 +51,7 @@ def of_experiment(config: Config, phase: str) -> Iterator[Work]:
         raise ConfigError("There is nothing to search: the configuration has no 'tasks'. Bench another --workload.")
     if phase == "train" and not any(model.train for model in config.models):
         raise ConfigError("No model of the configuration has a 'train' recipe. Bench another --workload.")
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-") as place:
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
         yield _Phase(config, phase, Path(place))
 
 
@@ -112,13 +111,19 @@ def _chains(found: list[Record]) -> tuple[tuple[float, ...], ...]:
     return (*map(tuple, trained.values()), *chains)
 
 
-def probe(config: Config, client: Client) -> tuple[Sample, ...]:
-    """Samples of a small run of the same configuration: a few checkpoints of each model, a few cells."""
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-probe-") as place, _cache(Path(place) / "cache"):
-        prepared = prepare(_few(config))
-        folder = RunFolder(Path(place) / "run")
-        _quietly(prepared, folder, client)
-        return samples(prepared, folder)
+def probing(config: Config) -> Work:
+    """A small run of the same configuration: a few checkpoints of each model, a few cells."""
+
+    def work(client: Client) -> Done:
+        with tempfile.TemporaryDirectory(prefix="daskmetrics-probe-", dir=".") as place, _cache(Path(place) / "cache"):
+            prepared = prepare(_few(config))
+            folder = RunFolder(Path(place) / "run")
+            began = time.perf_counter()
+            _quietly(prepared, folder, client)
+            found = [record for record in records(read(folder.journal)) if record.ok]
+            return Done(time.perf_counter() - began, _chains(found), samples(prepared, folder))
+
+    return work
 
 
 def _few(config: Config) -> Config:
@@ -151,7 +156,7 @@ def _cache(folder: Path | None) -> Iterator[None]:
 @contextmanager
 def of_map(job: mapping.Job) -> Iterator[Work]:
     """The work of a map."""
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-") as place:
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
         yield _Map(job, Path(place))
 
 
@@ -173,5 +178,5 @@ class _Map:
         if failed:
             raise ConfigError(f"{len(failed)} items failed, the first: {failed[0].reason}. Bench what succeeds.")
         each = sum(record.seconds for record in batches) / max(1, len(results))
-        sample = Sample("map", self.job.function.name, tuple(r.seconds for r in batches), 1.0)
-        return Done(seconds, tuple((r.seconds,) for r in batches), (dataclasses.replace(sample, seconds=(each,)),))
+        sample = Sample("map", self.job.function.name, (each,), 1.0)
+        return Done(seconds, tuple((r.seconds,) for r in batches), (sample,))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from daskmetrics.planning.interval import Figure, Interval
 
 UNKNOWN_WAIT = Figure(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
 NO_WAIT = Figure(Interval.exactly(0.0), "free now", measured=True)
-
-TIMES: Mapping[str, float] = {"h": 3600, "min": 60, "d": 86_400, "m": 60, "s": 1}
 
 
 @dataclass(frozen=True)
@@ -68,32 +65,6 @@ class Offer:
         return f"{per_node} {self.device}"
 
 
-def seconds_of(walltime: str) -> float:
-    """Slurm's notations of a time: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS.
-
-    Raises
-    ------
-    ValueError
-        If it is none of them.
-
-    Examples
-    --------
-    >>> seconds_of("90"), seconds_of("01:30:00"), seconds_of("2-00"), seconds_of("1-00:30")
-    (5400.0, 5400.0, 172800.0, 88200.0)
-    """
-    days, dash, clock = walltime.rpartition("-")
-    parts = [int(part) for part in clock.split(":")]
-    if not 1 <= len(parts) <= 3:
-        raise ValueError(f"'{walltime}' is not a time such as 12:30:00 or 1-00:00:00.")
-    if dash:
-        hours, minutes, seconds = [*parts, 0, 0][:3]
-    elif len(parts) == 3:
-        hours, minutes, seconds = parts
-    else:
-        hours, minutes, seconds = 0, *[*parts, 0][:2]
-    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
-
-
 def walltime_of(seconds: float) -> str:
     """A time as Slurm takes it, rounded up to a minute.
 
@@ -106,23 +77,3 @@ def walltime_of(seconds: float) -> str:
     days, minutes = divmod(minutes, 24 * 60)
     clock = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
     return f"{days}-{clock}" if days else clock
-
-
-def in_seconds(text: str) -> float:
-    """A time as a person writes it.
-
-    Raises
-    ------
-    ValueError
-        If it is not a positive number and one of the units.
-
-    Examples
-    --------
-    >>> in_seconds("6.5h"), in_seconds("22min"), in_seconds("0h")
-    (23400.0, 1320.0, 0.0)
-    """
-    for unit, size in TIMES.items():
-        number = text.strip().removesuffix(unit).strip()
-        if text.strip().endswith(unit) and number.replace(".", "", 1).isdigit():
-            return float(number) * size
-    raise ValueError(f"'{text}' is not a time such as 8h, 22min, 90s or 2d.")
