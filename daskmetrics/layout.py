@@ -52,6 +52,11 @@ class RunFolder:
         return self.path / "plan.json"
 
     @property
+    def controller(self) -> Path:
+        """What belongs to the driver's own job, where the run was submitted as one."""
+        return self.path / "controller"
+
+    @property
     def lock(self) -> Path:
         """Locked by the kernel while the run is driven; ``lock.lease`` beside it says by whom."""
         return self.path / "lock"

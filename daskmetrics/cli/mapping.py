@@ -192,11 +192,12 @@ def _say_of_the_past(job: Job, journal: Journal, ledger: Ledger, display: Displa
 
 @contextmanager
 def _client(profile: Cluster, pins: Pins, display: Display) -> Iterator[Client]:
-    from daskmetrics.cluster import connect, pin_workers
+    from daskmetrics.cluster import connect, here, pin_workers, ways
 
     display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
     with connect(profile) as client:
-        display.say(f"Dashboard: {client.dashboard_link}")
+        for line in ways(client.dashboard_link, profile.kind, here()):
+            display.say(line)
         for name, told in pin_workers(client, pins).items() if pins else ():
             shown = ", ".join(
                 f"{what} {' '.join(told[what]) or 'none'}" for what in ("cpus", "gpus") if told[what] is not None

@@ -51,6 +51,10 @@ def _client(profile: Cluster, prefix: str) -> Iterator[Client]:
         from daskmetrics.cluster.slurm import slurm_cluster
 
         cluster = slurm_cluster(profile, prefix)
+    elif profile.kind == "allocation":
+        from daskmetrics.cluster.allocation import allocation_cluster
+
+        cluster = allocation_cluster(profile, prefix)
     else:
         cluster = local_cluster(profile, prefix)
     with cluster, Client(cluster, set_as_default=False) as client:

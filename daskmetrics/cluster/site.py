@@ -7,19 +7,17 @@ Only what both have printed in the same form since Slurm 20 is read: rows of fie
 from __future__ import annotations
 
 import re
-import shutil
 import socket
-import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from daskmetrics.errors import ConfigError
+from daskmetrics.cluster.queue import slurm
+from daskmetrics.config.times import seconds_of
 
 ROWS = "%P|%D|%c|%m|%G|%T|%f|%N"
 """Fields asked of ``sinfo --exact``: partition, nodes, CPUs, MiB, GRES, state, features, names."""
 USABLE = ("idle", "mixed", "allocated", "completing", "planned", "reserved", "powering_up", "powered_down")
-PATIENCE = 60  # seconds that Slurm's commands may take
 
 
 @dataclass(frozen=True)
@@ -103,31 +101,13 @@ def read_site() -> Site:
     Raises
     ------
     ConfigError
-        If there is none, or it does not answer.
+        If there is none.
+    SlurmError
+        If it does not answer.
     """
-    version = said(["sinfo", "--version"]).split()[-1]
-    return Site(
-        version, partitions(said(["scontrol", "-o", "show", "partition"]), said(["sinfo", "-h", "-e", "-o", ROWS]))
-    )
-
-
-def said(command: Sequence[str]) -> str:
-    """What a command of Slurm prints.
-
-    Raises
-    ------
-    ConfigError
-        If it is not there, fails, or does not answer.
-    """
-    if shutil.which(command[0]) is None:
-        raise ConfigError(f"There is no '{command[0]}' here: run this on a login node of the Slurm cluster.")
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"'{command[0]}' did not answer within {PATIENCE} s. Is the Slurm controller up?") from None
-    except subprocess.CalledProcessError as error:
-        raise ConfigError(f"'{' '.join(command)}' failed: {error.stderr.strip() or error.returncode}") from None
-    return done.stdout
+    version = slurm("sinfo", "--version").split()[-1]
+    shown = slurm("scontrol", "--oneliner", "show", "partition")
+    return Site(version, partitions(shown, slurm("sinfo", "--noheader", "--exact", f"--format={ROWS}")))
 
 
 def partitions(shown: str, rows: str) -> tuple[Partition, ...]:
@@ -140,7 +120,7 @@ def partitions(shown: str, rows: str) -> tuple[Partition, ...]:
             name=pairs["PartitionName"],
             default=pairs.get("Default") == "YES",
             up=pairs.get("State", "UP") == "UP",
-            longest=seconds(pairs.get("MaxTime", "UNLIMITED")),
+            longest=limit(pairs.get("MaxTime", "UNLIMITED")),
             accounts=_only(pairs.get("AllowAccounts", "ALL")),
             qos=_only(pairs.get("AllowQos", "ALL")),
             nodes=tuple(nodes.get(pairs["PartitionName"], ())),
@@ -197,24 +177,15 @@ def gpus(gres: str) -> dict[str, int]:
     return dict(found)
 
 
-def seconds(time: str) -> float | None:
+def limit(time: str) -> float | None:
     """A limit of Slurm's in seconds; None for no limit.
 
     Examples
     --------
-    >>> seconds("1-12:00:00"), seconds("10:00"), seconds("2-00"), seconds("90"), seconds("UNLIMITED")
-    (129600.0, 600.0, 172800.0, 5400.0, None)
+    >>> limit("1-12:00:00"), limit("UNLIMITED")
+    (129600.0, None)
     """
-    if not time[:1].isdigit():
-        return None  # UNLIMITED, INFINITE, NONE, n/a
-    days, dash, clock = time.rpartition("-")
-    parts = [int(part) for part in clock.split(":")]
-    # with days it counts from the left, hours first; without, minutes alone or from the right
-    if dash or len(parts) == 3:
-        hours, minutes, rest = (*parts, 0, 0)[:3]
-    else:
-        hours, minutes, rest = 0, *(*parts, 0)[:2]
-    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + rest)
+    return float(seconds_of(time)) if time[:1].isdigit() else None  # UNLIMITED, INFINITE, NONE, n/a
 
 
 def _number(text: str) -> int:
@@ -235,8 +206,8 @@ def interface_to(nodes: str) -> str | None:
     """
     import psutil
 
-    first = next(iter(said(["scontrol", "show", "hostnames", nodes]).split()), "")
-    address = pairs_of(said(["scontrol", "-o", "show", "node", first])).get("NodeAddr", first)
+    first = next(iter(slurm("scontrol", "show", "hostnames", nodes).split()), "")
+    address = pairs_of(slurm("scontrol", "--oneliner", "show", "node", first)).get("NodeAddr", first)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))  # sends nothing: it only asks the system for a route

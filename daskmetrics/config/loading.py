@@ -10,7 +10,19 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from daskmetrics.config.sections import PRESETS, Cluster, Config, Corpus, Model, Pool, Protocol, Recipe, Search, Section
+from daskmetrics.config.sections import (
+    PRESETS,
+    Cluster,
+    Config,
+    Controller,
+    Corpus,
+    Model,
+    Pool,
+    Protocol,
+    Recipe,
+    Search,
+    Section,
+)
 from daskmetrics.errors import ConfigError, unknown
 
 
@@ -207,6 +219,7 @@ def _section(loc: Sequence[Any]) -> type[Section]:
         "protocol": Protocol,
         "search": Search,
         "cluster": Cluster,
+        "controller": Controller,
         "scoring": Pool,
     }
     named = [kinds[part] for part in loc if part in kinds]

@@ -212,10 +212,22 @@ class Pool(Section):
     max_jobs: int | None = Field(None, ge=1)
 
 
-class Cluster(Section):
-    """Where the work runs: a profile of this machine, a Slurm partition or a running scheduler."""
+class Controller(Section):
+    """The job in which `run --submit` drives a run; it needs neither a GPU nor torch."""
 
-    kind: Literal["local", "slurm", "existing"] = "local"
+    partition: Asked | None = Field(None, description="by default the site's default one")
+    account: Asked | None = Field(None, description="by default the workers'")
+    qos: Asked | None = None
+    walltime: Walltime = "1-00:00:00"
+    cpus: int = Field(2, ge=1)
+    memory: Size | None = Field("4GiB", description="null where a site forbids --mem")
+    directives: tuple[Directive, ...] = Field((), description="further #SBATCH lines, without the prefix")
+
+
+class Cluster(Section):
+    """Where the work runs: a profile of this machine, a Slurm partition, a job that is there, a running scheduler."""
+
+    kind: Literal["local", "slurm", "allocation", "existing"] = "local"
     workers: int = Field(2, ge=1)
     fewest: int | None = Field(None, ge=1, description="with it the number follows the work, up to `workers` (Slurm)")
     threads: int = Field(1, ge=1, description="CPU threads per worker")
@@ -244,6 +256,7 @@ class Cluster(Section):
         None, gt=0, description="seconds until the first worker must be there; by default 600, with Slurm a week"
     )
     unit_minutes: float | None = Field(None, gt=0, description="after which an attempt at a unit is stopped")
+    controller: Controller = Controller()
 
     @model_validator(mode="after")
     def _that_can_be(self) -> Cluster:

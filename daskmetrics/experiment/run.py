@@ -20,7 +20,7 @@ from rich.markup import escape
 from daskmetrics import store
 from daskmetrics.arms import Arm
 from daskmetrics.bandit import Campaign, champions
-from daskmetrics.cluster import connect, workers
+from daskmetrics.cluster import connect, here, ways, workers
 from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
@@ -155,7 +155,8 @@ class _Driver:
         if given is None:
             self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
         with connect(profile) if given is None else nullcontext(given) as client:
-            self.display.say(f"Dashboard: {client.dashboard_link}")
+            for line in ways(client.dashboard_link, profile.kind, here()):
+                self.display.say(line)
             settings = Settings(slots=UNITS_PER_WORKER * max(profile.workers, len(workers(client))))
             self._measure(client, settings)
             if self.experiment.tasks:

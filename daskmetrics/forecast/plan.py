@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,9 +142,8 @@ def _here(name: str, profile: Cluster, workers: int) -> Offer:
 
 
 def _memory() -> float:
-    import psutil
-
-    return float(psutil.virtual_memory().available) / 2**30
+    """GiB of this machine that are free."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
 def _priced(offers: Sequence[Offer], prices: Mapping[str, float]) -> list[Offer]:

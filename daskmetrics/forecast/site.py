@@ -11,7 +11,7 @@ from pathlib import Path
 
 from daskmetrics.cluster import queue
 from daskmetrics.cluster.script import script
-from daskmetrics.cluster.site import Partition, gpus, partitions, said, seconds
+from daskmetrics.cluster.site import Partition, gpus, limit, partitions
 from daskmetrics.config import Cluster
 from daskmetrics.errors import ConfigError, unknown
 from daskmetrics.planning import NO_WAIT, UNKNOWN_WAIT, Figure, Interval, Offer
@@ -87,7 +87,7 @@ def look(keep: Path | None = None) -> Standing:
     ConfigError
         If there is none, or it does not answer.
     """
-    words = {name: said(question) for name, question in QUESTIONS.items()}
+    words = {name: queue.slurm(*question) for name, question in QUESTIONS.items()}
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         for name, text in words.items():
@@ -114,12 +114,17 @@ def standing(nodes: str, shown: str, jobs: str, at: float, live: bool) -> Standi
     """What `sinfo`, `scontrol` and `squeue` printed, as values."""
     rows = [line.strip().split("|") for line in jobs.splitlines() if line.count("|") >= 4]
     running = tuple(
-        (partition, float(seconds(left) or 0), int(count) * _total(gres))
+        (partition, _left(left), int(count) * _total(gres))
         for state, left, partition, count, gres in (row[:5] for row in rows)
         if state == "RUNNING"
     )
     pending = Counter(row[2] for row in rows if row[0] == "PENDING")
     return Standing(tuple(_nodes(nodes)), partitions(shown, ""), running, pending, at, live)
+
+
+def _left(text: str) -> float:
+    """Seconds of a job's time; none if it is over, or not known."""
+    return (limit(text) or 0.0) if text.strip("0:-") else 0.0
 
 
 def _total(gres: str) -> int:

@@ -143,7 +143,8 @@ def rows(trials: Sequence[Trial], price: float | None = None) -> tuple[Row, ...]
     times = {n: Interval.of([trial.seconds for trial in own]) for n, own in groups.items()}
     fewest = min(times)
     return tuple(
-        _row(n, times[n], times[fewest], fewest, np.mean([t.units for t in own]), price) for n, own in groups.items()
+        _row(n, times[n], times[fewest], fewest, float(np.mean([t.units for t in own])), price)
+        for n, own in groups.items()
     )
 
 
@@ -152,7 +153,7 @@ def _row(n: int, seconds: Interval, base: Interval, fewest: int, units: float, p
     speedup = Interval.exactly(float(fewest)) if n == fewest else ratio * float(fewest)
     hours = n * seconds.value / 3600
     cost = None if price is None else price * hours
-    return Row(n, seconds, speedup, speedup * (1 / n), hours, cost, float(units) / seconds.value)
+    return Row(n, seconds, speedup, speedup * (1 / n), hours, cost, units / seconds.value)
 
 
 def verdict(table: Sequence[Row]) -> str:
