@@ -43,7 +43,7 @@ class Part(Section):
         None, description="the day it was measured, such as '2026-01-31'; assumed if left out"
     )
     samples: int = Field(1, ge=1, description="units that were measured")
-    off: float = Field(ONE_SAMPLE, ge=1, description="factor by which it may be wrong, up and down")
+    factor: float = Field(ONE_SAMPLE, ge=1, description="factor by which it may be wrong, up and down")
     together: bool = Field(False, description="all workers do each unit together, as in data-parallel training")
     workers: int = Field(1, ge=1, description="by how many a unit was measured, if together")
     chains: int | None = Field(None, ge=1, description="how many units can run side by side at most")
@@ -54,7 +54,7 @@ class Part(Section):
         """As the planning room has it."""
         source = f"{self.samples} measured {self.measured}" if self.measured else "assumed"
         at = datetime.fromisoformat(self.measured).timestamp() if self.measured else None
-        figure = Figure(Interval.around(self.each, self.off), source, bool(self.measured), at)
+        figure = Figure(Interval.around(self.each, self.factor), source, bool(self.measured), at)
         serial = Interval(0.0 if self.serial_most else self.serial, self.serial, self.serial_most or self.serial)
         return Phase(self.name, self.units, figure, self.chains, self.together, self.workers, serial)
 
