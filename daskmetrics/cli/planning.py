@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli.common import end_as_by_ctrl_c, friendly, table
+from daskmetrics.cli.common import end_as_by_ctrl_c, friendly
 from daskmetrics.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -99,10 +99,9 @@ def _show_bench(measured: Bench, simulate: int | None, output: Path | None) -> N
 
 
 def _show(sheet: Sheet) -> None:
-    click.echo(f"\n{sheet.title}")
-    table(sheet.header, sheet.rows)
-    for note in sheet.notes:
-        click.echo(note)
+    from daskmetrics.forecast import text
+
+    click.echo(f"\n{text.as_text(sheet)}")
 
 
 def _save(measured: Bench, sheets: Sequence[Sheet], folder: Path, simulate: int | None) -> None:

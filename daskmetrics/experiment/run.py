@@ -25,7 +25,7 @@ from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.journal import read, standing
-from daskmetrics.experiment import chunks, measuring, searching
+from daskmetrics.experiment import chunks, measuring, searching, usage
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.experiment.progress import Display, said
 from daskmetrics.layout import RunFolder, private, replace
@@ -161,6 +161,7 @@ class _Driver:
             self._measure(client, settings)
             if self.experiment.tasks:
                 self._search(client, settings)
+            self.journal.append(usage.entry(client))
         self._complete_store()
         return Outcome(self.computed, self.failed)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import fsum
-from pathlib import Path
 from typing import Any
 
 from daskmetrics.execution import Record
@@ -59,7 +58,7 @@ def _phases(
     for kind in ("train", "measure"):
         for suite in experiment.suites:
             group = [unit for unit in units if unit.kind == kind and _model(unit.name) == suite.model]
-            assumed = _mean(assumed_seconds(experiment, unit) for unit in group)
+            assumed = _mean(assumed_seconds(experiment, kind, unit.name) for unit in group)
             seconds = calibrated(kind, suite.model, assumed or 1.0, known, device)
             yield Phase(f"{kind} {suite.model}", len(group), seconds, chains=1 if kind == "train" else None)
     if experiment.tasks:
@@ -98,14 +97,12 @@ def samples(experiment: Experiment, folder: RunFolder) -> tuple[Sample, ...]:
     """What the journal of a run of the experiment says of the seconds of its units, beside what is assumed."""
     entries = list(read(folder.journal))
     found = [record for record in records(entries) if record.ok]
-    empty = RunFolder(Path(folder.path.parent) / "nothing")  # so that units which are done count as units
-    units = {(unit.kind, unit.name): unit for unit in measuring.units(experiment, empty, ())}
     made = []
     for kind in ("train", "measure"):
         for suite in experiment.suites:
-            own = [r for r in found if r.kind == kind and _model(r.name) == suite.model and (kind, r.name) in units]
+            own = [record for record in found if record.kind == kind and _model(record.name) == suite.model]
             if own:
-                assumed = _mean(assumed_seconds(experiment, units[kind, record.name]) for record in own)
+                assumed = _mean(assumed_seconds(experiment, kind, record.name) for record in own)
                 made.append(Sample(kind, suite.model, tuple(record.seconds for record in own), assumed))
     return (*made, *_searched(found, entries))
 

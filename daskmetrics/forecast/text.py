@@ -10,6 +10,8 @@ from daskmetrics.forecast.proposal import Proposal, waits
 from daskmetrics.planning import Amdahl, Figure, Interval, Option, Row, duration
 from daskmetrics.planning.scaling import listed, plural
 
+SECONDS = {"s": 1, "min": 60, "h": 3600, "days": 86_400}
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -49,20 +51,31 @@ def proposal_sheet(proposal: Proposal, now: float) -> Sheet:
 def _option_row(option: Option, costs: bool, best: list[str], on_front: bool) -> tuple[str, ...]:
     offer = option.offer
     marks = "; ".join(option.problems) or ", ".join([*best, *(["front"] if on_front else [])])
-    cost = (span(option.cost, "{:,.0f}") if option.cost else "not known",) if costs else ()
+    cost = (amount(option.cost.value) if option.cost else "?",) if costs else ()
     return (
         str(option.number),
         offer.label,
-        "not known" if offer.free is None else str(offer.free),
+        "?" if offer.free is None else str(offer.free),
         waiting(offer.wait),
         times(option.run.interval),
         times(option.total),
-        span(option.worker_hours, "{:,.1f}" if option.worker_hours.value < 20 else "{:,.0f}"),
+        amount(option.worker_hours.value),
         *cost,
         f"{option.efficiency:.0%}",
         option.walltime + (f" x {option.jobs}" if option.jobs > 1 else ""),
         marks,
     )
+
+
+def amount(number: float) -> str:
+    """Hours or money, with no more digits than they deserve.
+
+    Examples
+    --------
+    >>> amount(0.0123), amount(4.56), amount(1234.5)
+    ('0.012', '4.6', '1,234')
+    """
+    return f"{number:,.0f}" if number >= 20 else f"{number:.2g}"
 
 
 def waiting(wait: Figure) -> str:
@@ -77,23 +90,31 @@ def waiting(wait: Figure) -> str:
 
 
 def times(interval: Interval) -> str:
-    """A time with its bounds.
+    """A time with its bounds, all in one unit.
 
     Examples
     --------
     >>> times(Interval(3600.0, 7200.0, 14400.0)), times(Interval.exactly(60.0))
-    ('2.0 h (60.0 min to 4.0 h)', '60 s')
+    ('2.0 (1.0-4.0) h', '60 s')
     """
     if interval.low == interval.high:
         return duration(interval.value)
-    return f"{duration(interval.value)} ({duration(interval.low)} to {duration(interval.high)})"
+    unit = duration(interval.value).rpartition(" ")[2]
+    size = SECONDS[unit]
+    low, value, high = (f"{number / size:,.{0 if number / size >= 100 else 1}f}" for number in bounds(interval))
+    return f"{value} ({low}-{high}) {unit}"
+
+
+def bounds(interval: Interval) -> tuple[float, float, float]:
+    """Its three numbers."""
+    return interval.low, interval.value, interval.high
 
 
 def span(interval: Interval, form: str) -> str:
     """A number with its bounds."""
     if interval.low == interval.high:
         return form.format(interval.value)
-    return f"{form.format(interval.value)} ({form.format(interval.low)} to {form.format(interval.high)})"
+    return f"{form.format(interval.value)} ({form.format(interval.low)}-{form.format(interval.high)})"
 
 
 def _notes(proposal: Proposal, now: float) -> Iterator[str]:
@@ -168,14 +189,14 @@ def _table(rows: tuple[Row, ...], simulated: bool = False) -> tuple[tuple[str, .
 
 
 def _row(row: Row, costs: bool, simulated: bool) -> tuple[str, ...]:
-    def bounds(interval: Interval, form: str) -> str:
+    def shown(interval: Interval, form: str) -> str:
         return form.format(interval.value) if simulated else span(interval, form)
 
     return (
         str(row.workers),
         duration(row.seconds.value) if simulated else times(row.seconds),
-        bounds(row.speedup, "{:.2f}"),
-        bounds(row.efficiency, "{:.0%}"),
+        shown(row.speedup, "{:.2f}"),
+        shown(row.efficiency, "{:.0%}"),
         f"{row.worker_hours:.3g}",
         *((f"{row.cost:,.3g}" if row.cost is not None else "",) if costs else ()),
         f"{row.throughput:.3g}",
@@ -207,6 +228,14 @@ def _unsure(repeats: int) -> str:
     if repeats == 1:
         return "one repeat says nothing of the spread: a factor of 1.25 either way is taken for it"
     return "bounds are 90 % intervals of the geometric mean"
+
+
+def as_text(sheet: Sheet) -> str:
+    """A sheet for a terminal: aligned columns, and its notes below."""
+    lines = [sheet.header, *sheet.rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    table = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([sheet.title, "", *table, "", *sheet.notes])
 
 
 def as_csv(sheet: Sheet) -> str:

@@ -163,7 +163,7 @@ def verdict(table: Sequence[Row]) -> str:
     --------
     >>> trials = [Trial(n, t, 1) for n, times in {1: (10, 10.2), 2: (5, 5.1), 4: (4.9, 5.2)}.items() for t in times]
     >>> print(verdict(rows(trials)))
-    4 and 2 workers cannot be told apart: their intervals overlap. Of these, 2 cost least. Slower for sure: 1.
+    2 and 4 workers cannot be told apart: their intervals overlap. Of these, 2 cost least. Slower for sure: 1.
     """
     ranked = sorted(table, key=lambda row: row.seconds.value)
     first = ranked[0]
@@ -172,7 +172,7 @@ def verdict(table: Sequence[Row]) -> str:
     tail = f" Slower for sure: {', '.join(map(str, slower))}." if slower else ""
     if len(level) == 1:
         return f"{plural(first.workers)} {'is' if first.workers == 1 else 'are'} fastest.{tail}"
-    names = listed([str(row.workers) for row in level])
+    names = listed([str(n) for n in sorted(row.workers for row in level)])
     least = min(level, key=lambda row: row.worker_hours).workers
     return f"{names} workers cannot be told apart: their intervals overlap. Of these, {least} cost least.{tail}"
 
