@@ -43,6 +43,7 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=
 @click.option("--batch-size", type=click.IntRange(1), default=1, show_default=True, help="Items per unit of the map.")
 @click.option("--price", type=click.FloatRange(0), help="Of one worker (GPU) for an hour.")
 @click.option("--simulate", type=click.IntRange(2), metavar="N", help="Also simulate up to N workers.")
+@click.option("--units", type=click.IntRange(1), help="Units of the simulation.  [default: as many as were measured]")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for bench.csv, bench.html and bench.png.")
 @friendly
 def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, **how: Any) -> None:
@@ -66,7 +67,7 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     with _work(wanted, how) as (name, doing):
         measured = benches.bench(name, doing, wanted.cluster, counts, how["repeats"], price=how["price"], say=say)
     kept = calibrations.save(measured.calibration)
-    _show_bench(measured, how["simulate"], output)
+    _show_bench(measured, (how["simulate"], how["units"]), output)
     click.echo(f"Calibration: {kept}")
 
 
@@ -87,11 +88,12 @@ def _work(wanted: Config, how: dict[str, Any]) -> Iterator[tuple[str, Work]]:
             yield f"{wanted.name}, {how['workload']}", doing
 
 
-def _show_bench(measured: Bench, simulate: int | None, output: Path | None) -> None:
+def _show_bench(measured: Bench, simulate: tuple[int | None, int | None], output: Path | None) -> None:
     from daskmetrics.forecast import text
 
     sheets = [text.bench_sheet(measured)]
-    sheets += [text.simulation_sheet(measured, simulate)] if simulate else []
+    most, units = simulate
+    sheets += [text.simulation_sheet(measured, most, units)] if most else []
     for sheet in sheets:
         _show(sheet)
     if output:
@@ -104,7 +106,7 @@ def _show(sheet: Sheet) -> None:
     click.echo(f"\n{text.as_text(sheet)}")
 
 
-def _save(measured: Bench, sheets: Sequence[Sheet], folder: Path, simulate: int | None) -> None:
+def _save(measured: Bench, sheets: Sequence[Sheet], folder: Path, simulate: tuple[int | None, int | None]) -> None:
     from daskmetrics.forecast import page, text
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +116,7 @@ def _save(measured: Bench, sheets: Sequence[Sheet], folder: Path, simulate: int 
     try:
         from daskmetrics.forecast import figures
 
-        picture = figures.draw(measured, folder / "bench.png", simulate)
+        picture = figures.draw(measured, folder / "bench.png", *simulate)
         click.echo(picture)
     except ImportError:
         picture = None

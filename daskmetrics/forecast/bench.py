@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from math import fsum
 
 from distributed import Client
@@ -75,11 +76,12 @@ class Bench:
         busy = fsum(map(fsum, self.chains)) / fewest[0].workers
         return max(0.0, (min(t.seconds for t in fewest) - busy) / max(1, fewest[0].units))
 
-    def simulation(self, most: int) -> tuple[tuple[Row, ...], Amdahl | None]:
-        """Rows of up to ``most`` simulated workers, from the measured seconds of the units."""
+    def simulation(self, most: int, units: int | None = None) -> tuple[tuple[Row, ...], Amdahl | None]:
+        """Rows of up to ``most`` simulated workers, from the measured seconds of the units, repeated to ``units``."""
         counts = doublings(most)
-        seconds, law = simulated(self.chains, counts, self.dispatch)
-        units = sum(map(len, self.chains))
+        chains = list(islice(cycle(self.chains), units)) if units else self.chains
+        seconds, law = simulated(chains, counts, self.dispatch)
+        units = sum(map(len, chains))
         return rows([Trial(n, seconds[n], units) for n in counts], self.price), law
 
 

@@ -78,10 +78,15 @@ def _search(experiment: Experiment, past: tuple[Record, ...], known: Sequence[Ca
 
 
 def _put_right(phase: Phase, known: Sequence[Calibration]) -> Phase:
-    """With what runs take beyond their units, and what does not become shorter by workers, as last measured."""
-    if not known:
+    """With what runs take beyond their units, and what does not become shorter by workers, as last benched.
+
+    A suite is trained step by step anyway: what a bench of that calls serial is the chain, which is known.
+    """
+    kind = phase.name.partition(" ")[0]
+    benches = [each for each in known if each.workers > 1 and any(sample.kind == kind for sample in each.samples)]
+    if not benches or kind == "train":
         return phase
-    latest = max(known, key=lambda calibration: calibration.at)
+    latest = max(benches, key=lambda calibration: calibration.at)
     seconds = phase.seconds.times(1.0 + latest.overhead)
     return dataclasses.replace(phase, seconds=seconds, serial=Interval(*latest.serial))
 

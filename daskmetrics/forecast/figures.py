@@ -12,7 +12,7 @@ from daskmetrics.forecast.bench import Bench
 MEASURED, LAW, SIMULATED = "#0072b2", "#999999", "#e69f00"  # Okabe and Ito (2008)
 
 
-def draw(bench: Bench, path: Path, simulate: int | None = None) -> Path:
+def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | None = None) -> Path:
     """Write a PNG: seconds and speed-up with their 90 % intervals, Amdahl's law, and the simulation if one is asked."""
     rows = bench.rows
     most = max(rows[-1].workers, simulate or 1)
@@ -34,7 +34,7 @@ def draw(bench: Bench, path: Path, simulate: int | None = None) -> Path:
         left.plot(grid, times, color=LAW, label=f"Amdahl, serial {law.serial.value:.1%}")
         right.plot(grid, counts[0] * rows[0].seconds.value / times, color=LAW)
     if simulate:
-        shown = bench.simulation(simulate)[0]
+        shown = bench.simulation(simulate, units)[0]
         numbers = [row.workers for row in shown]
         left.plot(numbers, [row.seconds.value for row in shown], "--", color=SIMULATED, label="simulated")
         right.plot(numbers, [row.speedup.value for row in shown], "--", color=SIMULATED)

@@ -16,6 +16,7 @@ from daskmetrics.mapping import seconds
 from daskmetrics.planning import NO_WAIT, UNKNOWN_WAIT, Figure, Interval, Offer, Phase, Workload
 from daskmetrics.planning.devices import DEVICES
 from daskmetrics.planning.interval import ONE_SAMPLE
+from daskmetrics.planning.scaling import plural
 
 S = TypeVar("S", bound=Section)
 
@@ -52,7 +53,7 @@ class Part(Section):
 
     def phase(self) -> Phase:
         """As the planning room has it."""
-        source = f"{self.samples} measured {self.measured}" if self.measured else "assumed"
+        source = f"{plural(self.samples, 'unit')} measured {self.measured}" if self.measured else "assumed"
         at = datetime.fromisoformat(self.measured).timestamp() if self.measured else None
         figure = Figure(Interval.around(self.each, self.factor), source, bool(self.measured), at)
         serial = Interval(0.0 if self.serial_most else self.serial, self.serial, self.serial_most or self.serial)

@@ -112,8 +112,8 @@ def _worth(now: Option, later: Option) -> str:
     bounds = f"{duration(max(0.0, worth.low))} to {duration(worth.high)}"
     told = later.offer.wait
     said = f"{duration(told.value)} ({told.source})"
-    verdict = "Wait" if told.interval.high < worth.low else "Do not wait" if told.interval.low > worth.high else "Open"
-    return f"is worth a wait of {duration(worth.value)} ({bounds}) against option {now.number}; told {said}. {verdict}."
+    verdict = "wait" if told.interval.high < worth.low else "do not" if told.interval.low > worth.high else "too close"
+    return f"is worth a wait of {duration(worth.value)} ({bounds}) against option {now.number}; told {said}: {verdict}"
 
 
 def keep(proposal: Proposal, option: Option, folder: RunFolder) -> None:

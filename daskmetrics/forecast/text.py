@@ -174,9 +174,9 @@ def bench_sheet(bench: Bench) -> Sheet:
     return Sheet(title, *_table(bench.rows), (bench.verdict, law_text(bench.law), _unsure(repeats)))
 
 
-def simulation_sheet(bench: Bench, most: int) -> Sheet:
+def simulation_sheet(bench: Bench, most: int, units: int | None = None) -> Sheet:
     """What a simulation makes of the measured unit times."""
-    rows, law = bench.simulation(most)
+    rows, law = bench.simulation(most, units)
     fewest = plural(min(trial.workers for trial in bench.trials))
     source = f"unit times as {fewest} took them, {bench.dispatch * 1e3:.1f} ms of the driver for each unit"
     return Sheet(f"{bench.name}: SIMULATED, not measured", *_table(rows, simulated=True), (source, law_text(law)))

@@ -182,21 +182,32 @@ def choices(all_options: Sequence[Option]) -> tuple[Choice, ...]:
     balanced = min(possible, key=lambda o: (price(o) * o.total.value, o.total.value))
     return (
         Choice("fastest", fastest, _fastest(fastest, possible)),
-        Choice("cheapest", cheapest, _cheapest(cheapest, all_options)),
+        Choice("cheapest", cheapest, _cheapest(cheapest, possible, all_options)),
         Choice("balanced", balanced, "smallest product of time and cost"),
     )
 
 
 def _fastest(first: Option, possible: Sequence[Option]) -> str:
-    level = [str(o.number) for o in possible if o is not first and o.total.overlaps(first.total)]
-    done = f"done in {duration(first.total.value)}, waiting included"
-    return f"{done}; not to be told from option {listed(level)}, whose intervals overlap" if level else done
+    level = [o for o in possible if o is not first and o.total.overlaps(first.total)]
+    return f"done in {duration(first.total.value)}, waiting included{_level(level)}"
 
 
-def _cheapest(option: Option, all_options: Sequence[Option]) -> str:
+def _cheapest(first: Option, possible: Sequence[Option], all_options: Sequence[Option]) -> str:
     if all(each.cost is not None for each in all_options):
-        return f"costs {expense(option):,.2f}"
-    return f"{option.worker_hours.value:,.2f} GPU-hours (prices are not known of all)"
+        level = [o for o in possible if o is not first and _money(o).overlaps(_money(first))]
+        return f"costs {expense(first):,.2f}{_level(level)}"
+    level = [o for o in possible if o is not first and o.worker_hours.overlaps(first.worker_hours)]
+    return f"{first.worker_hours.value:,.2f} worker-hours (prices are not known of all){_level(level)}"
+
+
+def _money(option: Option) -> Interval:
+    return option.cost or Interval.exactly(0.0)
+
+
+def _level(others: Sequence[Option]) -> str:
+    """Which intervals overlap, so that the order of the values says nothing for sure."""
+    numbers = [str(option.number) for option in others]
+    return f"; not to be told from option {listed(numbers)}, since intervals overlap" if numbers else ""
 
 
 def break_even(now: Option, later: Option) -> Interval:

@@ -12,9 +12,6 @@ from typing import Any
 from daskmetrics.planning import Interval, duration
 from daskmetrics.report.run import Run
 
-EARLY = 0.05
-"""Share of the work below which the present pace says nothing yet."""
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -75,7 +72,7 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
     done = 1.0 if finished else _done(run, plan["phases"])
     # who waits in a queue has not begun: the pace is that of the time since then
     working = elapsed - (began[0] - plan["at"])
-    expected = elapsed if finished else elapsed - working + _paced(working, done, plan["run"][1])
+    expected = elapsed if finished else elapsed + left(working, done, plan["run"][1])
     return Prediction(
         Interval(*plan["total"]),
         expected,
@@ -87,9 +84,15 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
     )
 
 
-def _paced(working: float, done: float, predicted: float) -> float:
-    """Seconds that all of it takes at the present pace; as predicted while there is none."""
-    return working / done if done > EARLY else max(predicted, working)
+def left(working: float, done: float, predicted: float) -> float:
+    """Seconds that the rest takes: as predicted at first, and more and more at the pace so far.
+
+    Examples
+    --------
+    >>> left(working=0.0, done=0.0, predicted=100.0), left(working=100.0, done=0.5, predicted=100.0)
+    (100.0, 75.0)
+    """
+    return (1 - done) * (working + (1 - done) * predicted)
 
 
 def _done(run: Run, phases: dict[str, Sequence[float]]) -> float:
