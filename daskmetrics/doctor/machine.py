@@ -41,7 +41,7 @@ def interface_leads(facts: Facts) -> Finding | None:
         said = f"nodes are reached by {slurm.reached_by}, the profile names {wanted}"
         make = failure if wanted == "lo" and far else warning
         return make(said, f"--set cluster.interface={slurm.reached_by}")
-    if wanted is None and len([name for name in facts.here.interfaces if name != "lo"]) > 1:
+    if wanted is None and far and len([name for name in facts.here.interfaces if name != "lo"]) > 1:
         return warning(
             "several networks, and no interface is named",
             f"--set cluster.interface={slurm.reached_by}, if jobs do not find the scheduler",
