@@ -40,6 +40,8 @@ def doctor(subject: str, worker: bool, as_json: bool, show_all: bool) -> None:
 
 
 def _text(findings: Mapping[str, Finding | None], show_all: bool) -> str:
+    from daskmetrics.planning.scaling import plural
+
     lines = []
     for name, found in findings.items():
         if found is None:
@@ -48,9 +50,8 @@ def _text(findings: Mapping[str, Finding | None], show_all: bool) -> str:
             lines.append(f"{MARKS[found.verdict.value]:<5} {name:<20} {found.said}")
             lines += [f"{'':<26} -> {found.remedy}"] if found.remedy else []
     counted = [found.verdict.value for found in findings.values() if found]
-    numbers = (
-        f"{counted.count('failure')} failures, {counted.count('warning')} warnings, {counted.count('ok')} in order"
-    )
+    failed, warned = plural(counted.count("failure"), "failure"), plural(counted.count("warning"), "warning")
+    numbers = f"{failed}, {warned}, {counted.count('ok')} in order"
     skipped = f", {len(findings) - len(counted)} do not apply" if len(counted) < len(findings) else ""
     return "\n".join([*lines, f"{len(findings)} checks: {numbers}{skipped}."])
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from daskmetrics.execution import Journal, canary
 from tests.slurm.site import needs_slurm, profile
 
 PREFIX = [sys.executable, "-m", "daskmetrics", "doctor"]
@@ -77,6 +78,18 @@ def test_one_task_for_four_gpus_is_a_failure(tmp_path, monkeypatch):
     found, code = doctor("local", DASKMETRICS_CACHE=str(tmp_path), **job)
     assert failures(found) == {"allocation-layout"} and code == 1
     assert "--ntasks-per-node=4 --gpus-per-task=1" in found["allocation-layout"]["remedy"]
+
+
+def test_a_run_whose_workers_had_other_versions_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ours = canary.versions()
+    worker = {"type": "worker", "name": "w0", "host": "n0", "gpus": [], "versions": {**ours, "torch": "1.13.1"}}
+    with Journal(Path("journal.jsonl"), Path("lock")) as journal:
+        for entry in ({"type": "start", "key": "k"}, worker, {"type": "finished", "key": "k"}):
+            journal.append(entry)
+    found, code = doctor(".", DASKMETRICS_CACHE=str(tmp_path))
+    assert failures(found) == {"same-versions"} and code == 1
+    assert "torch 1.13.1 there" in found["same-versions"]["said"]
 
 
 def test_what_is_no_subject_is_refused():
