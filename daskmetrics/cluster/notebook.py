@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from html import escape
@@ -182,6 +183,8 @@ class ProfileCluster:
 
 def _load_slurm() -> None:
     """Import dask-jobqueue here and now: it takes Ctrl-C for itself then, which no other thread can do."""
+    if "dask_jobqueue" in sys.modules:
+        return
     before = signal.getsignal(signal.SIGINT)
     import daskmetrics.cluster.slurm  # noqa: F401
 
