@@ -35,11 +35,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskmetrics.bandit import Policy
+    from daskmetrics.cluster import ProfileCluster
     from daskmetrics.mapping import map
     from daskmetrics.report import Run
 
 __version__ = version("daskmetrics")
-__all__ = ["__version__", "map", "open", "run"]
+__all__ = ["ProfileCluster", "__version__", "map", "open", "run"]
 
 
 def __getattr__(name: str) -> Any:
@@ -47,6 +48,10 @@ def __getattr__(name: str) -> Any:
         from daskmetrics.mapping import map
 
         return map
+    if name == "ProfileCluster":
+        from daskmetrics.cluster import ProfileCluster
+
+        return ProfileCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskmetrics.cluster.controller import State, Submitted
     from daskmetrics.report import Run
 
-EVERY = 2.0  # seconds between two looks
+EVERY = 5.0  # seconds between two looks, at Slurm too
 PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
 TAIL = 30  # lines of the log of a driver that died
 
@@ -67,14 +67,17 @@ def _follow(run: Path, job: Submitted | None) -> None:
 
 def _looks(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple[str, str]]:
     """What there is to say at each look; what happens once is printed."""
-    before = ""
+    from daskmetrics.cluster import controller
+
+    before, size, loaded = "", -1, None
     while True:
         state = _state(job) if job else None
-        told = _job_said(job, state) if job else ""
+        told = controller.told(job, state) if job else ""
         if told != before:
             console.print(told, highlight=False, markup=False, soft_wrap=True)
             before = told
-        loaded = _loaded(run)
+        if (now := _size(run)) != size:
+            size, loaded = now, _loaded(run)
         yield told, _progress(loaded) if loaded else "nothing is recorded yet"
         if (state is None or state.ended) if job else (loaded is None or loaded.driver is None):
             return
@@ -91,14 +94,9 @@ def _state(job: Submitted) -> State | None:
         return State("UNKNOWN", str(error))
 
 
-def _job_said(job: Submitted, state: State | None) -> str:
-    """A job's state in words."""
-    if state is None:
-        return f"Job {job.job}, submitted {job.since}, is not known to Slurm any more."
-    reason = f": {state.reason}" if state.reason else ""
-    about = f", expected to start at {state.starts}" if state.starts and state.name == "PENDING" else ""
-    code = f", exit code {state.exit.partition(':')[0]}" if state.ended else ""
-    return f"Job {job.job} is {state.name.lower()}{reason}{about}{code}. Its log: {job.log}"
+def _size(run: Path) -> int:
+    journal = RunFolder(run).journal
+    return journal.stat().st_size if journal.exists() else 0
 
 
 def _loaded(run: Path) -> Run | None:

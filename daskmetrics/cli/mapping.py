@@ -156,7 +156,9 @@ def _run(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> list[Result]
         _say_of_the_past(job, journal, ledger, display)
         display.phase("map", len(job.items), len(job.items) - len(ledger.open()))
         counted = _Counted(display, len(ledger.failed()))
-        with _client(profile, pins, display) if ledger.open() and not wanted.serial else nullcontext() as client:
+        needed = bool(ledger.open()) and not wanted.serial
+        name = wanted.place.path.resolve().name
+        with _client(profile, pins, name, display) if needed else nullcontext() as client:
             return mapping.run(job, client, journal, counted, display.say)
 
 
@@ -191,11 +193,13 @@ def _say_of_the_past(job: Job, journal: Journal, ledger: Ledger, display: Displa
 
 
 @contextmanager
-def _client(profile: Cluster, pins: Pins, display: Display) -> Iterator[Client]:
+def _client(profile: Cluster, pins: Pins, name: str, display: Display) -> Iterator[Client]:
+    from rich.markup import escape
+
     from daskmetrics.cluster import connect, here, pin_workers, ways
 
     display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
-    with connect(profile) as client:
+    with connect(profile, name, lambda text: display.say(escape(text))) as client:
         for line in ways(client.dashboard_link, profile.kind, here()):
             display.say(line)
         for name, told in pin_workers(client, pins).items() if pins else ():

@@ -7,20 +7,54 @@ from pathlib import Path
 import click
 
 from daskmetrics.cli.common import friendly, run_folder
+from daskmetrics.errors import ConfigError
+from daskmetrics.layout import RunFolder
 
 
 @click.command()
 @run_folder
 @friendly
 def status(run: Path) -> None:
-    """How far RUN is, what failed and why; read from its files."""
+    """How far RUN is, what failed and why, and how its Slurm jobs stand; read from its files and Slurm's queue."""
     from daskmetrics import mapping, report
+
+    if (job := _driver_job(run)) is not None:
+        click.echo(job)
+        if not RunFolder(run).journal.exists():
+            return
 
     if mapping.is_map(run):
         told = mapping.recorded(run)
         click.echo(mapping.summary_text(told.results, len(told.items)))
         return
-    click.echo(report.status_text(report.Run(run)))
+    loaded = report.Run(run)
+    click.echo(report.status_text(loaded))
+    if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
+        click.echo(f"jobs        {_worker_jobs(loaded.start['name'])}")
+
+
+def _driver_job(run: Path) -> str | None:
+    """How the job stands that drives the run, if it was submitted as one."""
+    from daskmetrics.cluster import controller
+    from daskmetrics.cluster.queue import SlurmError
+
+    job = controller.submitted(controller.Place(RunFolder(run).controller))
+    if job is None:
+        return None
+    try:
+        return controller.told(job, controller.state_of(job.job))
+    except (SlurmError, ConfigError) as error:
+        return f"Job {job.job} was submitted to drive it; how it stands is not known: {error}"
+
+
+def _worker_jobs(name: str) -> str:
+    from daskmetrics.cluster.queue import SlurmError, queue, summary
+    from daskmetrics.cluster.script import job_name
+
+    try:
+        return summary(queue(name=job_name(name)))
+    except (SlurmError, ConfigError) as error:
+        return f"not known: {error}"
 
 
 @click.command()

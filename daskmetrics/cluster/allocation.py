@@ -6,15 +6,17 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Scheduler, Security, SpecCluster
+from distributed import Client, Scheduler, Security, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
 from daskmetrics.cluster.queue import slurm
@@ -24,7 +26,8 @@ from daskmetrics.config import Cluster
 from daskmetrics.errors import ConfigError
 
 JOB = "SLURM_JOB_ID"
-ENDING = 10.0  # seconds that a step is given to end before it is killed
+LEAVING = 5.0  # seconds that a worker is given to leave, as the scheduler has told it
+ENDING = 10.0  # seconds that srun is given to end its step before it is killed
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,14 @@ class Allocation:
     job : str
     cpus, gpus : int
         On all its nodes together.
+    ends : datetime or None
+        When its walltime is over.
     """
 
     job: str
     cpus: int
     gpus: int
+    ends: datetime | None = None
 
     def slots(self, threads: int) -> int:
         """How many workers with so many CPUs each find room: one per GPU, or by CPUs alone where there is none.
@@ -83,7 +89,7 @@ def parse_allocation(job: str, shown: str) -> Allocation:
     Examples
     --------
     >>> parse_allocation("7", "NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 JOB_GRES=gpu:l40s:4")
-    Allocation(job='7', cpus=8, gpus=4)
+    Allocation(job='7', cpus=8, gpus=4, ends=None)
     """
     pairs = pairs_of(shown)
     total = re.search(r"gres/gpu=(\d+)", pairs.get("AllocTRES") or pairs.get("TRES", ""))
@@ -94,11 +100,22 @@ def parse_allocation(job: str, shown: str) -> Allocation:
     else:  # before 20.11
         nodes = int(pairs.get("NumNodes", "1").partition("-")[0])
         count = nodes * sum(gpus(pairs.get("TresPerNode", "").removeprefix("gres:")).values())
-    return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count)
+    ends = pairs.get("EndTime", "")
+    known = datetime.fromisoformat(ends) if ends[:1].isdigit() else None
+    return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count, known)
 
 
-def allocation_cluster(profile: Cluster, prefix: str) -> SpecCluster:
-    """A scheduler in this process, and a step of the present job for each worker.
+@contextmanager
+def allocation_client(profile: Cluster, prefix: str, say: Callable[[str], None]) -> Iterator[Client]:
+    """A client of workers in the present job, with the scheduler in this process; no step is left behind.
+
+    Parameters
+    ----------
+    profile : Cluster
+    prefix : str
+        Of the dashboard.
+    say : callable
+        Is told of workers that ended.
 
     Raises
     ------
@@ -113,31 +130,42 @@ def allocation_cluster(profile: Cluster, prefix: str) -> SpecCluster:
             f"room for {slots}. Ask for --workers {slots}, or for a larger job."
         )
     security = Security.temporary()
-    logs = Path(profile.logs)
-    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    step = Steps(profile, room, _environment(security), str(logs.resolve()))
+    with (
+        SpecCluster(
+            workers=_workers(profile, room, security, say),
+            scheduler=_scheduler(profile, prefix, security),
+            security=security,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        try:
+            yield client
+        finally:
+            with suppress(OSError):  # the scheduler went away, and its workers will
+                client.retire_workers(close_workers=True)
+
+
+def _scheduler(profile: Cluster, prefix: str, security: Security) -> dict[str, Any]:
     where = {"interface": profile.interface} if profile.interface else {}
-    scheduler = {
-        "cls": Scheduler,
-        "options": {
-            **where,
-            "protocol": "tls://",
-            "security": security,
-            "dashboard_address": "127.0.0.1:0",
-            "http_prefix": prefix,
-        },
-    }
-    workers = {f"step-{i}": {"cls": Step, "options": {"steps": step}} for i in range(profile.workers)}
-    return SpecCluster(workers=workers, scheduler=scheduler, security=security, silence_logs=False)
+    pages = {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix}
+    return {"cls": Scheduler, "options": {**where, **pages, "protocol": "tls://", "security": security}}
 
 
-def _environment(security: Security) -> dict[str, str]:
+def _workers(profile: Cluster, room: Allocation, security: Security, say: Callable[[str], None]) -> dict[str, Any]:
+    logs = Path(profile.logs).absolute()
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    steps = Steps(profile, room, _environment(security, room), logs, say)
+    return {f"step-{i}": {"cls": Step, "options": {"steps": steps}} for i in range(profile.workers)}
+
+
+def _environment(security: Security, room: Allocation) -> dict[str, str]:
     """Dask's settings for the workers, with the certificates: an environment is its user's alone, and no file."""
+    ends = {"SLURM_JOB_END_TIME": str(int(room.ends.timestamp()))} if room.ends else {}  # Slurm says so since 23.02
     names = security.get_tls_config_for_role("worker")
     keys = {"ca_file": "ca-file", "cert": "worker.cert", "key": "worker.key"}
     tls = {f"distributed.comm.tls.{keys[name]}": text for name, text in names.items() if name in keys}
     with dask.config.set({**tls, "distributed.comm.require-encryption": True}):
-        return {"DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(dask.config.global_config)}
+        return {**ends, "DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(dask.config.global_config)}
 
 
 @dataclass(frozen=True)
@@ -147,17 +175,21 @@ class Steps:
     profile: Cluster
     room: Allocation
     environment: Mapping[str, str]
-    logs: str
+    logs: Path
+    say: Callable[[str], None]
+
+    def log(self, name: str) -> Path:
+        return self.logs / f"{name}-{self.room.job}.log"
 
     def command(self, scheduler: str, name: str) -> Sequence[str]:
         """What starts a worker."""
         profile = self.profile
         resources = ",".join(f"{what}={count}" for what, count in RESOURCES.items())
         return [
-            *("srun", "--jobid", self.room.job, "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
+            *("srun", "--quiet", "--jobid", self.room.job, "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
             *(f"--cpus-per-task={profile.threads}", "--mem=0", "--job-name", name),  # the job's memory is shared
             *(["--gres=gpu:1"] if self.room.gpus else ["--gres=none"]),
-            *("--output", f"{self.logs}/{name}-%J.log", "--unbuffered"),
+            *("--output", str(self.log(name)), "--open-mode=append", "--unbuffered"),
             *(sys.executable, "-m", "distributed.cli.dask_worker", scheduler, "--name", name),
             *("--nthreads", "1", "--nanny", "--death-timeout", "60", "--resources", resources),
             *("--memory-limit", profile.memory or "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
@@ -170,21 +202,38 @@ class Step(ProcessInterface):  # type: ignore[misc]  # distributed has no types
 
     def __init__(self, scheduler: str, name: str, steps: Steps, **_: Any) -> None:
         super().__init__(scheduler=scheduler, name=name)
-        self.steps = steps
+        self.step, self.steps, self.at = name, steps, scheduler
         self.process: asyncio.subprocess.Process | None = None
+        self.watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        command = self.steps.command(self.address or self.scheduler, str(self.name))
         own = {**os.environ, **self.steps.environment}
-        self.process = await asyncio.create_subprocess_exec(*command, env=own, start_new_session=True)
+        with self.steps.log(self.step).open("ab") as log:
+            # a session of its own, so that a Ctrl-C at the terminal is for the driver alone
+            self.process = await asyncio.create_subprocess_exec(
+                *self.steps.command(self.at, self.step), env=own, stdout=log, stderr=log, start_new_session=True
+            )
+        self.watching = asyncio.ensure_future(self._watch(self.process))
         await super().start()
 
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Tell if a worker ends before it is meant to: nobody replaces it."""
+        code = await process.wait()
+        self.steps.say(f"Worker {self.step} ended (srun's exit code {code}). Its log: {self.steps.log(self.step)}")
+
     async def close(self) -> None:
-        if self.process is not None and self.process.returncode is None:
-            self.process.terminate()  # srun hands it on to the worker
-            try:
-                await asyncio.wait_for(self.process.wait(), ENDING)
-            except TimeoutError:
-                with suppress(ProcessLookupError):
-                    self.process.kill()
+        if self.process is not None and self.watching is not None:
+            self.watching.cancel()
+            for hurry, patience in ((None, LEAVING), (signal.SIGTERM, ENDING), (signal.SIGKILL, None)):
+                if await _has_ended(self.process, hurry, patience):
+                    break
         await super().close()
+
+
+async def _has_ended(process: asyncio.subprocess.Process, hurry: int | None, patience: float | None) -> bool:
+    with suppress(ProcessLookupError):
+        if hurry is not None:
+            process.send_signal(hurry)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), patience)
+    return process.returncode is not None

@@ -251,3 +251,19 @@ def parse_state(shown: str) -> State:
         "" if starts == "Unknown" else starts,
         pairs.get("ExitCode", ""),
     )
+
+
+def told(job: Submitted, state: State | None) -> str:
+    """A driver's job in words.
+
+    Examples
+    --------
+    >>> told(Submitted("7", "7.log", "today"), State("PENDING", "Priority", "2030-01-01T14:05:00"))
+    'Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00. Its log: 7.log'
+    """
+    if state is None:
+        return f"Job {job.job}, submitted {job.since}, is not known to Slurm any more. Its log: {job.log}"
+    reason = f": {state.reason}" if state.reason else ""
+    about = f", expected to start at {state.starts}" if state.starts and state.name == "PENDING" else ""
+    code = f", exit code {state.exit.partition(':')[0]}" if state.ended else ""
+    return f"Job {job.job} is {state.name.lower()}{reason}{about}{code}. Its log: {job.log}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 from daskmetrics.cluster.site import Nodes, Partition, Site
 from daskmetrics.errors import ConfigError
@@ -29,7 +30,18 @@ def choose(site: Site) -> tuple[Partition, Nodes]:
         raise ConfigError(f"No partition is up and has nodes that take work. Partitions: {names}. See: sinfo")
     best = max(open_, key=lambda each: (bool(each.gpus), not each.accounts, each.default, each.gpus.total()))
     usable = [nodes for nodes in best.nodes if nodes.is_usable]
-    return best, max(usable, key=lambda nodes: (sum(nodes.gpus.values()) * nodes.count, nodes.count))
+    return best, max(usable, key=lambda nodes: (sum(whole(nodes.gpus).values()) * nodes.count, nodes.count))
+
+
+def whole(gpus: Mapping[str, int]) -> Mapping[str, int]:
+    """Without slices of GPUs (MIG), which are too small for most models, unless there is nothing else.
+
+    Examples
+    --------
+    >>> whole({"a100": 2, "a100_1g.5gb": 14})
+    {'a100': 2}
+    """
+    return {name: n for name, n in gpus.items() if not re.search(r"\dg\.\d+gb", name)} or gpus
 
 
 def profile_text(site: Site, interface: str | None) -> str:
@@ -68,8 +80,9 @@ def _said(nodes: Nodes) -> str:
 
 
 def _body(partition: Partition, nodes: Nodes, interface: str | None) -> list[str]:
-    each = max(1, sum(nodes.gpus.values()))  # workers that share a node
-    kind = max(nodes.gpus, key=lambda name: nodes.gpus[name], default="")
+    gpus = whole(nodes.gpus)
+    each = max(1, sum(gpus.values()))  # workers that share a node
+    kind = max(gpus, key=lambda name: gpus[name], default="")
     memory = min(MEMORY, int(nodes.memory * SHARE / each / 1024))
     others = sorted({name for name in partition.gpus if name} - {kind})
     lines = ["kind: slurm", f"workers: {WORKERS}", f"partition: {partition.name}", *_account(partition)]

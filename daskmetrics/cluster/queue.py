@@ -80,6 +80,17 @@ def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[
     return rows if ids is None else tuple(row for row in rows if row.id in ids)
 
 
+def draining() -> frozenset[str]:
+    """Nodes that are to take no more jobs.
+
+    Raises
+    ------
+    SlurmError
+        If Slurm does not answer.
+    """
+    return frozenset(slurm("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N").split())
+
+
 def parsed(shown: str) -> tuple[Row, ...]:
     """The rows of a queue printed in `FORMAT`.
 

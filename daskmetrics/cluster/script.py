@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -77,8 +78,15 @@ def script(profile: Cluster, pool: Pool | None = None, post: Post | None = None)
 
 
 def job_name(run: str) -> str:
-    """What Slurm calls the jobs of a run."""
-    return f"daskmetrics-{run}"
+    """What Slurm calls the jobs of a run.
+
+    Examples
+    --------
+    >>> job_name("my run")
+    'daskmetrics-my-run'
+    """
+    # a folder may have any name, and this one becomes a line of a script and part of a path
+    return "daskmetrics-" + re.sub(r"[^A-Za-z0-9._-]", "-", run)[:96]
 
 
 def early(pool: Pool) -> int:

@@ -154,16 +154,21 @@ class _Driver:
         profile = self.experiment.config.cluster
         if given is None:
             self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
-        with connect(profile) if given is None else nullcontext(given) as client:
+            cluster = connect(profile, self.experiment.config.name, self._warn)
+        with cluster if given is None else nullcontext(given) as client:
             for line in ways(client.dashboard_link, profile.kind, here()):
                 self.display.say(line)
-            settings = Settings(slots=UNITS_PER_WORKER * max(profile.workers, len(workers(client))))
+            slots = UNITS_PER_WORKER * max(profile.workers, len(workers(client)))
+            settings = Settings(slots=slots, patience=profile.patience)
             self._measure(client, settings)
             if self.experiment.tasks:
                 self._search(client, settings)
             self.journal.append(usage.entry(client))
         self._complete_store()
         return Outcome(self.computed, self.failed)
+
+    def _warn(self, text: str) -> None:
+        self.display.say(escape(text))
 
     def _measure(self, client: Client, settings: Settings) -> None:
         units = measuring.units(self.experiment, self.folder, self.journal.records())

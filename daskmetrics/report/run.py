@@ -22,6 +22,8 @@ from daskmetrics.report.snippet import snippet
 if TYPE_CHECKING:
     import xarray
 
+    from daskmetrics.cluster import ProfileCluster
+
 
 @dataclass(frozen=True)
 class Best:
@@ -224,6 +226,18 @@ class Run:
         from daskmetrics.report.arrays import dataset
 
         return dataset(self.tree, self.models, "scores", "task")
+
+    def cluster(self, **changes: Any) -> ProfileCluster:
+        """Workers of the run's own profile, for further work with its models; they go with ``close()``.
+
+        Parameters
+        ----------
+        **changes
+            Keys on top of the profile, such as ``workers=2``.
+        """
+        from daskmetrics.cluster import ProfileCluster
+
+        return ProfileCluster(self.config["cluster"], run=f"{self.start['name']}-notebook", **changes)
 
     def best(self) -> Best:
         """The recommended arm.

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed import Client
+
+from daskmetrics.cluster import ProfileCluster
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with ProfileCluster("local", workers=1) as cluster:
+        cluster.client.wait_for_workers(1, timeout=120)
+        yield cluster
+
+
+def test_it_runs_work_and_shows_how_to_look_at_it(cluster):
+    assert cluster.client.submit(sum, [1, 2]).result() == 3
+    page = cluster._repr_html_()
+    assert "1 here, 1 asked for" in page and f'href="{cluster.dashboard_link}"' in page
+    # no colour of its own for text or ground: a notebook's theme decides
+    assert "color: inherit" in page and "color: #" not in page.replace("border-left", "")
+
+
+def test_another_client_needs_its_certificates(cluster):
+    with Client(cluster, set_as_default=False) as client:
+        assert client.submit(sum, [2, 3]).result() == 5
+
+
+def test_in_an_event_loop_it_is_awaited():
+    async def used() -> tuple[str, int, str]:
+        cluster = ProfileCluster("local", workers=1, asynchronous=True)
+        with pytest.raises(RuntimeError, match="await it"):
+            cluster.client  # noqa: B018
+        async with cluster:
+            address = cluster.scheduler_address
+            async with Client(address, security=cluster.security, asynchronous=True) as client:
+                total = await client.submit(sum, [1, 2])
+        return address, total, repr(cluster)
+
+    address, total, after = asyncio.run(used())
+    assert address.startswith("tls://") and total == 3 and after == "<ProfileCluster state: closed>"

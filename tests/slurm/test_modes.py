@@ -1,0 +1,172 @@
+"""The ways to run on a real Slurm: a job of its own drives, the present job works, a site's profile is found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import daskmetrics as dm
+from daskmetrics.cluster import ProfileCluster, controller
+from daskmetrics.cluster.queue import queue
+from tests.slurm.site import comes_true, command, jobs, needs_slurm, no_job_is_left, profile
+
+pytestmark = needs_slurm
+
+SMALL = {
+    "name": "small",
+    "models": [{"name": "a", "train": {"width": 16, "depth": 1, "heads": 2, "steps": 2, "vocabulary": 300}}],
+    "corpus": {"prompts": 16},
+    "tasks": ["stdlib:order"],
+    "search": {"budget": 0.6},
+}
+DRIVER = {"walltime": "00:10:00", "cpus": 1, "memory": "1GiB"}
+
+
+@pytest.fixture(scope="module")
+def place(slurm, tmp_path_factory) -> Path:
+    """A folder with the experiment and the profile of the site; all runs in it share what was trained once."""
+    folder = tmp_path_factory.mktemp("modes")
+    (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
+    (folder / "site.yaml").write_text(yaml.safe_dump(profile(slurm, memory="1GiB", controller=DRIVER)))
+    return folder
+
+
+def call(place: Path, *words: str, before: tuple[str, ...] = (), code: int = 0) -> str:
+    """What our command says, on both of its channels."""
+    own = {"DASKMETRICS_CACHE": str(place / "cache"), "COLUMNS": "200"}
+    done = subprocess.run(
+        [*before, sys.executable, "-m", "daskmetrics", *words],
+        cwd=place,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def answer(run: Path) -> dict[str, Any]:
+    """The recommendation, without where its files lie."""
+    result = dm.open(run).result
+    assert result is not None
+    return {name: value for name, value in result.items() if name != "location"}
+
+
+@pytest.fixture(scope="module")
+def local(place) -> dict[str, Any]:
+    call(place, "run", "small.yaml", "--folder", "runs/local")
+    return answer(place / "runs/local")
+
+
+def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
+    said = call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away")
+    [job] = jobs()
+    for part in (f"Job {job} will drive", "daskmetrics attach runs/away", f"scancel --batch --signal=TERM {job}"):
+        assert part in said
+    assert f"Job {job} drives this run already" in call(
+        place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away", code=2
+    )
+    followed = call(place, "attach", "runs/away")
+    assert f"Job {job} is completed, exit code 0" in followed and "best  " in followed
+    assert answer(place / "runs/away") == local
+    log = Path(controller.submitted(controller.Place(place / "runs/away/controller")).log).read_text()
+    assert "Dashboard: http://127.0.0.1:" in log and "ssh -N -L" in log and "/proxy/" in log
+    assert no_job_is_left()
+
+
+def test_scancel_of_the_driver_leaves_no_job_behind(place):
+    call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/ended")
+    [driver] = jobs()
+    assert comes_true(lambda: len(jobs("RUNNING")) == 3) is not None  # the driver and two workers
+    command("scancel", driver)
+    assert no_job_is_left(within=90)
+    followed = call(place, "attach", "runs/ended", code=1)
+    assert f"Job {driver} ended (cancelled" in followed and "The end of its log" in followed
+
+
+def test_a_driver_that_dies_is_told_with_the_end_of_its_log(place):
+    broken = {**SMALL, "name": "broken", "corpus": {"source": "prompts.txt", "prompts": 2}}
+    (place / "broken.yaml").write_text(yaml.safe_dump(broken))
+    (place / "prompts.txt").write_text("one\ntwo\nthree\n")
+    call(
+        place,
+        "run",
+        "broken.yaml",
+        "--cluster",
+        "site.yaml",
+        "--submit",
+        "--set",
+        "cluster.controller.directives=[--begin=now+2]",
+    )
+    (place / "prompts.txt").unlink()  # before the driver has looked
+    said = call(place, "attach", "runs/broken", code=1)
+    assert "failed, exit code 2" in said and "prompts.txt" in said.partition("The end of its log")[2]
+
+
+def test_inside_an_allocation_each_worker_has_one_gpu(place, local):
+    words = ("run", "small.yaml", "--in-job", "--set", "cluster.interface=lo", "--folder", "runs/inside")
+    said = call(place, *words, before=("salloc", "-N2", "--ntasks-per-node=1", "-c4", "--gres=gpu:1", "--mem=2G"))
+    assert "Starting 2 workers (allocation)" in said
+    assert answer(place / "runs/inside") == local
+    assert {record.worker for record in dm.open(place / "runs/inside").records} == {"step-0", "step-1"}
+    assert no_job_is_left()
+
+
+def test_more_workers_than_the_allocation_has_room_for(place):
+    words = ("run", "small.yaml", "--in-job", "--workers", "3", "--folder", "runs/toomany")
+    said = call(place, *words, before=("salloc", "-c2", "--gres=gpu:2", "--mem=1G"), code=2)
+    assert "3 workers do not fit" in said and "Ask for --workers 2" in said
+
+
+def test_a_profile_found_on_this_site_passes_its_trial(place):
+    assert "Wrote 'found.yaml'" in call(place, "cluster", "init", "-o", "found.yaml")
+    assert "is there already" in call(place, "cluster", "init", "-o", "found.yaml", code=2)
+    found = yaml.safe_load((place / "found.yaml").read_text())
+    assert (found["partition"], found["gpu_type"], found["interface"]) == ("gpu", "l40s", "lo")
+    said = call(place, "cluster", "test", "found.yaml")
+    for check in ("worker", "versions", "import", "device", "shared folder", "network there", "network back"):
+        assert check in said
+    assert "owns GPU 0" in said and "failed" not in said
+    assert no_job_is_left()
+
+
+def test_jupyterlab_can_make_a_cluster_by_its_factory(place, slurm, monkeypatch):
+    """What dask-labextension does with its configuration, in an event loop."""
+    monkeypatch.chdir(place)
+
+    async def made() -> tuple[int, str, int]:
+        cluster = await ProfileCluster("site.yaml", workers=1, asynchronous=True)
+        try:
+            while not cluster.scheduler_info["workers"]:
+                await asyncio.sleep(0.2)
+            pages = cluster._repr_html_()
+            cluster.scale(2)
+            while len(cluster.scheduler_info["workers"]) < 2:
+                await asyncio.sleep(0.2)
+            return len(queue(name="daskmetrics-notebook")), pages, len(cluster.scheduler_info["workers"])
+        finally:
+            await cluster.close()
+
+    count, page, workers = asyncio.run(asyncio.wait_for(made(), 240))
+    assert count == workers == 2
+    assert "1 running, 0 pending" in page and "ssh -N -L" in page
+    assert no_job_is_left()
+
+
+def test_status_tells_of_jobs_without_a_scheduler(place):
+    call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/waiting",
+         "--set", "cluster.controller.directives=[--hold]")  # fmt: skip
+    said = call(place, "status", "runs/waiting")
+    assert "is pending: JobHeldUser" in said
+    command("scancel", json.loads((place / "runs/waiting/controller/job.json").read_text())["job"])
+    assert no_job_is_left()
