@@ -8,7 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
@@ -152,10 +152,7 @@ class _Driver:
 
     def drive(self, given: Client | None) -> Outcome:
         profile = self.experiment.config.cluster
-        if given is None:
-            self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
-            cluster = connect(profile, self.experiment.config.name, self._warn)
-        with cluster if given is None else nullcontext(given) as client:
+        with self._workers_of_its_own() if given is None else nullcontext(given) as client:
             for line in ways(client.dashboard_link, profile.kind, here()):
                 self.display.say(line)
             slots = UNITS_PER_WORKER * max(profile.workers, len(workers(client)))
@@ -166,6 +163,11 @@ class _Driver:
             self.journal.append(usage.entry(client))
         self._complete_store()
         return Outcome(self.computed, self.failed)
+
+    def _workers_of_its_own(self) -> AbstractContextManager[Client]:
+        profile = self.experiment.config.cluster
+        self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
+        return connect(profile, self.experiment.config.name, self._warn)
 
     def _warn(self, text: str) -> None:
         self.display.say(escape(text))

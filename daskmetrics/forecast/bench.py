@@ -135,10 +135,10 @@ def _trial(work: Work, profile: Cluster, repeat: int) -> tuple[Trial, Done]:
     began = time.perf_counter()
     with connect(profile) as client:
         try:
-            client.wait_for_workers(profile.workers, timeout=profile.arrive_within)
+            client.wait_for_workers(profile.workers, timeout=profile.patience)
         except TimeoutError:
             raise DaskmetricsError(
-                f"Not all of {profile.workers} workers arrived within {profile.arrive_within:.0f} s. Ask for fewer by "
+                f"Not all of {profile.workers} workers arrived within {profile.patience:.0f} s. Ask for fewer by "
                 "--workers, or allow more by --set cluster.arrive_within=SECONDS."
             ) from None
         client.run(warm)
