@@ -91,11 +91,10 @@ def test_from_assumed_to_measured_to_run_and_looked_back_at(small):
     assert before.exit_code == 0 and "run time of option 1: assumed\n" in before.stdout
     benched = daskmetrics("bench", small, "--workers", "1", "--repeats", 1)
     assert benched.exit_code == 0, benched.output
-    probed = daskmetrics("plan", small, "--probe", "--submit", 1)
-    assert probed.exit_code == 0, probed.output
-    assert (
-        "measured on" in probed.stdout and "Option 1: daskmetrics run small.yaml --set cluster=local" in probed.stdout
-    )
+    planned = daskmetrics("plan", small, "--submit", 1)
+    assert planned.exit_code == 0, planned.output
+    assert "measured on" in planned.stdout
+    assert "Option 1: daskmetrics run small.yaml --set cluster=local" in planned.stdout
     run = Run("runs/small")
     told = prediction.prediction(run)
     assert run.finished and told is not None and told.finished and told.done == 1.0

@@ -39,8 +39,9 @@ def busy(slurm, tmp_path, monkeypatch):
 def test_the_chosen_option_of_three_is_run_and_compared(busy):
     waiting = command("sbatch", "--parsable", "--hold", "--job-name=old", "--wrap=true").strip()
     words = ["plan", "small.yaml", "--profiles", "two.yaml,all.yaml,cpu.yaml", "--record", "kept"]
-    done = CliRunner().invoke(main, [*words, "--submit", "3", "--replace", waiting])
+    done = CliRunner().invoke(main, [*words, "--probe", "--submit", "1", "--replace", waiting])
     assert done.exit_code == 0, done.output
+    assert re.search(r"run time of option 1 and 2: .* x measure a measured on", done.stdout)
     two, all_, cpu = (next(row for row in done.stdout.splitlines() if row.startswith(f"{n} ")) for n in (1, 2, 3))
     assert re.match(r"1 +2 l40s +30 +none ", two) and re.match(r"3 +1 cpu +\d+ +none ", cpu)
     assert re.match(r"2 +8 x 4 l40s +30 +[\d.]+ min ", all_)  # until the job that holds two GPUs ends at the latest
@@ -48,7 +49,7 @@ def test_the_chosen_option_of_three_is_run_and_compared(busy):
     assert f"Cancelled the pending job {waiting} (old)." in done.stdout and waiting not in jobs()
     assert comes_true(lambda: Path("runs/small/journal.jsonl").exists() and Run("runs/small").finished, 300)
     told = prediction.prediction(Run("runs/small"))
-    assert told.finished and told.option == "cpu.yaml: 1 cpu" and told.predicted.low < told.predicted.high
+    assert told.finished and told.option == "two.yaml: 2 l40s" and told.predicted.low < told.predicted.high
     recorded = CliRunner().invoke(main, [*words[:4], "--recorded", "kept"])
     assert recorded.exit_code == 0 and "time limits of running jobs" in recorded.stdout
 
