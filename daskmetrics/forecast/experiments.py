@@ -53,13 +53,14 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
 def _phases(
     experiment: Experiment, folder: RunFolder, past: tuple[Record, ...], known: Sequence[Calibration], device: str
 ) -> Iterator[Phase]:
+    cpu, own = seen_as(experiment, "cpu"), seen_as(experiment, device)
     done = {record.key for record in past if record.ok}
     units = [unit for unit in measuring.units(experiment, folder, past) if unit.key not in done]
     for kind in ("train", "measure"):
         for suite in experiment.suites:
             group = [unit for unit in units if unit.kind == kind and _model(unit.name) == suite.model]
-            assumed = _mean(assumed_seconds(experiment, kind, unit.name) for unit in group)
-            seconds = calibrated(kind, suite.model, assumed or 1.0, known, device)
+            assumed, otherwise = (_mean(assumed_seconds(e, kind, u.name) for u in group) or 1.0 for e in (cpu, own))
+            seconds = calibrated(kind, suite.model, assumed, known, device, otherwise)
             yield Phase(f"{kind} {suite.model}", len(group), seconds, chains=1 if kind == "train" else None)
     if experiment.tasks:
         yield _search(experiment, past, known, device)
@@ -67,13 +68,14 @@ def _phases(
 
 def _search(experiment: Experiment, past: tuple[Record, ...], known: Sequence[Calibration], device: str) -> Phase:
     """The cells that the budget allows; an encoding that cells share is part of their mean cost."""
-    posed = searching.pose(experiment, experiment.suites)
+    cpu, posed = (searching.pose(seen_as(experiment, each), experiment.suites) for each in ("cpu", device))
     cells = len(experiment.arms) * len(experiment.tasks)
     budget = searching.budget(experiment.config.search)
     allowed = min(budget.within(posed.exhaustive_cost) / posed.exhaustive_cost * cells, budget.cells or cells)
     scored = sum(record.kind == "score" and record.ok for record in past)
     units = max(0, round(allowed) - scored)
-    seconds = calibrated("search", "cells", posed.exhaustive_cost / cells, known, device)
+    assumed, otherwise = cpu.exhaustive_cost / cells, posed.exhaustive_cost / cells
+    seconds = calibrated("search", "cells", assumed, known, device, otherwise)
     return Phase("search", units, seconds, chains=experiment.config.search.window)
 
 
@@ -107,12 +109,18 @@ def samples(experiment: Experiment, folder: RunFolder) -> tuple[Sample, ...]:
         for suite in experiment.suites:
             own = [record for record in found if record.kind == kind and _model(record.name) == suite.model]
             if own:
-                assumed = _mean(assumed_seconds(experiment, kind, record.name) for record in own)
+                assumed = _mean(assumed_seconds(seen_as(experiment, "cpu"), kind, record.name) for record in own)
                 made.append(Sample(kind, suite.model, tuple(record.seconds for record in own), assumed))
-    return (*made, *_searched(found, entries))
+    return (*made, *_searched(experiment, found, entries))
 
 
-def _searched(found: Sequence[Record], entries: Sequence[Entry]) -> Iterator[Sample]:
+def seen_as(experiment: Experiment, device: str) -> Experiment:
+    """The experiment with the speed of a CPU core, or of a GPU, assumed."""
+    search = experiment.config.search.model_copy(update={"device": "cpu" if device == "cpu" else "gpu"})
+    return dataclasses.replace(experiment, config=experiment.config.model_copy(update={"search": search}))
+
+
+def _searched(experiment: Experiment, found: Sequence[Record], entries: Sequence[Entry]) -> Iterator[Sample]:
     picks = {entry["key"]: entry["note"]["pick"] for entry in entries if "pick" in entry.get("note", {})}
     scores = [record for record in found if record.kind == "score" and record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
@@ -120,7 +128,8 @@ def _searched(found: Sequence[Record], entries: Sequence[Entry]) -> Iterator[Sam
         cells = {record.key: picks[record.key]["cell"] for record in scores}
         shared = {(_checkpoint(cells[r.key]), cells[r.key]["task"]): r.value["encode_seconds"] for r in scores}
         took = fsum(record.seconds for record in scores) + fsum(shared.values())
-        yield Sample("search", "cells", (took / len(scores),), spent / len(scores))
+        cpu, own = (searching.pose(e, e.suites).exhaustive_cost for e in (seen_as(experiment, "cpu"), experiment))
+        yield Sample("search", "cells", (took / len(scores),), spent / len(scores) * cpu / own)
 
 
 def _checkpoint(cell: Mapping[str, Any]) -> tuple[str, str]:

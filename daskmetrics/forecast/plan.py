@@ -89,6 +89,7 @@ def propose(path: Path, wishes: Wishes) -> Proposal:
 def _workloads(config: Config, wishes: Wishes, known: Sequence[Calibration]) -> Callable[[str], Workload]:
     """What is to be done, in seconds of a device: of itself if it was measured, or of the nearest that was."""
     place = RunFolder(wishes.folder or Path("runs") / config.name)
+    prepared = prepare(config)
     measured = {calibration.device: calibration.at for calibration in known}
 
     @cache
@@ -96,8 +97,6 @@ def _workloads(config: Config, wishes: Wishes, known: Sequence[Calibration]) -> 
         gpus = [name for name in measured if name != "cpu"]
         newest = max(gpus, key=lambda name: measured[name], default=ASSUMED_GPU)
         reference = device if device == "cpu" or device in measured else newest
-        speed = config.search.model_copy(update={"device": "cpu" if reference == "cpu" else "gpu"})
-        prepared = prepare(config.model_copy(update={"search": speed}))
         return workload(prepared, place, known, reference)
 
     return of

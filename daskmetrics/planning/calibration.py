@@ -31,7 +31,7 @@ class Sample:
     seconds : tuple of float
         Measured, one for each unit.
     assumed : float
-        What was assumed of such a unit, on average.
+        What is assumed of such a unit on a CPU core, on average, whatever measured it.
     """
 
     kind: str
@@ -99,10 +99,13 @@ class Calibration:
         return cls(**{**data, "samples": samples, "serial": tuple(data["serial"])})
 
 
-def calibrated(kind: str, group: str, assumed: float, known: Sequence[Calibration], device: str) -> Figure:
+def calibrated(
+    kind: str, group: str, assumed: float, known: Sequence[Calibration], device: str, otherwise: float | None = None
+) -> Figure:
     """Seconds of a unit of which ``assumed`` are assumed, put right by the best calibration that there is.
 
-    The newest of the same model counts, then the newest of the same kind; of another device none does.
+    Without any it is ``otherwise``, if that is given: what is assumed of this device and not of the one that samples
+    are compared with. The newest of the same model counts, then the newest of the same kind; none of another device.
 
     Examples
     --------
@@ -118,7 +121,7 @@ def calibrated(kind: str, group: str, assumed: float, known: Sequence[Calibratio
         if found:
             calibration, sample = max(found, key=lambda pair: pair[0].at)
             return _corrected(assumed, calibration, sample, exact)
-    return Figure(Interval.around(assumed, ASSUMED))
+    return Figure(Interval.around(assumed if otherwise is None else otherwise, ASSUMED))
 
 
 def _corrected(assumed: float, calibration: Calibration, sample: Sample, exact: bool) -> Figure:
