@@ -64,8 +64,11 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     def say(text: str) -> None:
         click.echo(text, err=True)
 
+    warm = None if how["function"] else benches.warm
     with _work(wanted, how) as (name, doing):
-        measured = benches.bench(name, doing, wanted.cluster, counts, how["repeats"], price=how["price"], say=say)
+        measured = benches.bench(
+            name, doing, wanted.cluster, counts, how["repeats"], price=how["price"], before=warm, say=say
+        )
     kept = calibrations.save(measured.calibration)
     _show_bench(measured, (how["simulate"], how["units"]), output)
     click.echo(f"Calibration: {kept}")

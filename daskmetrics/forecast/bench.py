@@ -93,6 +93,7 @@ def bench(
     repeats: int,
     *,
     price: float | None = None,
+    before: Callable[[], None] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Bench:
     """Run a workload at each number of workers, interleaved, and fit what was seen.
@@ -110,6 +111,8 @@ def bench(
     repeats : int
     price : float, optional
         Of one worker (GPU) for an hour.
+    before : callable, optional
+        Called on every worker before the clock starts, for instance `warm`.
     say : callable
         Told of each trial.
 
@@ -121,7 +124,7 @@ def bench(
     trials: list[Trial] = []
     done: dict[tuple[int, int], Done] = {}
     for repeat, workers in interleaved(counts, repeats):
-        trial, result = _trial(work, profile.model_copy(update={"workers": workers}), repeat)
+        trial, result = _trial(work, profile.model_copy(update={"workers": workers}), repeat, before)
         trials.append(trial)
         done[repeat, workers] = result
         say(f"{workers} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
@@ -131,7 +134,7 @@ def bench(
     return Bench(name, tuple(trials), chains, calibration, price)
 
 
-def _trial(work: Work, profile: Cluster, repeat: int) -> tuple[Trial, Done]:
+def _trial(work: Work, profile: Cluster, repeat: int, before: Callable[[], None] | None) -> tuple[Trial, Done]:
     began = time.perf_counter()
     with connect(profile) as client:
         try:
@@ -141,7 +144,8 @@ def _trial(work: Work, profile: Cluster, repeat: int) -> tuple[Trial, Done]:
                 f"Not all of {profile.workers} workers arrived within {profile.patience:.0f} s. Ask for fewer by "
                 "--workers, or allow more by --set cluster.arrive_within=SECONDS."
             ) from None
-        client.run(warm)
+        if before is not None:
+            client.run(before)
         start = time.perf_counter() - began
         result = work(client)
     units = sum(map(len, result.chains))
@@ -151,7 +155,7 @@ def _trial(work: Work, profile: Cluster, repeat: int) -> tuple[Trial, Done]:
 
 
 def warm() -> None:
-    """Import what units need, so that no unit's time has it."""
+    """Import what units of an experiment need, so that no unit's time has it."""
     import torch
     import transformers
 
@@ -161,7 +165,7 @@ def warm() -> None:
 
 def probe(profile: Cluster, work: Work) -> Calibration:
     """What a little work on a single worker tells: seconds of units, but not how they scale."""
-    trial, done = _trial(work, profile.model_copy(update={"workers": 1}), 0)
+    trial, done = _trial(work, profile.model_copy(update={"workers": 1}), 0, warm)
     return _calibration([trial], [done], profile, overhead=False)
 
 

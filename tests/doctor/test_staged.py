@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from daskmetrics.doctor import Verdict, examine, gather, subject
 from daskmetrics.execution import Journal, canary
 from tests.slurm.site import needs_slurm, profile
 
@@ -114,10 +115,10 @@ class TestSlurm:
     )
     def test_a_profile_that_cannot_work_is_told(self, slurm, tmp_path, monkeypatch, changes, name, remedy):
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
         Path("site.yaml").write_text(yaml.safe_dump(profile(slurm, **changes)))
-        found, code = doctor("site.yaml", DASKMETRICS_CACHE=str(tmp_path))
-        assert name in failures(found) and code == len(failures(found))
-        assert remedy in found[name]["remedy"]
+        found = examine(gather(subject("site.yaml")))[name]
+        assert found.verdict is Verdict.FAILURE and remedy in found.remedy
 
     def test_a_sound_profile_has_no_failure_and_its_worker_is_looked_at(self, slurm, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
