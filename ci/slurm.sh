@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # A real Slurm on one machine, for tests: several nodes with GPUs that are device files.
-# slurm.sh start DIR [nodes=4] [gpus<=4 per node =2] [baseport=16817] | stop DIR
+# slurm.sh start DIR [nodes=4] [gpus<=4 per node =2] [baseport=16817] | stop DIR | controller-down DIR | controller-up DIR
 # Needs slurmctld, slurmd and slurm-client (Debian, Ubuntu); no munge, no root, no systemd, no cgroups.
 set -euo pipefail
 cmd=$1 R=$(realpath -m "$2") N=${3:-4} G=${4:-2} P=${5:-16817}
 export SLURM_CONF=$R/slurm.conf
-if [ "$cmd" = stop ]; then
+end() { # the daemons with these pid files, all at once
+  local p pids=(); for f in "$@"; do [ ! -e "$f" ] || pids+=("$(cat "$f")"); done
+  for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
+  for p in "${pids[@]}"; do for _ in $(seq 100); do kill -0 "$p" 2>/dev/null || break; sleep .1; done; done
+}
+case $cmd in
+controller-down) end $R/run/slurmctld.pid; exit 0 ;;
+controller-up) exec slurmctld -f $SLURM_CONF ;; # with its memory: no -c
+stop)
   ids=$(squeue -h -o %A 2>/dev/null || true); [ -z "$ids" ] || { scancel $ids || true; sleep 1; }
-  for f in $R/run/*.pid; do [ -e "$f" ] && { p=$(cat $f); kill $p 2>/dev/null || true; for _ in $(seq 50); do kill -0 $p 2>/dev/null || break; sleep .1; done; }; done
-  exit 0
-fi
+  end $R/run/*.pid; exit 0 ;;
+esac
 mkdir -p $R/{ctld,spool,log,run}; U=$(id -un) H=$(hostname -s); dev=(null zero full urandom)
 cat > $R/slurm.conf <<C
 ClusterName=fake

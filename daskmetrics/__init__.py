@@ -9,8 +9,10 @@ Imports run downwards only, and rooms of one floor do not know each other:
 ===== ========================================================= =====================================================
 floor rooms                                                     what they know
 ===== ========================================================= =====================================================
-5     `cli`                                                     the verbs of the command line
-4     `experiment`, `mapping`, `report`, `keeping`, `replays`   Dask and domain; any function; runs read, kept, replayed
+6     `cli`                                                     the verbs of the command line
+5     `forecast`                                                what a run will take, by trials and by what is free
+4     `experiment`, `mapping`, `report`, `keeping`, `replays`,  Dask and domain; any function; runs read, kept, replayed
+      `doctor`                                                  ...; what will go wrong here
 3     `execution`, `cluster`, `training`                        durable futures; places to run; pretraining suites
 2     `models`, `tasks`, `store`                                checkpoints to states; texts to scores; the Zarr store
 1     `metrics`, `bandit`, `planning`, `corpus`, `suites`       tensors; cells; costs; texts; where checkpoints lie

@@ -47,6 +47,11 @@ class RunFolder:
         return self.path / "report"
 
     @property
+    def plan(self) -> Path:
+        """What was predicted of the run, if it was planned."""
+        return self.path / "plan.json"
+
+    @property
     def controller(self) -> Path:
         """What belongs to the driver's own job, where the run was submitted as one."""
         return self.path / "controller"

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import dask.config
 import pytest
@@ -81,6 +84,48 @@ def test_the_site_stands_between_the_profile_and_the_experiment():
     with dask.config.set({"daskmetrics.cluster": {"account": "site", "workers": 5}}):
         found = config.parse(with_(cluster={"profile": "a100", "workers": 9})).cluster
     assert (found.account, found.gpu_type, found.workers) == ("site", "a100", 9)
+
+
+def test_the_environment_stands_above_the_site_and_mappings_are_merged(tmp_path):
+    (tmp_path / "site.yaml").write_text(
+        "daskmetrics: {cluster: {account: site, qos: low, exports: {A: '1', B: '1'}, scoring: {workers: 3}}}"
+    )
+    environment = {
+        **os.environ,
+        "DASK_CONFIG": str(tmp_path),
+        "DASK_DASKMETRICS__CLUSTER__ACCOUNT": "123",
+        "DASK_DASKMETRICS__CLUSTER__GPUS_PER_JOB": "4",
+        "DASK_DASKMETRICS__CLUSTER__SCORING__PARTITION": "cpu",
+    }
+    code = """if True:
+        from daskmetrics.config import cluster
+        found = cluster("a100", qos="high", exports={"B": "2"})
+        print(found.account, found.qos, found.gpu_type, found.gpus_per_job, found.exports, found.scoring.model_dump())
+    """
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("123 high a100 4 {'A': '1', 'B': '2'} {'workers': 3,"), done.stdout
+    assert "'partition': 'cpu'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"gpus_per_job": 8, "gpus_per_node": 4}, "gpus_per_job is 8, but a node has 4"),
+        ({"workers": 2, "fewest": 3}, "fewest is 3, more than the 2 workers"),
+        ({"scoring": {"workers": 2, "fewest": 3}}, "fewest is 3, more than the 2 workers"),
+        ({"scoring": {"gpus": 1}}, "Unknown key 'gpus'. Valid: account"),
+        ({"walltime": "1 hour"}, "must be a time such as '12:30:00'"),
+        ({"walltime": "00:00"}, "must be longer than nothing"),
+        ({"directives": ["exclusive"]}, "an option of sbatch such as '--exclusive'"),
+        ({"constraint": "a; rm -rf ~"}, "features such as"),
+        ({"exports": {"A B": "1"}}, "the name of a variable"),
+        ({"logs": "my logs"}, "without spaces"),
+        ({"max_jobs": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_refused(keys, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config.cluster({"kind": "slurm", **keys})
 
 
 @pytest.mark.parametrize("text", ["a: [1", "- a\n- b", "\x00"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskmetrics.cluster.controller import State, Submitted
     from daskmetrics.report import Run
 
-EVERY = 2.0  # seconds between two looks
+EVERY = 5.0  # seconds between two looks, at Slurm too
 PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
 TAIL = 30  # lines of the log of a driver that died
 
@@ -69,14 +69,15 @@ def _looks(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple
     """What there is to say at each look; what happens once is printed."""
     from daskmetrics.cluster import controller
 
-    before = ""
+    before, size, loaded = "", -1, None
     while True:
         state = _state(job) if job else None
         told = controller.told(job, state) if job else ""
         if told != before:
             console.print(told, highlight=False, markup=False, soft_wrap=True)
             before = told
-        loaded = _loaded(run)
+        if (now := _size(run)) != size:
+            size, loaded = now, _loaded(run)
         yield told, _progress(loaded) if loaded else "nothing is recorded yet"
         if (state is None or state.ended) if job else (loaded is None or loaded.driver is None):
             return
@@ -91,6 +92,11 @@ def _state(job: Submitted) -> State | None:
         return state_of(job.job)
     except SlurmError as error:  # the controller is restarted; the run goes on meanwhile
         return State("UNKNOWN", str(error))
+
+
+def _size(run: Path) -> int:
+    journal = RunFolder(run).journal
+    return journal.stat().st_size if journal.exists() else 0
 
 
 def _loaded(run: Path) -> Run | None:

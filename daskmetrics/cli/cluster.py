@@ -50,15 +50,21 @@ def _facts(profile: Cluster) -> tuple[str, str, str, str]:
 @click.argument("profile")
 @friendly
 def script(profile: str) -> None:
-    """Print the job scripts of PROFILE (a name or a YAML file), exactly as Slurm gets them."""
+    """Print the job scripts of PROFILE (a name or a YAML file), as Slurm gets them.
+
+    Words in capitals stand for what only a running scheduler knows.
+    """
     from daskmetrics import config
     from daskmetrics.cluster.pools import pools
+    from daskmetrics.cluster.script import Post
     from daskmetrics.cluster.script import script as text
 
     wanted = config.cluster(profile)
     if wanted.kind != "slurm":
         raise ConfigError(f"Profile '{profile}' is of kind '{wanted.kind}', which has no jobs. See: cluster list")
-    click.echo("\n".join(text(wanted, pool) for pool in pools(wanted)), nl=False)
+    wanted = wanted.model_copy(update={"logs": str(Path(wanted.logs).absolute())})
+    post = Post(python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"})
+    click.echo("\n".join(text(wanted, pool, post) for pool in pools(wanted)), nl=False)
 
 
 @cluster.command()

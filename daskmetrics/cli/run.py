@@ -112,7 +112,7 @@ def _submit(wanted: Config, place: RunFolder) -> None:
     rows = {
         "follow": f"daskmetrics attach {place.path}",
         "look": f"daskmetrics status {place.path}",
-        "stop": f"scancel --batch --signal=TERM {told.job}    (finishes what is running; submit again to resume)",
+        "stop": f"scancel --batch --signal=TERM {told.job}    (submit again to resume)",
         "log": told.log,
     }
     for name, text in rows.items():

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,14 @@ class Allocation:
     job : str
     cpus, gpus : int
         On all its nodes together.
+    ends : datetime or None
+        When its walltime is over.
     """
 
     job: str
     cpus: int
     gpus: int
+    ends: datetime | None = None
 
     def slots(self, threads: int) -> int:
         """How many workers with so many CPUs each find room: one per GPU, or by CPUs alone where there is none.
@@ -85,7 +89,7 @@ def parse_allocation(job: str, shown: str) -> Allocation:
     Examples
     --------
     >>> parse_allocation("7", "NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 JOB_GRES=gpu:l40s:4")
-    Allocation(job='7', cpus=8, gpus=4)
+    Allocation(job='7', cpus=8, gpus=4, ends=None)
     """
     pairs = pairs_of(shown)
     total = re.search(r"gres/gpu=(\d+)", pairs.get("AllocTRES") or pairs.get("TRES", ""))
@@ -96,7 +100,9 @@ def parse_allocation(job: str, shown: str) -> Allocation:
     else:  # before 20.11
         nodes = int(pairs.get("NumNodes", "1").partition("-")[0])
         count = nodes * sum(gpus(pairs.get("TresPerNode", "").removeprefix("gres:")).values())
-    return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count)
+    ends = pairs.get("EndTime", "")
+    known = datetime.fromisoformat(ends) if ends[:1].isdigit() else None
+    return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count, known)
 
 
 @contextmanager
@@ -148,17 +154,18 @@ def _scheduler(profile: Cluster, prefix: str, security: Security) -> dict[str, A
 def _workers(profile: Cluster, room: Allocation, security: Security, say: Callable[[str], None]) -> dict[str, Any]:
     logs = Path(profile.logs).absolute()
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    steps = Steps(profile, room, _environment(security), logs, say)
+    steps = Steps(profile, room, _environment(security, room), logs, say)
     return {f"step-{i}": {"cls": Step, "options": {"steps": steps}} for i in range(profile.workers)}
 
 
-def _environment(security: Security) -> dict[str, str]:
+def _environment(security: Security, room: Allocation) -> dict[str, str]:
     """Dask's settings for the workers, with the certificates: an environment is its user's alone, and no file."""
+    ends = {"SLURM_JOB_END_TIME": str(int(room.ends.timestamp()))} if room.ends else {}  # Slurm says so since 23.02
     names = security.get_tls_config_for_role("worker")
     keys = {"ca_file": "ca-file", "cert": "worker.cert", "key": "worker.key"}
     tls = {f"distributed.comm.tls.{keys[name]}": text for name, text in names.items() if name in keys}
     with dask.config.set({**tls, "distributed.comm.require-encryption": True}):
-        return {"DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(dask.config.global_config)}
+        return {**ends, "DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(dask.config.global_config)}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from html import escape
@@ -67,7 +66,7 @@ class ProfileCluster:
         self._client: Client | None = None
         self._link = ""
         if self.profile.kind == "slurm":
-            _load_slurm()
+            import daskmetrics.cluster.slurm  # noqa: F401  # here, since it must be in the main thread
         if not asynchronous:
             self._open()
 
@@ -178,14 +177,6 @@ class ProfileCluster:
         if self.profile.kind == "slurm":
             facts["jobs"] = _jobs(self.run)
         return {**facts, "scheduler": self.scheduler_address}
-
-
-def _load_slurm() -> None:
-    """Import dask-jobqueue here and now: it takes Ctrl-C for itself then, which no other thread can do."""
-    before = signal.getsignal(signal.SIGINT)
-    import daskmetrics.cluster.slurm  # noqa: F401
-
-    signal.signal(signal.SIGINT, before)
 
 
 def _jobs(run: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,10 +21,15 @@ from daskmetrics.config import Cluster
 from daskmetrics.config import cluster as read_profile
 from daskmetrics.errors import ClusterLostError, ConfigError
 
+# importing dask-jobqueue makes Ctrl-C a sys.exit() for the whole process
+_before = signal.getsignal(signal.SIGINT)
 try:
     from dask_jobqueue import SLURMCluster
 except ImportError:
     raise ConfigError("A Slurm profile needs dask-jobqueue: pip install 'daskmetrics[slurm]'.") from None
+except ValueError:  # ... which Python allows in the main thread only
+    raise ConfigError("Import daskmetrics.cluster.slurm in the main thread before another one uses it.") from None
+signal.signal(signal.SIGINT, _before)
 
 log = logging.getLogger(__name__)
 

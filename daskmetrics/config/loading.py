@@ -89,14 +89,15 @@ def cluster(wanted: str | Mapping[str, Any] | None, **own: Any) -> Cluster:
 def profile(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
     """The cluster settings, weakest first: a named profile, the site's dask configuration, the experiment's own keys.
 
-    A site's administrator writes ``daskmetrics: {cluster: {account: ...}}`` into a dask configuration file.
+    A site's administrator writes ``daskmetrics: {cluster: {account: ...}}`` into a dask configuration file, or sets
+    ``DASK_DASKMETRICS__CLUSTER__ACCOUNT``. Mappings such as ``exports`` are merged key by key.
     """
     import dask.config
 
     own = _named("cluster", "profile", wanted)
     name = own.pop("profile", None)
     named = _read(_profile_path(name)) if name else {}
-    return {**named, **dask.config.get("daskmetrics.cluster", {}), **own}
+    return dict(dask.config.merge(named, dask.config.get("daskmetrics.cluster", {}), own))
 
 
 def _profile_path(name: str) -> Path:

@@ -79,20 +79,22 @@ def plan_of(experiment: Experiment, folder: RunFolder, records: list[execution.R
         checkpoints=len(experiment.checkpoints),
         metrics=len(experiment.metrics),
         tasks=len(experiment.tasks),
-        unit_seconds=[_seconds(experiment, unit) for unit in measuring.units(experiment, folder, records)],
+        unit_seconds=[
+            assumed_seconds(experiment, unit.kind, unit.name) for unit in measuring.units(experiment, folder, records)
+        ],
         exhaustive_seconds=exhaustive,
         budget=experiment.config.search.budget,
         workers=experiment.config.cluster.workers,
     )
 
 
-def _seconds(experiment: Experiment, unit: execution.WorkUnit) -> float:
+def assumed_seconds(experiment: Experiment, kind: str, name: str) -> float:
     """Assumed seconds of a unit of the measuring phase."""
-    model, _, revision = unit.name.partition("@")
+    model, _, revision = name.partition("@")
     suite = next(suite for suite in experiment.suites if suite.model == model)
     width = experiment.widths[model]
     flops = {"cpu": CPU_FLOPS, "gpu": GPU_FLOPS}[experiment.config.search.device]
-    if unit.kind == "train":
+    if kind == "train":
         recipe = experiment.trainings[model].recipe
         steps = max(1, (int(revision.removeprefix("step")) + 1) // 2)  # log-spaced: half of the way from the one before
         tokens = 3.0 * steps * recipe.batch * recipe.context  # backwards costs twice forwards

@@ -6,7 +6,9 @@ import json
 import math
 import os
 import platform
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
@@ -23,7 +25,7 @@ from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.journal import read, standing
-from daskmetrics.experiment import chunks, measuring, searching
+from daskmetrics.experiment import chunks, measuring, searching, usage
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.experiment.progress import Display, said
 from daskmetrics.layout import RunFolder, private, replace
@@ -44,7 +46,7 @@ class Outcome:
         return self.computed == 0 and self.failed == 0
 
 
-def run(experiment: Experiment, folder: RunFolder, display: Display) -> Outcome:
+def run(experiment: Experiment, folder: RunFolder, display: Display, client: Client | None = None) -> Outcome:
     """Measure every checkpoint, search the best arm, and journal the recommendation.
 
     What the run's journal already holds is not computed again; a finished run is left as it is.
@@ -57,6 +59,8 @@ def run(experiment: Experiment, folder: RunFolder, display: Display) -> Outcome:
         Where the run lives; made if it does not exist.
     display : Display
         Where progress is shown.
+    client : distributed.Client, optional
+        Of a cluster that `connect` made and that outlives the run; by default the run has its own.
 
     Raises
     ------
@@ -80,8 +84,8 @@ def run(experiment: Experiment, folder: RunFolder, display: Display) -> Outcome:
             display.say(escape(notice))
         with room_for(f"the files of the run in '{folder.path}'"):
             _begin(experiment, folder, journal)
-        outcome = _Driver(experiment, folder, journal, display).drive()
-        journal.append({"type": "finished", "key": experiment.key})
+        outcome = _Driver(experiment, folder, journal, display).drive(client)
+        journal.append({"type": "finished", "key": experiment.key, "at": time.time()})
     return outcome
 
 
@@ -106,6 +110,7 @@ def _begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
         {
             "type": "start",
             "key": experiment.key,
+            "at": time.time(),
             "name": experiment.config.name,
             "arms": len(experiment.arms),
             "checkpoints": len(experiment.checkpoints),
@@ -145,10 +150,9 @@ class _Driver:
         self.experiment, self.folder, self.journal, self.display = experiment, folder, journal, display
         self.computed = self.failed = 0
 
-    def drive(self) -> Outcome:
+    def drive(self, given: Client | None) -> Outcome:
         profile = self.experiment.config.cluster
-        self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
-        with connect(profile, self.experiment.config.name, self._warn) as client:
+        with self._workers_of_its_own() if given is None else nullcontext(given) as client:
             for line in ways(client.dashboard_link, profile.kind, here()):
                 self.display.say(line)
             slots = UNITS_PER_WORKER * max(profile.workers, len(workers(client)))
@@ -156,8 +160,14 @@ class _Driver:
             self._measure(client, settings)
             if self.experiment.tasks:
                 self._search(client, settings)
+            self.journal.append(usage.entry(client))
         self._complete_store()
         return Outcome(self.computed, self.failed)
+
+    def _workers_of_its_own(self) -> AbstractContextManager[Client]:
+        profile = self.experiment.config.cluster
+        self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
+        return connect(profile, self.experiment.config.name, self._warn)
 
     def _warn(self, text: str) -> None:
         self.display.say(escape(text))

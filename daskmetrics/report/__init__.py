@@ -3,6 +3,7 @@
 ============== =======================================================================
 `run`          `Run` and `Best`: the journal, the store and the answer as values
 `facts`        what the journal says: scores, metrics, failures, seconds
+`prediction`   the plan beside the run, and what workers made of their time
 `wording`      the sentences that terminal, page and notebook share
 `text`         texts for a terminal
 `log`          the journal line by line, and all that is known of one unit

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from daskmetrics.report import facts, wording
+from daskmetrics.report import facts, prediction, wording
 from daskmetrics.report.run import Best, Run
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
             run=run,
             best=run.best() if run.result else None,
             facts=facts,
+            prediction=prediction,
             words=wording,
             pictures=pictures,
             note=note,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from daskmetrics.arms import Arm
 from daskmetrics.layout import RunFolder
-from daskmetrics.report import facts, wording
+from daskmetrics.report import facts, prediction, wording
 from daskmetrics.report.run import Best, Run
 from daskmetrics.report.wording import headline, number
 
@@ -23,6 +23,7 @@ def status_text(run: Run) -> str:
         lines += _fact("cost", wording.cost(run))
         lines += _fact("answer", headline(run)) if run.result else _fact("leader", wording.leading(run))
     lines += _fact("time", f"{wording.worker_seconds(run)} (measured on the workers)")
+    lines += _planned(run)
     return "\n".join([*lines, *_failures(run), "", whereabouts(run.folder)])
 
 
@@ -83,7 +84,13 @@ def _answer(best: Best) -> list[str]:
 
 def _effort(run: Run) -> list[str]:
     cost = [*_fact("searched", wording.searched(run)), *_fact("cost", wording.cost(run))] if run.tasks else []
-    return cost + _fact("time", f"{wording.worker_seconds(run)} (measured on the workers)")
+    return [*cost, *_fact("time", f"{wording.worker_seconds(run)} (measured on the workers)"), *_planned(run)]
+
+
+def _planned(run: Run) -> list[str]:
+    """The prediction, if there was one, and how it goes."""
+    told = prediction.prediction(run)
+    return _fact("plan", told.text) if told else []
 
 
 def _scores(run: Run, best: Best) -> list[str]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from daskmetrics.cluster.allocation import Allocation, parse_allocation, present
@@ -23,6 +25,11 @@ from daskmetrics.errors import ConfigError
 )
 def test_what_a_job_holds(shown, gpus):
     assert parse_allocation("7", shown) == Allocation("7", cpus=8, gpus=gpus)
+
+
+def test_when_a_job_ends():
+    assert parse_allocation("7", "NumCPUs=8 EndTime=2030-01-01T14:05:00").ends == datetime(2030, 1, 1, 14, 5)
+    assert parse_allocation("7", "NumCPUs=8 EndTime=Unknown").ends is None
 
 
 def test_a_worker_per_gpu_or_by_cpus_where_there_is_none():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -92,3 +95,25 @@ def comes_true(condition: Callable[[], Any], within: float = 120.0) -> float | N
             return max(took, 0.001)
         time.sleep(0.2)
     return None
+
+
+@contextmanager
+def driver(folder: Path, wanted: dict[str, Any], seconds: float, count: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that drives so many units that take so long each, see `tests.slurm.units`."""
+    (folder / "profile.json").write_text(json.dumps(wanted))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.slurm.units", str(folder), str(seconds), str(count)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

@@ -1,16 +1,17 @@
-"""The main job on a real Slurm of one machine (see ci/slurm.sh)."""
+"""The main job on a real Slurm of one machine (see ci/slurm.sh): the same recommendation as without one."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 import daskmetrics as dm
-from daskmetrics.cluster import connect, workers
-from daskmetrics.config import Cluster
-from tests.slurm.site import jobs, needs_slurm, no_job_is_left, profile
+from tests.slurm.site import ROOT, needs_slurm, no_job_is_left, profile
 
 pytestmark = needs_slurm
 
@@ -22,20 +23,36 @@ SMALL = {
 }
 
 
-def test_each_worker_owns_one_gpu_and_no_job_is_left(slurm):
-    with connect(Cluster(**profile(slurm))) as client:
-        client.wait_for_workers(2, timeout=120)
-        seen = client.run(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"))
-        assert sorted(seen.values()) == ["0", "1"]
-        assert all(worker["resources"] == {"GPU": 1, "CPU": 1} for worker in workers(client).values())
-        assert len(jobs()) == 2
-    assert no_job_is_left()
+def recommended(config: Path, place: Path, *words: str) -> tuple[str, set[str]]:
+    """The best arm of a run by the command line, and the kinds of workers that it had."""
+    command = [sys.executable, "-m", "daskmetrics", "run", str(config), "--folder", str(place), *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=place.parent, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = dm.open(place)
+    return str(run.best()), {record.worker.split("-")[0] for record in run.records}
 
 
-def test_the_main_job_runs_on_slurm(slurm, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        ("small", 2),
+        pytest.param(
+            "demo",
+            8,
+            marks=pytest.mark.skipif(os.environ.get("DASKMETRICS_FAULTS") != "full", reason="DASKMETRICS_FAULTS=full"),
+        ),
+    ],
+)
+def test_the_recommendation_is_that_of_a_local_run(slurm, tmp_path, monkeypatch, name, workers):
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    Path("small.yaml").write_text(yaml.safe_dump({**SMALL, "cluster": profile(slurm)}))
-    run = dm.run("small.yaml")
-    assert run.finished
-    assert no_job_is_left()
+    config = ROOT / "configs" / "demo.yaml"
+    if name == "small":
+        config = tmp_path / "small.yaml"
+        config.write_text(yaml.safe_dump(SMALL))
+    (tmp_path / "here.yaml").write_text(yaml.safe_dump(profile(slurm, scoring={"workers": 1, "partition": "cpu"})))
+    there, kinds = recommended(
+        config, tmp_path / "there", "--set", f"cluster={tmp_path / 'here.yaml'}", "--workers", str(workers)
+    )
+    assert kinds == {"gpu", "cpu"} and no_job_is_left()
+    assert recommended(config, tmp_path / "local") == (there, {"0", "1"})

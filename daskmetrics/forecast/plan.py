@@ -1,0 +1,150 @@
+"""From a configuration, calibrations and what is free to a proposal; nothing is submitted."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from daskmetrics import config as configuration
+from daskmetrics.cluster.pinning import usable_cpus
+from daskmetrics.config import Cluster, Config
+from daskmetrics.errors import ConfigError
+from daskmetrics.experiment import prepare
+from daskmetrics.forecast import calibrations, paper, site
+from daskmetrics.forecast.experiments import workload
+from daskmetrics.forecast.proposal import Proposal
+from daskmetrics.layout import RunFolder
+from daskmetrics.planning import NO_WAIT, Calibration, Limits, Offer, Workload, options
+
+ASSUMED_GPU = "l40s"
+"""GPU whose speed is assumed where none was measured; others are told from it by their datasheets."""
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked of a plan beside the configuration.
+
+    Attributes
+    ----------
+    profiles : tuple of str
+        Cluster profiles by name or file; by default that of the configuration.
+    counts : tuple of int
+        Numbers of workers of each; by default those of the profile.
+    offers : Path or None
+        A file of partitions on paper, instead of profiles.
+    recorded : Path or None
+        A folder of what Slurm's commands printed, instead of asking them.
+    limits : Limits
+    prices : mapping
+        Of a worker for an hour, by device; the empty name stands for all.
+    folder : Path or None
+        Of the run.
+    settings : tuple of str
+    keep : Path or None
+        A folder for what Slurm's commands print.
+    """
+
+    profiles: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    offers: Path | None = None
+    recorded: Path | None = None
+    limits: Limits = NO_LIMITS
+    prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    folder: Path | None = None
+    settings: tuple[str, ...] = ()
+    keep: Path | None = None
+
+
+def propose(path: Path, wishes: Wishes) -> Proposal:
+    """The options for a configuration, or for a workload on paper.
+
+    Raises
+    ------
+    ConfigError
+        If one of the files cannot be used, or Slurm is needed and not there.
+    """
+    if paper.is_workload(path):
+        if wishes.offers is None:
+            raise ConfigError(f"'{path}' is a workload on paper: say what there is to run it on by --offers FILE.")
+        work = paper.workload(path)
+        pairs = tuple((offer, work.workload()) for offer in _priced(paper.offers(wishes.offers), wishes.prices))
+        return Proposal(work.name, None, pairs, wishes.limits, time.time())
+    config = configuration.load(path, wishes.settings)
+    of = _workloads(config, wishes, calibrations.known())
+    if wishes.offers is not None:
+        pairs = tuple((offer, of(offer.device)) for offer in _priced(paper.offers(wishes.offers), wishes.prices))
+        return Proposal(config.name, None, pairs, wishes.limits, time.time())
+    found = _found(config, wishes, of)
+    pairs = tuple((offer, of(offer.device)) for offer in _priced(found, wishes.prices))
+    return Proposal(config.name, str(path), pairs, wishes.limits, time.time(), wishes.settings)
+
+
+def _workloads(config: Config, wishes: Wishes, known: Sequence[Calibration]) -> Callable[[str], Workload]:
+    """What is to be done, in seconds of a device: of itself if it was measured, or of the nearest that was."""
+    place = RunFolder(wishes.folder or Path("runs") / config.name)
+    prepared = prepare(config)
+    measured = {calibration.device: calibration.at for calibration in known}
+
+    @cache
+    def of(device: str) -> Workload:
+        gpus = [name for name in measured if name != "cpu"]
+        newest = max(gpus, key=lambda name: measured[name], default=ASSUMED_GPU)
+        reference = device if device == "cpu" or device in measured else newest
+        return workload(prepared, place, known, reference)
+
+    return of
+
+
+def _found(config: Config, wishes: Wishes, of: Callable[[str], Workload]) -> list[Offer]:
+    """The offers of all profiles, with Slurm asked once, and then for each option's own start."""
+    profiles = {name: configuration.cluster(name) for name in wishes.profiles}
+    profiles = profiles or {_name(config.cluster): config.cluster}
+    stood: site.Standing | None = None
+    found: list[Offer] = []
+    for name, profile in profiles.items():
+        counts = wishes.counts or (profile.workers,)
+        if profile.kind != "slurm":
+            found += [_here(name, profile, n) for n in counts]
+            continue
+        stood = stood or (site.recall(wishes.recorded) if wishes.recorded else site.look(wishes.keep))
+        own = site.offers(name, profile, counts, stood)
+        found += [_asked(offer, profile, of) for offer in own] if stood.live else own
+    return found
+
+
+def _name(profile: Cluster) -> str:
+    """What a profile without a name is called in a command."""
+    return "local" if profile.kind == "local" else profile.partition or profile.kind
+
+
+def _asked(offer: Offer, profile: Cluster, of: Callable[[str], Workload]) -> Offer:
+    if offer.problem:
+        return offer
+    (option,) = options([(offer, of(offer.device))])
+    return site.rehearsed(offer, profile, option.walltime)
+
+
+def _here(name: str, profile: Cluster, workers: int) -> Offer:
+    """This machine, or a scheduler that runs already."""
+    if profile.kind != "local":
+        return Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
+    cpus = len(usable_cpus())
+    problem = f"this machine offers {cpus} CPUs" if workers * profile.threads > cpus else None
+    return Offer(name, "cpu", 1, workers, NO_WAIT, cpus, host_gib=_memory() / workers, problem=problem)
+
+
+def _memory() -> float:
+    """GiB of this machine that are free."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+
+
+def _priced(offers: Sequence[Offer], prices: Mapping[str, float]) -> list[Offer]:
+    """With the prices of the command line, which count before those of a file."""
+    return [dataclasses.replace(offer, price=prices.get(offer.device, prices.get("", offer.price))) for offer in offers]

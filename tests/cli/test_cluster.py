@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+MODEL = {"name": "tiny", "train": {"width": 8, "depth": 1, "heads": 2, "steps": 2}}
+
+
+def call(folder: Path, *words: str, **own: str) -> subprocess.CompletedProcess[str]:
+    (folder / "config.yaml").write_text(yaml.safe_dump({"name": "x", "models": [MODEL], "tasks": ["stdlib:order"]}))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    return subprocess.run(
+        [sys.executable, "-m", "daskmetrics", *words],
+        cwd=folder,
+        env={**environment, **own},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+
+def test_profiles_are_listed_with_where_they_come_from(tmp_path):
+    done = call(tmp_path, "cluster", "list", DASK_DASKMETRICS__CLUSTER__ACCOUNT="abc123")
+    assert done.returncode == 0, done.stderr
+    for part in ("l40s.yaml", "1 a100, 8 CPUs", "configs/clusters", "account: abc123"):
+        assert part in done.stdout
+
+
+def test_a_job_script_is_printed_for_each_kind_of_job(tmp_path):
+    (tmp_path / "mine.yaml").write_text("kind: slurm\npartition: gpu\nscoring: {workers: 2}\n")
+    done = call(tmp_path, "cluster", "script", "mine.yaml")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("#!/usr/bin/env bash") == 2
+    assert "--partition=gpu" in done.stdout and f"exec {sys.executable}" in done.stdout
+    assert f"--output={tmp_path}/slurm-logs/" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("cluster", "script", "local"), "is of kind 'local', which has no jobs"),
+        (("cluster", "script", "l40"), "Unknown cluster profile 'l40'. Did you mean 'l40s'?"),
+        (("run", "config.yaml", "--submit"), "name a Slurm profile with --cluster"),
+        (("run", "config.yaml", "--submit", "--in-job"), "two ways to run: choose one"),
+        (("run", "config.yaml", "--in-job"), "--in-job needs a Slurm allocation"),
+        (("run", "config.yaml", "--cluster", "none.yaml"), "No configuration file 'none.yaml'"),
+        (("attach", "runs/none"), "No run in 'runs/none'"),
+    ],
+    ids=["no jobs", "unknown", "submit locally", "both", "no allocation", "no file", "no run"],
+)
+def test_a_mistake_gives_one_message_and_starts_nothing(tmp_path, words, message):
+    done = call(tmp_path, *words)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_init_without_a_slurm_says_where_to_go(tmp_path):
+    done = call(tmp_path, "cluster", "init", "-o", "site.yaml", PATH=str(tmp_path))
+    assert done.returncode == 2 and "There is no 'sinfo' here" in done.stderr
+    assert not (tmp_path / "site.yaml").exists()

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.planning import (
+    NO_WAIT,
+    Calibration,
+    Figure,
+    Interval,
+    Limits,
+    Offer,
+    Phase,
+    Sample,
+    Workload,
+    available_now,
+    break_even,
+    calibrated,
+    choices,
+    front,
+    options,
+)
+from daskmetrics.planning.devices import DEVICES, speed
+from daskmetrics.planning.offer import walltime_of
+from daskmetrics.planning.options import expense
+
+HOUR = 3600.0
+EPOCH = Figure(Interval.exactly(22 * 60.0), "measured", True)
+AT_ONCE = Figure(Interval.exactly(0.0))
+
+
+def workload(units=64, hours=1.0, device="l40s", **about):
+    seconds = Figure(Interval.exactly(hours * HOUR), "measured", True)
+    return Workload((Phase("measure", units, seconds),), device, AT_ONCE, **about)
+
+
+def offer(workers, wait=0.0, **about):
+    waits = Figure(Interval.exactly(wait * HOUR), "told") if wait else NO_WAIT
+    return Offer(**{"profile": "p", "device": "l40s", "nodes": 1, "workers": workers, "wait": waits, **about})
+
+
+def planned(*offers, limits=None, work=None):
+    return options([(each, work or workload()) for each in offers], limits)
+
+
+def test_the_training_case_from_its_first_epoch():
+    work = Workload((Phase("epochs", 40, EPOCH, together=True, workers=16),), "a100", AT_ONCE)
+    (only,) = options([(offer(16, device="a100"), work)])
+    assert only.run.value / HOUR == pytest.approx(14.1, rel=0.1)
+
+
+def test_memory_limits_and_problems_rule_an_option_out():
+    small, late, dear, good = planned(
+        offer(8, vram_gib=24.0),
+        offer(8, wait=9.0, vram_gib=80.0),
+        offer(8, price=9.0, vram_gib=80.0),
+        offer(8, vram_gib=80.0, price=1.0),
+        limits=Limits(deadline=10 * HOUR, cost=100.0),
+        work=workload(vram_gib=40.0),
+    )
+    assert small.problems == ("needs 40 GiB of GPU memory, has 24",)
+    assert late.problems == ("later than 10.0 h",)
+    assert dear.problems == ("dearer than 100",)
+    assert good.possible and {choice.option.number for choice in choices((small, late, dear, good))} == {4}
+
+
+def test_a_budget_of_worker_hours_is_kept():
+    assert planned(offer(8), limits=Limits(worker_hours=60.0))[0].problems == ("over 60 GPU-hours",)
+
+
+def test_nothing_possible_is_no_choice():
+    assert choices(planned(offer(1, problem="is not up"))) == () == front(planned(offer(1, problem="is not up")))
+
+
+def test_the_walltime_has_a_margin_and_ends_at_the_limit():
+    free, limited = planned(offer(8), offer(8, limit=4 * HOUR))
+    assert (free.walltime, free.jobs) == ("09:45:00", 1)
+    assert (limited.walltime, limited.jobs) == ("04:00:00", 2)
+    assert walltime_of(1.0) == "00:01:00"
+
+
+def test_a_wait_is_worth_what_it_saves():
+    now, later = planned(offer(4), offer(16, wait=6.5))
+    assert available_now((now, later)) is now
+    assert break_even(now, later).value == pytest.approx((16 - 4) * HOUR)
+
+
+def test_overlapping_options_are_said_to_be_level():
+    unit = Figure(Interval.around(HOUR, 2.0), "assumed")
+    work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
+    fastest = choices(options([(offer(8), work), (offer(9), work)]))[0]
+    assert "not to be told from option" in fastest.reason
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.floats(0, 20), st.floats(0.1, 10)), min_size=1, max_size=12))
+def test_no_option_on_the_front_is_beaten(given):
+    found = planned(*(offer(n, wait, price=price) for n, wait, price in given))
+    best = front(found)
+    assert best
+    for a in best:
+        assert not any(b.total.value < a.total.value and expense(b) < expense(a) for b in found)
+    chosen = {choice.what: choice.option for choice in choices(found)}
+    assert chosen["fastest"].total.value == min(o.total.value for o in found)
+    assert expense(chosen["cheapest"]) == min(map(expense, found))
+
+
+def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
+    work = workload(device="a100")
+    same, known, unknown = (work.on(1, device) for device in ("a100", "h100", "gtx"))
+    assert same.measured and not known.measured and "assumed by datasheet" in known.source
+    assert known.value < same.value and "unknown speed" in unknown.source
+    assert unknown.interval.high / unknown.interval.low == pytest.approx(9.0)
+    assert speed("gtx", "a100") is None and all(speed(name, name).value == 1.0 for name in DEVICES)
+
+
+def test_a_chain_is_not_divided_and_a_serial_share_stays():
+    seconds = Figure(Interval.exactly(1.0))
+    assert Phase("train", 10, seconds, chains=2).on(8).value == 5.0
+    assert Phase("measure", 10, seconds, serial=Interval.exactly(0.5)).on(10).value == 5.5
+    assert Phase("map", 10**6, seconds).on(10).value == 10**5
+
+
+def test_the_newest_calibration_of_the_model_counts():
+    old, new = (Calibration("cpu", "h", at, samples=(Sample("measure", "a", (at,) * 3, 1.0),)) for at in (2.0, 3.0))
+    assert calibrated("measure", "a", 10.0, (new, old), "cpu").value == pytest.approx(30.0)
+    other = calibrated("measure", "b", 10.0, (new, old), "cpu")
+    assert not other.measured and other.interval.high > 40.0
+    assert calibrated("search", "b", 10.0, (new, old), "cpu").source == "assumed"
+
+
+def test_a_calibration_reads_what_it_writes():
+    one = Calibration("cpu", "h", 1.0, {"torch": "2"}, (Sample("measure", "a", (1.0, 2.0), 1.0),), 2, (0.0, 0.1, 0.2))
+    assert Calibration.from_dict(one.as_dict()) == one

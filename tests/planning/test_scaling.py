@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.planning.interval import Interval
+from daskmetrics.planning.scaling import (
+    Amdahl,
+    Trial,
+    divided,
+    doublings,
+    fit,
+    increasing,
+    interleaved,
+    makespan,
+    rows,
+    simulated,
+    verdict,
+)
+
+
+def trials(times):
+    return [Trial(n, t, 10, r) for n, own in times.items() for r, t in enumerate(own)]
+
+
+@pytest.mark.parametrize("serial", [0.0, 0.05, 0.5, 1.0])
+def test_the_serial_share_is_found_again_through_noise(serial):
+    rng = np.random.default_rng(1)
+    noisy = [Trial(n, 100 * divided(serial, n) * rng.lognormal(0, 0.01), 1, r) for r in range(5) for n in (1, 2, 4, 8)]
+    found = fit(noisy)
+    assert found.serial.value == pytest.approx(serial, abs=0.03)
+    assert found.serial.low <= found.serial.value <= found.serial.high
+    assert found.total == pytest.approx(100, rel=0.05)
+
+
+def test_one_number_of_workers_tells_no_law():
+    assert fit(trials({2: [1.0, 1.1]})) is None
+
+
+def test_slower_with_more_workers_is_all_serial():
+    assert fit(trials({1: [10.0], 2: [12.0]})).serial.value == 1.0
+
+
+def test_at_the_knee_half_of_a_worker_is_used():
+    law = Amdahl(100.0, Interval.exactly(0.04))
+    assert law.total / law.seconds(law.knee) / law.knee >= 0.5 > law.total / law.seconds(law.knee + 1) / (law.knee + 1)
+    assert Amdahl(100.0, Interval.exactly(0.0)).knee is None
+
+
+def test_rows_count_from_the_fewest_workers():
+    one, two = rows(trials({2: [10.0, 10.0], 4: [5.0, 5.0]}), price=2.0)
+    assert (one.speedup.value, two.speedup.value, two.efficiency.value) == (2.0, 4.0, 1.0)
+    assert one.worker_hours == two.worker_hours and two.cost == pytest.approx(2 * 20 / 3600)
+    assert two.throughput == 2.0
+
+
+def test_overlapping_times_are_not_ranked():
+    told = verdict(rows(trials({1: [10.0, 10.1, 9.9], 2: [6.2, 6.9, 6.5], 4: [6.5, 6.6, 6.4]})))
+    assert told.startswith("2 and 4 workers cannot be told apart")
+
+
+def test_distinct_times_are_ranked():
+    assert verdict(rows(trials({1: [10.0, 10.1], 2: [5.0, 5.1]}))) == "2 workers are fastest. Slower for sure: 1."
+
+
+def test_rounds_alternate_and_hold_every_count_once():
+    order = interleaved([1, 2, 4], 3)
+    assert [n for _, n in order] == [1, 2, 4, 4, 2, 1, 1, 2, 4]
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=40), st.integers(1, 9))
+def test_a_schedule_is_between_its_bounds(seconds, workers):
+    """Graham (1969): no list schedule is longer than sum / m + (1 - 1 / m) longest."""
+    least = max(sum(seconds) / workers, max(seconds))
+    most = sum(seconds) / workers + (1 - 1 / workers) * max(seconds)
+    assert least * (1 - 1e-9) <= makespan([[s] for s in seconds], workers) <= most * (1 + 1e-9)
+
+
+def test_chains_are_not_divided_and_the_driver_is_a_limit():
+    assert makespan([[1.0] * 5, [1.0]], workers=4) == 5.0
+    assert makespan([[0.1]] * 100, workers=100, dispatch=1.0) == pytest.approx(100.1)
+
+
+def test_a_simulation_is_what_a_law_says_of_it():
+    seconds, law = simulated([[1.0]] * 256, doublings(256))
+    assert seconds[256] == 1.0 and law.serial.value < 1e-9
+
+
+def test_numbers_of_workers_increase():
+    assert increasing((1, 2, 8)) and not increasing((2, 1)) and not increasing(()) and not increasing((0, 1))

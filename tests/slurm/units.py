@@ -1,0 +1,41 @@
+"""Units that other processes import, and a driver that runs them: ``python -m tests.slurm.units FOLDER SECONDS N``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from daskmetrics import config
+from daskmetrics.cluster import connect
+from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
+
+
+def nap(folder: str, seconds: float, number: int) -> int:
+    """Note that it runs, sleep, and give its number."""
+    with (Path(folder) / "begun").open("a") as file:
+        file.write(f"{number}\n")
+    time.sleep(seconds)
+    return number
+
+
+def naps(folder: Path, seconds: float, count: int) -> list[WorkUnit]:
+    """So many units that take so long."""
+    return [
+        WorkUnit(f"u{i}", f"u{i}", "nap", nap, (str(folder), seconds, i), resources={"GPU": 1}) for i in range(count)
+    ]
+
+
+def main() -> None:
+    from daskmetrics.cli.common import end_as_by_ctrl_c
+
+    folder, seconds, count = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    profile = config.cluster(json.loads((folder / "profile.json").read_text()))
+    end_as_by_ctrl_c()
+    with connect(profile, "units", print) as client, Journal(folder / "journal.jsonl", folder / "lock") as journal:
+        run(Sweep(naps(folder, seconds, count)), client, journal, Settings())
+
+
+if __name__ == "__main__":
+    main()
