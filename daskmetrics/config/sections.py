@@ -179,6 +179,7 @@ class Cluster(Section):
     workers: int = Field(2, ge=1)
     threads: int = Field(1, ge=1, description="CPU threads per worker")
     memory: Size | None = Field(None, description="per worker, for instance 16GiB; by default not limited")
+    embeddings: Size = Field("1GiB", description="that a worker holds in memory; more go to the run's folder")
     address: str | None = Field(None, description="of a running scheduler, or a path to its scheduler file")
     partition: Word | None = None
     account: Word | None = None

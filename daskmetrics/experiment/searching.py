@@ -7,9 +7,11 @@ import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dask.utils import parse_bytes
 
 from daskmetrics import config
 from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
@@ -20,7 +22,7 @@ from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import work
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.planning import encode_seconds, score_seconds
-from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, TextSize, size_of
+from daskmetrics.planning.cost import CHARACTERS_PER_TOKEN, CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, TextSize, size_of
 from daskmetrics.tasks import Task
 
 
@@ -30,8 +32,8 @@ class Search:
     Its state is a replay: decisions of an interrupted search are asked for again, in order, before new ones are made.
     """
 
-    def __init__(self, experiment: Experiment, campaign: Campaign, key: Key) -> None:
-        self.experiment, self.campaign, self.key = experiment, campaign, key
+    def __init__(self, experiment: Experiment, campaign: Campaign, key: Key, scratch: Path) -> None:
+        self.experiment, self.campaign, self.key, self.scratch = experiment, campaign, key, scratch
         self._tasks = {task.name: task for task in experiment.tasks}
         self._layers = {suite.model: suite.layers for suite in experiment.suites}
         self._decided = list(campaign.open)  # before an interruption
@@ -58,12 +60,7 @@ class Search:
             name=f"{arm.checkpoint}:{task.name}",
             kind="encode",
             function=work.encode,
-            args=(
-                experiment.locations[arm.checkpoint],
-                experiment.config.protocol,
-                task,
-                self._layers[arm.model],
-            ),
+            args=(self._encode_job(arm.checkpoint, task),),
             resources={"GPU": 1},
             timeout=experiment.config.cluster.timeout,
         )
@@ -73,11 +70,23 @@ class Search:
             name=str(pick.cell),
             kind="score",
             function=work.score,
-            args=(task, arm.layer, int(key[:8], 16)),
+            args=(task, arm.layer, int(key[:8], 16), experiment.protocol_key),
             resources={"CPU": 1},
             timeout=experiment.config.cluster.timeout,
             input=encode,
             note={"search": self.key, "seed": self.campaign.seed, "pick": pick.as_dict()},
+        )
+
+    def _encode_job(self, checkpoint: Checkpoint, task: Task) -> work.EncodeJob:
+        experiment = self.experiment
+        return work.EncodeJob(
+            key=experiment.encode_key(checkpoint, task),
+            location=experiment.locations[checkpoint],
+            protocol=experiment.config.protocol,
+            task=task,
+            layers=self._layers[checkpoint.model],
+            scratch=str(self.scratch),
+            budget=parse_bytes(experiment.config.cluster.embeddings),
         )
 
 
@@ -159,6 +168,9 @@ def _costs(experiment: Experiment, arms: Sequence[Arm], sizes: Sequence[TextSize
 
 def task_size(task: Task, protocol: Protocol, here: bool) -> TextSize:
     """How much text a task is; assumed unless its data is known to be here."""
+    if listed := getattr(task, "listed", None):  # a benchmark tells, here or not, and the same every time
+        tokens = listed.characters / CHARACTERS_PER_TOKEN
+        return TextSize(listed.texts, tokens, min(protocol.max_length, tokens / max(1, listed.texts)))
     if not (here or task.is_local):
         return UNKNOWN_TASK
     return size_of(map(len, task.texts()), protocol.max_length)

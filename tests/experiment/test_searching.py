@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ class Bench:
             seed=0,
             decided=decided,
         )
-        self.search = searching.Search(experiment, self.campaign, self.key)
+        self.search = searching.Search(experiment, self.campaign, self.key, Path())
         self.entries: list[dict] = []
 
     def drive(self, slots=4, seed=0, stop_after=10_000, known=()):
@@ -190,7 +191,7 @@ def test_no_cell_is_asked_for_when_the_time_is_over(prepared):
     experiment = prepared(search={"wall_hours": 1e-9})
     posed = searching.pose(experiment, experiment.suites)
     campaign = Campaign(posed, experiment.policy, budget=1.0, window=4, seed=0)
-    late = searching.Search(experiment, campaign, "key")
+    late = searching.Search(experiment, campaign, "key", Path())
     time.sleep(0.001)
     assert late.ask(3) == []
-    assert len(searching.Search(prepared(), campaign, "key").ask(3)) == 3
+    assert len(searching.Search(prepared(), campaign, "key", Path()).ask(3)) == 3

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -54,5 +53,10 @@ def written(tmp_path: Path) -> Write:
     return write
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """As workers have it: many threads on small matrices wait for each other."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
