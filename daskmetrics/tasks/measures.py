@@ -82,7 +82,7 @@ def match(first: Embeddings, second: Embeddings, labels: NDArray[np.int64]) -> S
     def precision(kept: NDArray[np.bool_]) -> float:
         return float(average_precision_score(labels[kept], likeness[kept])) if labels[kept].any() else 0.0
 
-    return _jackknife(precision, len(labels))
+    return _jackknife(precision, labels)
 
 
 def grade(first: Embeddings, second: Embeddings, grades: NDArray[np.float64]) -> Score:
@@ -225,9 +225,11 @@ def _unit(rows: Embeddings) -> NDArray[np.float64]:
     return wide / np.where(norms > 0, norms, 1.0)
 
 
-def _jackknife(statistic: Callable[[NDArray[np.bool_]], float], n: int) -> Score:
-    """A statistic of all rows, and its error from leaving out each of some interleaved blocks."""
-    block, blocks = np.arange(n) % _BLOCKS, min(_BLOCKS, n)
+def _jackknife(statistic: Callable[[NDArray[np.bool_]], float], labels: NDArray[np.int64]) -> Score:
+    """A statistic of all rows, and its error from leaving out each of some blocks, all with their share of each label."""
+    n = len(labels)
+    blocks, block = min(_BLOCKS, n), np.empty(n, dtype=np.int64)
+    block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
     left = [statistic(block != i) for i in range(blocks)]
     error = math.sqrt((blocks - 1) * float(np.var(left)))
     return Score(statistic(np.ones(n, dtype=bool)), error, n)
