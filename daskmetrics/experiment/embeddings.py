@@ -39,11 +39,14 @@ class Embeddings:
     ----------
     seconds : float
         That encoding took.
+    worker : str or None
+        Name of the worker that encoded.
     """
 
     def __init__(self, layers: Sequence[int], texts: int, width: int, shelf: Shelf, key: Key) -> None:
         self.layers, self.shape, self.key = tuple(layers), (texts, width), key
         self.seconds = 0.0
+        self.worker: str | None = None
         self._shelf = shelf
         self._vectors: NDArray[np.float32] | None = None
         self._folder: Path | None = None

@@ -159,8 +159,18 @@ def encode(job: EncodeJob) -> Embeddings:
                 found.put(rows.cpu().numpy(), torch.stack(batch).cpu().numpy())
 
         model.read(texts, job.layers, take)
-    found.seconds = time.perf_counter() - started
+    found.seconds, found.worker = time.perf_counter() - started, _worker_name()
     return found
+
+
+def _worker_name() -> str | None:
+    """Where this runs; None outside a cluster."""
+    from distributed import get_worker
+
+    try:
+        return str(get_worker().name)
+    except ValueError:
+        return None
 
 
 def score(embeddings: Embeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:
@@ -182,6 +192,7 @@ def score(embeddings: Embeddings, task: Task, layer: int, seed: int, protocol: K
         "stderr": float(result.stderr),
         "n": result.n,
         "encode_seconds": embeddings.seconds,
+        "encoded_on": embeddings.worker,
         "bytes": embeddings.nbytes,
         "protocol": protocol,
         "versions": _scorers(),

@@ -226,7 +226,7 @@ def _unit(rows: Embeddings) -> NDArray[np.float64]:
 
 
 def _jackknife(statistic: Callable[[NDArray[np.bool_]], float], labels: NDArray[np.int64]) -> Score:
-    """A statistic of all rows, and its error from leaving out each of some blocks, all with their share of each label."""
+    """A statistic of all rows, and its error from leaving out blocks that have their share of each label."""
     n = len(labels)
     blocks, block = min(_BLOCKS, n), np.empty(n, dtype=np.int64)
     block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks

@@ -99,7 +99,7 @@ def test_scores_are_those_of_an_ordinary_encoder(local_mteb: ModuleType, minilm:
     ordinary = ordinary_scores(local_mteb, name, plain)
     assert [score.value for score in shared] == pytest.approx(ordinary, abs=1e-6)
     assert len(set(ordinary)) > 3  # layers differ, so that a mix-up would show
-    assert all(0 < score.stderr < 0.2 and score.n >= 60 for score in shared)
+    assert all(0 < score.stderr < 0.2 and score.n >= 40 for score in shared)
 
 
 @every_kind
@@ -121,7 +121,9 @@ def test_the_global_generators_are_left_alone(local_mteb: ModuleType) -> None:
     assert (np.random.get_state()[1] == before[1]).all()
 
 
-def test_texts_are_written_down_once(local_mteb: ModuleType, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_written_down_once(
+    local_mteb: ModuleType, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = task_of(local_mteb, "LocalSTS")
     texts = task.texts()
     assert task.is_local and len(set(texts)) == len(texts)
@@ -130,25 +132,25 @@ def test_texts_are_written_down_once(local_mteb: ModuleType, own_cache: Path, mo
 
 
 def test_other_data_is_another_task(local_mteb: ModuleType) -> None:
-    before = task_of(local_mteb, "LocalPairs")
+    before = task_of(local_mteb, "LocalPairs").key
     (file,) = (local_mteb.FOLDER / "LocalPairs").glob("*.parquet")
     content = file.read_bytes()
     try:
         file.write_bytes(content + b"more")
-        assert task_of(local_mteb, "LocalPairs").key != before.key
+        assert task_of(local_mteb, "LocalPairs").key != before
     finally:
         file.write_bytes(content)
-    assert task_of(local_mteb, "LocalPairs").key == before.key
+    assert task_of(local_mteb, "LocalPairs").key == before
 
 
-def test_data_that_is_not_here_says_what_gets_it(own_cache: Path) -> None:
+def test_data_that_is_not_here_says_what_gets_it(session_cache: Path) -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     with pytest.raises(ConfigError, match="daskmetrics prefetch --task mteb:BIOSSES"):
         MtebTask("BIOSSES").texts()
 
 
 @pytest.mark.parametrize(("place", "message"), [("BIOSES", "no task 'BIOSES'"), ("nowhere:Task", "cannot be imported")])
-def test_a_task_that_does_not_exist_is_told(own_cache: Path, place: str, message: str) -> None:
+def test_a_task_that_does_not_exist_is_told(session_cache: Path, place: str, message: str) -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     with pytest.raises(ConfigError, match=message):
         MtebTask(place).texts()
