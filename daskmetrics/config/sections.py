@@ -151,8 +151,10 @@ class Search(Section):
     wall_hours: float | None = Field(None, gt=0, description="hours after which no further cell is asked for")
     confidence: float | None = Field(None, gt=0, lt=1, description="stop when this sure of being `within` of the best")
     within: float = Field(0.01, gt=0, lt=1, description="share of the best arm's mean score")
-    reward: Literal["zscore", "mean", "running", "rank"] = Field(
-        "zscore", description="against the baseline checkpoint's layers, raw, against all scores seen, or their ranks"
+    reward: Literal["zscore", "mean", "running", "rank", "harmonic", "robust"] = Field(
+        "zscore",
+        description="against the baseline checkpoint's layers, raw, against all scores seen, their ranks, or so that "
+        "tasks are averaged harmonically or robustly",
     )
     objective: str = Field("all", description="what the best arm is best at: all tasks, one kind of task, or one task")
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
