@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 GOAL = 1.5  # times one layer's time
-WORDS = "one of the many short texts that nobody will ever read with number".split()
+WORDS = ["one", "of", "the", "many", "short", "texts", "that", "nobody", "will", "ever", "read", "with", "number"]
 
 
 def minilm() -> Path:
@@ -39,9 +39,8 @@ def tasks(folder: Path, texts: int) -> Sequence[Any]:
     """Tasks of every kind on data written here, and one with a probe of our own."""
     os.environ |= {"DASKMETRICS_TEST_MTEB": str(folder / "data"), "DASKMETRICS_CACHE": str(folder / "cache")}
     sys.path.insert(0, str(Path(__file__).parent.parent))
-    from tests.tasks import local_mteb
-
     from daskmetrics.tasks import resolve
+    from tests.tasks import local_mteb
 
     local_mteb.write(folder / "data", texts)
     return resolve([*(f"mteb:{place}" for place in local_mteb.PLACES.values()), "stdlib:package"])
@@ -117,9 +116,7 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
         assert np.isfinite(made.at(layer)).all()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     held = shelf(folder, budget).in_memory
-    print(
-        f"{texts:,} texts x 25 layers x 64: {made.nbytes / 2**20:,.0f} MiB of embeddings, encoded in {made.seconds:.0f} s"
-    )
+    print(f"{texts:,} texts x 25 layers x 64: {made.nbytes / 2**20:,.0f} MiB, encoded in {made.seconds:.0f} s")
     print(f"memory grew by {grown:,.0f} MiB, of it embeddings {held / 2**20:.1f} MiB (budget {budget / 2**20:.0f} MiB)")
     assert held <= budget
 
