@@ -99,7 +99,7 @@ class Embeddings:
         """
         self._shelf.touch(self)
         if self._vectors is not None:
-            return self._vectors[self.layers.index(layer)]
+            return np.asarray(self._vectors[self.layers.index(layer)])
         try:
             rows = np.fromfile(self._file(layer), dtype=np.float32).reshape(-1, self.shape[1])
         except OSError as error:

@@ -74,19 +74,23 @@ def _cluster(embeddings: Embeddings, examples: Examples, seed: int, probe: str) 
 
 
 def _match(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
-    return measures.match(*np.split(embeddings, 2), np.array(examples.labels, dtype=np.int64))
+    first, second = np.split(embeddings, 2)
+    return measures.match(first, second, np.array(examples.labels, dtype=np.int64))
 
 
 def _grade(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
-    return measures.grade(*np.split(embeddings, 2), np.array(examples.labels, dtype=np.float64))
+    first, second = np.split(embeddings, 2)
+    return measures.grade(first, second, np.array(examples.labels, dtype=np.float64))
 
 
 def _search(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
-    return measures.search(*np.split(embeddings, [examples.queries]), examples.judged)
+    queries, documents = np.split(embeddings, [examples.queries])
+    return measures.search(queries, documents, examples.judged)
 
 
 def _rerank(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
-    return measures.rerank(*np.split(embeddings, [examples.queries]), examples.judged)
+    queries, documents = np.split(embeddings, [examples.queries])
+    return measures.rerank(queries, documents, examples.judged)
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType(

@@ -201,7 +201,7 @@ def _ranks(
     likeness: NDArray[np.float64], relevant: dict[int, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ranks of the relevant documents, best first, and the relevance of each."""
-    places, worth = np.array(list(relevant), dtype=np.intp), np.array(list(relevant.values()))
+    places, worth = np.array(list(relevant), dtype=np.intp), np.array(list(relevant.values()), dtype=np.float64)
     order = np.lexsort((worth, -likeness[places]))
     places, worth = places[order], worth[order]
     others = np.delete(likeness, places)

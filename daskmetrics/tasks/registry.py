@@ -79,12 +79,13 @@ def called(text: str) -> tuple[str, dict[str, str]]:
     match = _CALL.fullmatch(text.strip())
     if match is None:
         return text.strip(), {}
-    parts = [part.strip() for part in match["options"].split(",") if part.strip()]
-    pairs = [tuple(side.strip() for side in part.partition("=")[::2]) for part in parts]
-    for part, (name, value) in zip(parts, pairs, strict=True):
+    options = {}
+    for part in filter(None, map(str.strip, match["options"].split(","))):
+        name, _, value = map(str.strip, part.partition("="))
         if not name or not value:
             raise ConfigError(f"Task '{text}': '{part}' is not of the form name=value, such as label=stars.")
-    return match["name"], dict(pairs)
+        options[name] = value
+    return match["name"], options
 
 
 def _expanded(names: Sequence[str]) -> Iterator[str]:

@@ -40,7 +40,7 @@ def read(path: Path) -> Table:
         If it is missing, of no known format, cannot be read, or holds no row; with the line where that is known.
     """
     if path.is_dir():
-        reader = _beir if (path / BEIR[0]).is_file() else _classes
+        reader: Callable[[Path], Rows] = _beir if (path / BEIR[0]).is_file() else _classes
     elif not path.is_file():
         raise ConfigError(f"No file '{path}'. Name a file or folder of texts as file:PATH, relative to {Path.cwd()}.")
     elif path.suffix.lower() not in READERS:
@@ -77,7 +77,7 @@ def _csv(path: Path) -> Rows:
             for row in reader:
                 if None in row or None in row.values():
                     got = sum(value is not None for name, value in row.items() if name is not None)
-                    got += len(row.get(None, ()))  # type: ignore[call-overload]
+                    got += len(row.get(None, ()))
                     raise ConfigError(
                         f"'{path}', line {reader.line_num}: {got} fields where the header has {len(names)}. Put texts "
                         "with commas into double quotes."

@@ -28,7 +28,7 @@ def two_kinds() -> Iterator[Client]:
         kind: {"cls": Nanny, "options": {**options, "resources": {kind: 1}, "memory_limit": 0}}
         for kind in ("GPU", "CPU")
     }
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard": False}}
+    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}}
     with SpecCluster(scheduler=scheduler, workers=workers) as cluster, Client(cluster, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=120)
         yield client
