@@ -206,7 +206,8 @@ def _ranks(
     places, worth = places[order], worth[order]
     others = np.delete(likeness, places)
     before = [int((others >= likeness[place] - _HAIR).sum()) for place in places]
-    return np.arange(len(places)) + 1.0 + np.array(before, dtype=np.float64), worth
+    ranks: NDArray[np.float64] = np.array([i + 1 + n for i, n in enumerate(before)], dtype=np.float64)
+    return ranks, worth
 
 
 def _cosines(first: Embeddings, second: Embeddings) -> NDArray[np.float64]:
