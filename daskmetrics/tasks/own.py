@@ -98,10 +98,7 @@ class OwnTask:
         DataError
             If that has changed since the task was named.
         """
-        examples, content = _examples(self.path, self.kind, self.columns)
-        if content != self.content:
-            raise DataError(f"'{self.path}' has changed since the run began. Restore it, or run again from the start.")
-        return examples
+        return _examples(self.path, self.kind, self.columns, self.content)
 
     def texts(self) -> tuple[str, ...]:
         return self.examples().texts
@@ -139,7 +136,7 @@ def task(where: str, options: Mapping[str, str]) -> OwnTask:
     if "probe" in options and kind != "classification":
         raise ConfigError(f"'{where}' is a {kind} task, which has no probe; leave out 'probe={probe}'.")
     used = tuple((role, columns[role]) for role in columns if role in NEEDS[kind] or (kind, role) == _MAY)
-    examples, content = _examples(str(path.resolve()), kind, used)
+    examples = examples_of(table, kind, dict(used))
     said = ", ".join(f"{name}={value}" for name, value in options.items())
     return OwnTask(
         name=f"file:{path.name}" + (f"({said})" if said else ""),
@@ -147,7 +144,7 @@ def task(where: str, options: Mapping[str, str]) -> OwnTask:
         path=str(path.resolve()),
         columns=used,
         probe=probe,
-        content=content,
+        content=_content(examples),
         description=_about(path.name, kind, examples),
     )
 
@@ -184,10 +181,16 @@ def _has_rejected(table: Table, columns: Mapping[str, str]) -> bool:
 
 
 @cache
-def _examples(path: str, kind: str, columns: tuple[tuple[str, str], ...]) -> tuple[Examples, Key]:
-    """What a file holds, once per process, and the key of it."""
+def _examples(path: str, kind: str, columns: tuple[tuple[str, str], ...], content: Key) -> Examples:
+    """What a file holds, once per process; it must be what it was when the task was named."""
     found = examples_of(read(Path(path)), kind, dict(columns))
-    return found, content_key(found.texts, found.labels, found.judged, found.queries)
+    if _content(found) != content:
+        raise DataError(f"'{path}' has changed since the run began. Restore it, or run again from the start.")
+    return found
+
+
+def _content(examples: Examples) -> Key:
+    return content_key(examples.texts, examples.labels, examples.judged, examples.queries)
 
 
 def _about(name: str, kind: str, examples: Examples) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.errors import ConfigError, DataError
-from daskmetrics.tasks import Task, resolve
+from daskmetrics.tasks import Task, own, resolve
 
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
 PAIRS = "sentence1,sentence2,label\n" + "".join(f"left {i},right {i},{i % 2}\n" for i in range(20))
@@ -98,10 +98,12 @@ def test_documents_and_queries_in_the_layout_of_beir(written: Write, tmp_path: P
 
 
 def test_a_file_that_changes_afterwards_is_noticed(written: Write) -> None:
-    task = one(f"file:{written('own.csv', LABELLED)}")
+    path = written("own.csv", LABELLED)
+    task, again = one(f"file:{path}"), one(f"file:{path}")
+    assert task == again and len(task.texts()) == 30
     written("own.csv", LABELLED.replace("number 3,", "number three,"))
-    from daskmetrics.tasks import own
-
+    named_anew = one(f"file:{path}")
+    assert named_anew.key != task.key and "text number three" in named_anew.texts()
     own._examples.cache_clear()  # as on a worker, which reads it for the first time
     with pytest.raises(DataError, match="has changed since the run began"):
         task.texts()
