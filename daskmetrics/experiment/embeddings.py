@@ -11,6 +11,7 @@ import shutil
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 
 from daskmetrics.arms import Key
 from daskmetrics.errors import DataError, room_for
+
+_LOCK = RLock()  # Dask unpickles what a unit needs in threads of its own, while another unit runs
 
 
 class Embeddings:
@@ -79,15 +82,11 @@ class Embeddings:
         DiskFullError
             If they go into files and there is no room.
         """
-        if self._vectors is not None:
-            self._vectors[:, rows] = vectors
-            return
-        with room_for(f"embeddings in '{self._folder}'"):
-            for layer, block in zip(self.layers, vectors, strict=True):
-                with self._file(layer).open("ab") as file:
-                    at = file.tell() // (4 * self.shape[1])
-                    file.write(np.ascontiguousarray(block, dtype=np.float32).tobytes())
-        self._where[rows] = at + np.arange(len(rows))
+        with _LOCK:
+            if self._vectors is not None:
+                self._vectors[:, rows] = vectors
+            else:
+                self._append(rows, vectors)
 
     def at(self, layer: int) -> NDArray[np.float32]:
         """The vectors of a layer, (texts, D).
@@ -97,9 +96,10 @@ class Embeddings:
         DataError
             If their file is gone.
         """
-        self._shelf.touch(self)
-        if self._vectors is not None:
-            return np.asarray(self._vectors[self.layers.index(layer)])
+        with _LOCK:
+            self._shelf.touch(self)
+            if self._vectors is not None:
+                return np.asarray(self._vectors[self.layers.index(layer)])
         try:
             rows = np.fromfile(self._file(layer), dtype=np.float32).reshape(-1, self.shape[1])
         except OSError as error:
@@ -108,10 +108,19 @@ class Embeddings:
 
     def spill(self) -> None:
         """Move the vectors from memory to files."""
-        vectors, self._vectors = self._vectors, None
-        if vectors is not None:
-            self._make_folder()
-            self.put(np.arange(self.shape[0]), vectors)
+        with _LOCK:
+            vectors, self._vectors = self._vectors, None
+            if vectors is not None:
+                self._make_folder()
+                self.put(np.arange(self.shape[0]), vectors)
+
+    def _append(self, rows: NDArray[np.intp], vectors: NDArray[np.float32]) -> None:
+        with room_for(f"embeddings in '{self._folder}'"):
+            for layer, block in zip(self.layers, vectors, strict=True):
+                with self._file(layer).open("ab") as file:
+                    at = file.tell() // (4 * self.shape[1])
+                    file.write(np.ascontiguousarray(block, dtype=np.float32).tobytes())
+        self._where[rows] = at + np.arange(len(rows))
 
     def _make_folder(self) -> None:
         self._folder = self._shelf.folder / f"{self.key}-{secrets.token_hex(4)}"
@@ -127,7 +136,8 @@ class Embeddings:
         return self.in_memory  # Dask asks, to know what moving it costs
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        with _LOCK:
+            return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy in another process counts against the budget of that process, and moves on if it has no room."""
@@ -156,9 +166,10 @@ class Shelf:
         """Whether it may be in memory; older ones are moved to files for it."""
         if new.nbytes > self.budget:
             return False
-        while self.in_memory + new.nbytes > self.budget:
-            next(each for each in self._living() if each.in_memory and each is not new).spill()
-        self._held[id(new)] = weakref.ref(new)
+        with _LOCK:
+            while self.in_memory + new.nbytes > self.budget:
+                next(each for each in self._living() if each.in_memory and each is not new).spill()
+            self._held[id(new)] = weakref.ref(new)
         return True
 
     def touch(self, used: Embeddings) -> None:
