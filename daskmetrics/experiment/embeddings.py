@@ -27,7 +27,8 @@ class Embeddings:
     """Vectors (layers, texts, D) of float32 and what it took to make them.
 
     What fits beside its likes of this process is kept in memory; if it does not, the longest unused are moved to files
-    first. Files end with the object that made them; copies on other workers only read them.
+    first. Files do not end with the object that made them, since Dask may drop that and keep a copy: who gives
+    out the work knows when nobody can ask for them any more, and removes them (`remove`).
 
     Parameters
     ----------
@@ -126,7 +127,6 @@ class Embeddings:
         self._folder = self._shelf.folder / f"{self.key}-{secrets.token_hex(4)}"
         with room_for(f"embeddings in '{self._folder}'"):
             self._folder.mkdir(parents=True)
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def _file(self, layer: int) -> Path:
         assert self._folder is not None
@@ -189,6 +189,12 @@ class Shelf:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "budget": self.budget, "_held": {}}
+
+
+def remove(folder: Path, key: Key) -> None:
+    """Remove all files of the embeddings of this key."""
+    for path in folder.glob(f"{key}-*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 #: The shelves of this process, by folder and budget.

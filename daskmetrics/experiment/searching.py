@@ -18,8 +18,9 @@ from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.bandit import Budget, Campaign, Outcome, Pick, Problem, arm_features
 from daskmetrics.config import Protocol
 from daskmetrics.errors import DaskmetricsError
-from daskmetrics.execution import Record, WorkUnit
+from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.experiment import work
+from daskmetrics.experiment.embeddings import remove
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.planning import encode_seconds, score_seconds
 from daskmetrics.planning.cost import CHARACTERS_PER_TOKEN, CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, TextSize, size_of
@@ -38,6 +39,7 @@ class Search:
         self._layers = {suite.model: suite.layers for suite in experiment.suites}
         self._decided = list(campaign.open)  # before an interruption
         self._running: dict[Key, Pick] = {}
+        self._used: list[Key] = []  # of encodings, the latest last
         self._until = time.monotonic() + 3600 * (experiment.config.search.wall_hours or math.inf)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
@@ -50,7 +52,21 @@ class Search:
 
     def tell(self, record: Record) -> None:
         seconds = record.seconds if self.experiment.config.search.learn_costs else None
-        self.campaign.tell(self._running.pop(record.key).index, _outcome(record, seconds))
+        pick = self._running.pop(record.key)
+        self.campaign.tell(pick.index, _outcome(record, seconds))
+        self._tidy(self._encoded(pick))
+
+    def _tidy(self, used: Key) -> None:
+        """Remove files of embeddings that have certainly been released: more than enough others were used since."""
+        self._used = [*(key for key in self._used if key != used), used]
+        needed = {self._encoded(pick) for pick in self._running.values()}
+        idle = [key for key in self._used if key not in needed]
+        for key in idle[: -(Settings.spare_inputs + 1)]:
+            remove(self.scratch, key)
+            self._used.remove(key)
+
+    def _encoded(self, pick: Pick) -> Key:
+        return self.experiment.encode_key(pick.cell.arm.checkpoint, self._tasks[pick.cell.task])
 
     def _unit(self, pick: Pick) -> WorkUnit:
         experiment, arm = self.experiment, pick.cell.arm

@@ -14,7 +14,7 @@ from daskmetrics import experiment
 from daskmetrics.arms import seed_of
 from daskmetrics.bandit import Campaign, policy_named
 from daskmetrics.errors import ConfigError, DaskmetricsError
-from daskmetrics.execution import Record
+from daskmetrics.execution import Record, Settings
 from daskmetrics.experiment import searching
 
 
@@ -81,6 +81,22 @@ def test_cells_are_asked_for_once_and_share_encodings(prepared):
     assert len(inputs) < len(asked)
     assert {tuple(unit.resources) for unit in asked} == {("CPU",)}
     assert {tuple(unit.input.resources) for unit in asked} == {("GPU",)}
+
+
+def test_files_of_embeddings_go_when_nobody_can_ask_for_them(prepared, tmp_path):
+    bench = Bench(prepared(search={"policy": "sweep", "budget": 1.0, "reward": "mean"}))
+    bench.search.scratch = tmp_path
+    most, there = 0, set()
+    while units := bench.search.ask(3):
+        for unit in units:
+            (tmp_path / f"{unit.input.key}-0").mkdir(exist_ok=True)
+            there.add(unit.input.key)
+        for unit in units:
+            bench.search.tell(answer(unit))
+        left = {path.name.removesuffix("-0") for path in tmp_path.iterdir()}
+        assert {unit.input.key for unit in units} <= left
+        most = max(most, len(left))
+    assert most <= Settings.spare_inputs + 1 + 3 < len(there)
 
 
 @pytest.mark.parametrize("seed", range(10))
