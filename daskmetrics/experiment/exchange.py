@@ -21,6 +21,7 @@ from daskmetrics.execution.journal import standing
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.experiment.run import begin
 from daskmetrics.layout import RunFolder, private
+from daskmetrics.planning.cost import UNKNOWN_TASK
 from daskmetrics.tasks import results
 from daskmetrics.tasks.mteb import MtebTask
 from daskmetrics.tasks.results import Result
@@ -164,8 +165,8 @@ def take_in(experiment: Experiment, folder: RunFolder, source: Path) -> Taken:
 
 def _record(experiment: Experiment, result: Result, arm: Arm, task: MtebTask) -> Record:
     plain = results.plain(result.plain)
-    listed = task.listed
-    score = results.score(plain, task.kind, listed.texts if listed else 0)
+    texts = task.listed.texts if task.listed else len(task.texts()) if task.is_local else UNKNOWN_TASK.texts
+    score = results.score(plain, task.kind, texts)
     seconds = float(result.plain.get("evaluation_time") or 0.0)
     value = {
         "score": score.value,
