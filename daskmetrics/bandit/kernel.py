@@ -19,7 +19,7 @@ from typing import cast
 import numpy as np
 
 from daskmetrics.bandit.problem import Floats, Ints, Observations, Problem
-from daskmetrics.bandit.rewards import Ranks, Scale, scale
+from daskmetrics.bandit.rewards import Unit, scale
 
 MODELS = 0.7  #: correlation of two models at equal training and depth
 METRIC = 0.2  #: variance explained by the metrics; that by position is 1
@@ -108,7 +108,7 @@ class Model:
     ----------
     problem : Problem
     likeness : Likeness
-    unit : Scale or Ranks
+    unit : Unit
         Raw scores to values of the reward.
     level, spread : ndarray (T,)
         Of the values, per task; standardised value = (value - level) / spread.
@@ -118,7 +118,7 @@ class Model:
 
     problem: Problem
     likeness: Likeness
-    unit: Scale | Ranks
+    unit: Unit
     level: Floats
     spread: Floats
     noise: Floats

@@ -17,7 +17,7 @@ from daskmetrics.errors import DataError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
-Reward = Literal["zscore", "mean", "running", "rank"]
+Reward = Literal["zscore", "mean", "running", "rank", "harmonic", "robust"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Problem:
         however fast the machine was.
     baseline : Checkpoint
         Its last layer is the default arm: what one would use without searching.
-    reward : {"zscore", "mean", "running", "rank"}
+    reward : {"zscore", "mean", "running", "rank", "harmonic", "robust"}
         How the scores of different tasks become comparable; see `daskmetrics.bandit.rewards`.
     load_cost : ndarray (A,) or None
         Cost of loading the arm's checkpoint where no worker holds it: equal for its layers; None for nothing.

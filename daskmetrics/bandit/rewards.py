@@ -11,6 +11,12 @@
 ``rank``
     The share of the task's scores seen so far that a score beats, ties counting half, in (0, 1): by how many arms an
     arm is better and not by how much, so that no outlier decides.
+``harmonic``
+    -1 / score, so that the weighted mean orders arms as the weighted harmonic mean of the scores does: an arm that
+    fails on one task is not saved by the others.
+``robust``
+    (score - median) / spread over all scores of the task seen so far, the spread by the median deviation, and no value
+    beyond `LIMIT`: a mean that neither a broken cell nor one task on which an arm excels can carry.
 """
 
 from __future__ import annotations
@@ -24,6 +30,10 @@ from daskmetrics.bandit.problem import Bools, Floats, Observations, Problem
 #: Smallest sd of a baseline sweep, relative to the task's mean score. Layers that differ by less than one per cent are
 #: flat for our purpose, and dividing by less would let one such task decide the whole search.
 FLAT = 0.01
+
+LIMIT = 3.0  #: values of ``robust`` lie between this and its negative
+LEAST = 0.01  #: scores below count as this where their reciprocal is taken: a correlation can be negative
+NORMAL = 1.4826  #: standard deviation of a normal distribution, in median absolute deviations
 
 UNIFORM = 12.0**-0.5  #: standard deviation of ranks, which are spread evenly over (0, 1)
 
@@ -66,7 +76,39 @@ class Ranks:
         return np.minimum(seen.stderr * slope[seen.task], UNIFORM)
 
 
-def scale(problem: Problem, seen: Observations) -> Scale | Ranks:
+@dataclass(frozen=True, eq=False)
+class Reciprocals:
+    """value = -1 / score."""
+
+    def values(self, seen: Observations) -> Floats:
+        """Values of the observed cells (n,)."""
+        return np.asarray(-1.0 / np.maximum(seen.score, LEAST))
+
+    def errors(self, seen: Observations) -> Floats:
+        """Their standard errors (n,), at the slope of the reciprocal."""
+        return np.asarray(seen.stderr / np.maximum(seen.score, LEAST) ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Clipped:
+    """Values of a scale, none of them beyond `LIMIT`."""
+
+    scale: Scale
+
+    def values(self, seen: Observations) -> Floats:
+        """Values of the observed cells (n,)."""
+        return np.clip(self.scale.values(seen), -LIMIT, LIMIT)
+
+    def errors(self, seen: Observations) -> Floats:
+        """Their standard errors (n,)."""
+        return self.scale.errors(seen)
+
+
+Unit = Scale | Ranks | Reciprocals | Clipped
+"""From raw scores to values."""
+
+
+def scale(problem: Problem, seen: Observations) -> Unit:
     """The scale that a problem's reward asks for, from what has been observed so far.
 
     The sd of a sweep (of the baseline checkpoint for ``zscore``, of all scores seen for ``running``) is never taken
@@ -89,15 +131,19 @@ def scale(problem: Problem, seen: Observations) -> Scale | Ranks:
         return Scale(np.zeros(len(problem.tasks)), np.ones(len(problem.tasks)))
     if problem.reward == "rank":
         return Ranks(tuple(np.sort(seen.score[seen.task == task]) for task in range(len(problem.tasks))))
-    layers = np.isin(seen.arm, problem.baseline_arms) | (problem.reward == "running")
-    sweeps = [_sweep(seen, layers, task) for task in range(len(problem.tasks))]
+    if problem.reward == "harmonic":
+        return Reciprocals()
+    layers = np.isin(seen.arm, problem.baseline_arms) | (problem.reward in ("running", "robust"))
+    robust = problem.reward == "robust"
+    sweeps = [_sweep(seen, layers, task, robust) for task in range(len(problem.tasks))]
     centre, spread = np.array(sweeps, dtype=float).T
     known = spread[np.isfinite(spread)]
     typical = float(np.median(known)) if len(known) else 1.0
-    return Scale(centre, np.where(np.isfinite(spread), spread, typical))
+    found = Scale(centre, np.where(np.isfinite(spread), spread, typical))
+    return Clipped(found) if robust else found
 
 
-def _sweep(seen: Observations, layers: Bools, task: int) -> tuple[float, float]:
+def _sweep(seen: Observations, layers: Bools, task: int, robust: bool = False) -> tuple[float, float]:
     """Centre and spread of one task over the marked scores; the spread is NaN where they do not tell it."""
     here = seen.task == task
     base = here & layers
@@ -105,7 +151,8 @@ def _sweep(seen: Observations, layers: Bools, task: int) -> tuple[float, float]:
         some = seen.score[here]
         return (float(some.mean()) if len(some) else 0.0), np.nan
     scores = seen.score[base]
-    centre = float(scores.mean())
+    centre = float(np.median(scores) if robust else scores.mean())
+    width = float(NORMAL * np.median(np.abs(scores - centre)) if robust else scores.std())
     noise = float(np.median(seen.stderr[base]))
-    spread = max(float(scores.std()), noise, FLAT * abs(centre))
+    spread = max(width, noise, FLAT * abs(centre))
     return centre, spread if spread > 0 else np.nan

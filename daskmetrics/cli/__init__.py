@@ -7,7 +7,19 @@ from __future__ import annotations
 
 import click
 
-from daskmetrics.cli import attaching, cluster, doctor, keeping, listing, mapping, planning, reading, replaying, run
+from daskmetrics.cli import (
+    attaching,
+    cluster,
+    doctor,
+    keeping,
+    listing,
+    mapping,
+    planning,
+    reading,
+    replaying,
+    run,
+    supplying,
+)
 
 
 @click.group("metrics", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -19,6 +31,6 @@ def main() -> None:
     """
 
 
-for file in (run, attaching, planning, doctor, cluster, mapping, reading, keeping, replaying, listing):
+for file in (run, attaching, planning, doctor, cluster, mapping, reading, keeping, replaying, supplying, listing):
     for verb in file.VERBS:
         main.add_command(verb)

@@ -55,7 +55,9 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(*header, box=SIMPLE)
+    drawn = Table(box=SIMPLE)
+    for place, name in enumerate(header):
+        drawn.add_column(name, no_wrap=place == 0)  # what one asks for by name is told in full
     for row in rows:
         drawn.add_row(*row)
     Console().print(drawn)

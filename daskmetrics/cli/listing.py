@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from daskmetrics.cli.common import friendly, table
+
+if TYPE_CHECKING:
+    from daskmetrics.tasks import Task
 
 
 @click.command()
@@ -29,16 +35,46 @@ def metrics() -> None:
 
 
 @click.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="For costs seen."
+)
 @friendly
-def tasks() -> None:
-    """List the tasks that need nothing but this package: name, kind, score and question."""
-    from daskmetrics.tasks import catalogue
+def tasks(names: tuple[str, ...], runs: Path) -> None:
+    """List the tasks NAMES, written as in a configuration; by default those that are embedded or installed.
 
-    made = (make() for make in catalogue().values())
+    Cost is the median of what earlier runs spent: seconds to encode all layers of a checkpoint, and to score one layer.
+    """
+    from daskmetrics.experiment.seen import costs
+    from daskmetrics.tasks import catalogue, resolve
+
+    seen = costs(runs)
+    chosen = resolve(names or tuple(catalogue()))
     table(
-        ("task", "kind", "score", "question"),
-        [(task.name, task.kind, task.main_score, task.description) for task in made],
+        ("task", "kind", "score", "texts", "cost seen", "data", "question"),
+        [
+            (
+                task.name,
+                task.kind,
+                task.main_score,
+                _texts(task),
+                f"{cost.encode:.1f} + {cost.score:.2f} s" if (cost := seen.get(task.name)) else "",
+                "here" if task.is_local else "not here",
+                task.description,
+            )
+            for task in chosen
+        ],
     )
+    if not names:
+        click.echo("Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; list them with: daskmetrics tasks NAME ...")
+
+
+def _texts(task: Task) -> str:
+    """How many there are; of what is not here, what its benchmark lists."""
+    if task.is_local:
+        return f"{len(task.texts()):,}"
+    listed = getattr(task, "listed", None)
+    return f"about {listed.texts:,}" if listed else ""
 
 
 VERBS = (metrics, tasks)

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 @click.option("--overhead", type=float, default=0.0, metavar="SECONDS", help="Added to every cell.")
 @click.option("--load", type=float, default=0.0, metavar="SECONDS", help="For a checkpoint that no worker holds.")
 @click.option("--subset", type=click.IntRange(1), metavar="N", help="Each seed draws so many of the tasks.")
-@click.option("--reward", type=click.Choice(["mean", "zscore", "running", "rank"]), default="mean", show_default=True)
+@click.option(
+    "--reward",
+    type=click.Choice(["mean", "zscore", "running", "rank", "harmonic", "robust"]),
+    default="mean",
+    show_default=True,
+)
 @click.option("--objective", default="all", show_default=True, help="All tasks, a kind of task, or one task.")
 @click.option(
     "--baseline", metavar="MODEL@REVISION", help="For 'zscore'.  [default: last checkpoint of the last model]"

@@ -154,8 +154,10 @@ class Search(Section):
     wall_hours: float | None = Field(None, gt=0, description="hours after which no further cell is asked for")
     confidence: float | None = Field(None, gt=0, lt=1, description="stop when this sure of being `within` of the best")
     within: float = Field(0.01, gt=0, lt=1, description="share of the best arm's mean score")
-    reward: Literal["zscore", "mean", "running", "rank"] = Field(
-        "zscore", description="against the baseline checkpoint's layers, raw, against all scores seen, or their ranks"
+    reward: Literal["zscore", "mean", "running", "rank", "harmonic", "robust"] = Field(
+        "zscore",
+        description="against the baseline checkpoint's layers, raw, against all scores seen, their ranks, or so that "
+        "tasks are averaged harmonically or robustly",
     )
     objective: str = Field("all", description="what the best arm is best at: all tasks, one kind of task, or one task")
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
@@ -232,6 +234,7 @@ class Cluster(Section):
     fewest: int | None = Field(None, ge=1, description="with it the number follows the work, up to `workers` (Slurm)")
     threads: int = Field(1, ge=1, description="CPU threads per worker")
     memory: Size | None = Field(None, description="per worker, for instance 16GiB; by default not limited")
+    embeddings: Size = Field("1GiB", description="that a worker holds in memory; more go to the run's folder")
     address: str | None = Field(None, description="of a running scheduler, or a path to its scheduler file")
     partition: Asked | None = None
     account: Asked | None = None

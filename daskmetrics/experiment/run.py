@@ -6,9 +6,10 @@ import json
 import math
 import os
 import platform
+import shutil
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
@@ -83,16 +84,43 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
         for notice in journal.notices:
             display.say(escape(notice))
         with room_for(f"the files of the run in '{folder.path}'"):
-            _begin(experiment, folder, journal)
-        outcome = _Driver(experiment, folder, journal, display).drive(client)
+            begin(experiment, folder, journal)
+        with _scratch(folder), _hub_left_alone(experiment):
+            outcome = _Driver(experiment, folder, journal, display).drive(client)
         journal.append({"type": "finished", "key": experiment.key, "at": time.time()})
     return outcome
+
+
+@contextmanager
+def _scratch(folder: RunFolder) -> Iterator[None]:
+    """What killed workers left of embeddings goes, before and afterwards."""
+    shutil.rmtree(folder.embeddings, ignore_errors=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder.embeddings, ignore_errors=True)
+
+
+@contextmanager
+def _hub_left_alone(experiment: Experiment) -> Iterator[None]:
+    """Workers that start meanwhile do not ask the hub for what is here; each such question can take a minute."""
+    before = os.environ.get("HF_HUB_OFFLINE")
+    if not experiment.missing:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("HF_HUB_OFFLINE", None)
+        else:
+            os.environ["HF_HUB_OFFLINE"] = before
 
 
 def _require_inputs(experiment: Experiment) -> None:
     """Stop now, and not in the middle, if weights or data are neither here nor to be had."""
     for task in experiment.tasks:
-        task.texts()
+        if not task.is_local:
+            task.texts()
     for model in experiment.config.models:
         require_on_hub(model, experiment.missing.get(model.name, ()))
 
@@ -101,7 +129,7 @@ def _finished(entries: Iterable[Mapping[str, Any]], experiment: Experiment) -> b
     return any(entry["type"] == "finished" and entry["key"] == experiment.key for entry in standing(entries))
 
 
-def _begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
+def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     """Write down what is going to be done, and lay out the store with everything that is known already."""
     config = experiment.config.as_dict()
     replace(folder.config, yaml.safe_dump(config, sort_keys=False))
@@ -198,7 +226,7 @@ class _Driver:
             within=config.within,
             free_running=config.free_running,
         )
-        search = searching.Search(self.experiment, campaign, key)
+        search = searching.Search(self.experiment, campaign, key, self.folder.embeddings.resolve())
         self.display.phase("search", math.ceil(campaign.budget))  # in the cost that the budget is counted in
 
         def show(record: Record) -> None:

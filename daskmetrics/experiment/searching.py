@@ -7,20 +7,23 @@ import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dask.utils import parse_bytes
 
 from daskmetrics import config
 from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.bandit import Budget, Campaign, Outcome, Pick, Problem, arm_features
 from daskmetrics.config import Protocol
 from daskmetrics.errors import DaskmetricsError
-from daskmetrics.execution import Record, WorkUnit
+from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.experiment import work
+from daskmetrics.experiment.embeddings import remove
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.planning import encode_seconds, score_seconds
-from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, TextSize, size_of
+from daskmetrics.planning.cost import CHARACTERS_PER_TOKEN, CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, TextSize, size_of
 from daskmetrics.tasks import Task
 
 
@@ -30,12 +33,13 @@ class Search:
     Its state is a replay: decisions of an interrupted search are asked for again, in order, before new ones are made.
     """
 
-    def __init__(self, experiment: Experiment, campaign: Campaign, key: Key) -> None:
-        self.experiment, self.campaign, self.key = experiment, campaign, key
+    def __init__(self, experiment: Experiment, campaign: Campaign, key: Key, scratch: Path) -> None:
+        self.experiment, self.campaign, self.key, self.scratch = experiment, campaign, key, scratch
         self._tasks = {task.name: task for task in experiment.tasks}
         self._layers = {suite.model: suite.layers for suite in experiment.suites}
         self._decided = list(campaign.open)  # before an interruption
         self._running: dict[Key, Pick] = {}
+        self._used: list[Key] = []  # of encodings, the latest last
         self._until = time.monotonic() + 3600 * (experiment.config.search.wall_hours or math.inf)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
@@ -48,7 +52,21 @@ class Search:
 
     def tell(self, record: Record) -> None:
         seconds = record.seconds if self.experiment.config.search.learn_costs else None
-        self.campaign.tell(self._running.pop(record.key).index, _outcome(record, seconds))
+        pick = self._running.pop(record.key)
+        self.campaign.tell(pick.index, _outcome(record, seconds))
+        self._tidy(self._encoded(pick))
+
+    def _tidy(self, used: Key) -> None:
+        """Remove files of embeddings that have certainly been released: more than enough others were used since."""
+        self._used = [*(key for key in self._used if key != used), used]
+        needed = {self._encoded(pick) for pick in self._running.values()}
+        idle = [key for key in self._used if key not in needed]
+        for key in idle[: -(Settings.spare_inputs + 1)]:
+            remove(self.scratch, key)
+            self._used.remove(key)
+
+    def _encoded(self, pick: Pick) -> Key:
+        return self.experiment.encode_key(pick.cell.arm.checkpoint, self._tasks[pick.cell.task])
 
     def _unit(self, pick: Pick) -> WorkUnit:
         experiment, arm = self.experiment, pick.cell.arm
@@ -58,12 +76,7 @@ class Search:
             name=f"{arm.checkpoint}:{task.name}",
             kind="encode",
             function=work.encode,
-            args=(
-                experiment.locations[arm.checkpoint],
-                experiment.config.protocol,
-                task,
-                self._layers[arm.model],
-            ),
+            args=(self._encode_job(arm.checkpoint, task),),
             resources={"GPU": 1},
             timeout=experiment.config.cluster.timeout,
         )
@@ -73,11 +86,23 @@ class Search:
             name=str(pick.cell),
             kind="score",
             function=work.score,
-            args=(task, arm.layer, int(key[:8], 16)),
+            args=(task, arm.layer, int(key[:8], 16), experiment.protocol_key),
             resources={"CPU": 1},
             timeout=experiment.config.cluster.timeout,
             input=encode,
             note={"search": self.key, "seed": self.campaign.seed, "pick": pick.as_dict()},
+        )
+
+    def _encode_job(self, checkpoint: Checkpoint, task: Task) -> work.EncodeJob:
+        experiment = self.experiment
+        return work.EncodeJob(
+            key=experiment.encode_key(checkpoint, task),
+            location=experiment.locations[checkpoint],
+            protocol=experiment.config.protocol,
+            task=task,
+            layers=self._layers[checkpoint.model],
+            scratch=str(self.scratch),
+            budget=parse_bytes(experiment.config.cluster.embeddings),
         )
 
 
@@ -159,6 +184,9 @@ def _costs(experiment: Experiment, arms: Sequence[Arm], sizes: Sequence[TextSize
 
 def task_size(task: Task, protocol: Protocol, here: bool) -> TextSize:
     """How much text a task is; assumed unless its data is known to be here."""
+    if listed := getattr(task, "listed", None):  # a benchmark tells, here or not, and the same every time
+        tokens = listed.characters / CHARACTERS_PER_TOKEN
+        return TextSize(listed.texts, tokens, min(protocol.max_length, tokens / max(1, listed.texts)))
     if not (here or task.is_local):
         return UNKNOWN_TASK
     return size_of(map(len, task.texts()), protocol.max_length)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from daskmetrics.arms import Checkpoint, Key, seed_of
 from daskmetrics.config import Protocol, Recipe
 from daskmetrics.errors import UndefinedError
 from daskmetrics.experiment.columns import Column, columns_of, value_of
+from daskmetrics.experiment.embeddings import Embeddings, shelf
 from daskmetrics.suites import Location
 
 if TYPE_CHECKING:
@@ -57,12 +60,24 @@ class MeasureJob:
 
 
 @dataclass(frozen=True)
-class Embeddings:
-    """Vectors (layers, texts, D) of a task's texts, and the seconds that it took to make them."""
+class EncodeJob:
+    """Everything that encoding a task's texts with a checkpoint needs.
 
+    Attributes
+    ----------
+    scratch : str
+        A folder that all workers see, for embeddings beyond the budget.
+    budget : int
+        Bytes of embeddings that one process may hold in memory.
+    """
+
+    key: Key
+    location: Location
+    protocol: Protocol
+    task: Task
     layers: tuple[int, ...]
-    vectors: np.ndarray
-    seconds: float
+    scratch: str
+    budget: int
 
 
 def train_to(recipe: Recipe, folder: str, revision: str) -> dict[str, float]:
@@ -123,27 +138,50 @@ def _read(job: MeasureJob, prompts: list[str], reducer: Reducer) -> None:
             model.read([views.view(prompt, seed, number) for prompt in prompts], job.layers, take)
 
 
-def encode(location: Location, protocol: Protocol, task: Task, layers: Sequence[int]) -> Embeddings:
+def encode(job: EncodeJob) -> Embeddings:
     """A task's texts as vectors of all layers, in one pass."""
-    import time
+    import torch
 
-    from daskmetrics.models import Model
+    from daskmetrics.models import Model, pool
 
     started = time.perf_counter()
-    with Model(location, protocol) as model:
-        vectors = model.encode(task.texts(), layers, task.pooling or protocol.pooling)
-    return Embeddings(tuple(layers), vectors, time.perf_counter() - started)
+    pooling = job.task.pooling or job.protocol.pooling
+    texts = job.task.texts()
+    with Model(job.location, job.protocol) as model:
+        found = Embeddings(job.layers, len(texts), model.width, shelf(Path(job.scratch), job.budget), job.key)
+        batch: list[Tensor] = []
+
+        def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
+            if layer == job.layers[0]:
+                batch.clear()  # one that did not fit into memory begins anew
+            batch.append(pool(states, mask, pooling).float())
+            if layer == job.layers[-1]:  # one wait for the device per batch, and none per layer
+                found.put(rows.cpu().numpy(), torch.stack(batch).cpu().numpy())
+
+        model.read(texts, job.layers, take)
+    found.seconds, found.worker = time.perf_counter() - started, _worker_name()
+    return found
 
 
-def score(embeddings: Embeddings, task: Task, layer: int, seed: int) -> dict[str, float]:
-    """The task's score of one layer.
+def _worker_name() -> str | None:
+    """Where this runs; None outside a cluster."""
+    from distributed import get_worker
+
+    try:
+        return str(get_worker().name)
+    except ValueError:
+        return None
+
+
+def score(embeddings: Embeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:
+    """The task's score of one layer, and what it was made with.
 
     Raises
     ------
     UndefinedError
         If the vectors or the score are not finite.
     """
-    vectors = embeddings.vectors[embeddings.layers.index(layer)]
+    vectors = embeddings.at(layer)
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
     result = task.evaluate(vectors, seed)
@@ -154,4 +192,18 @@ def score(embeddings: Embeddings, task: Task, layer: int, seed: int) -> dict[str
         "stderr": float(result.stderr),
         "n": result.n,
         "encode_seconds": embeddings.seconds,
+        "encoded_on": embeddings.worker,
+        "bytes": embeddings.nbytes,
+        "protocol": protocol,
+        "versions": _scorers(),
+        **({"detail": result.detail} if result.detail else {}),
     }
+
+
+@cache
+def _scorers() -> dict[str, str]:
+    """What this worker scores with; the rest of its versions stand in the journal beside its name."""
+    from importlib.metadata import distributions
+
+    wanted = ("scikit-learn", "mteb", "xgboost-cpu", "xgboost", "lightgbm")
+    return {d.name: d.version for d in distributions() if d.name in wanted}

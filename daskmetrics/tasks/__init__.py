@@ -5,9 +5,12 @@
 | `task` | what a task is: the `Task` protocol and `Score` |
 | `registry` | from names to tasks |
 | `stdlib` | the embedded tasks, on text that every Python carries |
-| `mteb` | tasks of the benchmark, when it is installed |
+| `own` | tasks on a user's file; `tables` reads its rows, `sheets` makes examples of them |
+| `mteb` | tasks of the benchmark; `benchmark` is the one file that imports it, `results` reads and writes its files |
 | `presets` | named lists of tasks |
-| `probes` | from embeddings and labels to a score |
+| `examples` | the data of a task of any kind, and how each kind is scored |
+| `probes` | from embeddings and labels to an accuracy |
+| `measures` | from embeddings to the scores that need no probe |
 """
 
 from daskmetrics.tasks.registry import catalogue, resolve

@@ -1,23 +1,28 @@
-"""Tasks of the Massive Text Embedding Benchmark, scored on embeddings that were made elsewhere.
+"""Tasks of the Massive Text Embedding Benchmark, scored by the benchmark itself on embeddings made elsewhere.
 
-The benchmark runs twice. The first time an encoder notes every text it is handed; the second time it looks each text's
-vector up. So one forward pass of a checkpoint serves the scores of all its layers.
+What a task's texts are is written down once, in the cache folder; who encodes them needs the benchmark no more. So one
+forward pass of a checkpoint serves the scores of all its layers, and only what scores imports the benchmark.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.arms import Key, content_key
 from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.layout import cache_folder, replace
+from daskmetrics.tasks import results
 from daskmetrics.tasks.presets import LAYER_BY_LAYER
 from daskmetrics.tasks.task import Embeddings, Pooling, Score
 
@@ -29,7 +34,14 @@ _MAIN_SCORES: Mapping[str, str] = {
     "retrieval": "ndcg_at_10",
     "sts": "cosine_spearman",
 }
-_DIMENSIONS = 8  # of the vectors while texts are noted; any will do
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What the benchmark says of a task without its data: number of texts, and characters in all."""
+
+    texts: int
+    characters: int
 
 
 @dataclass(frozen=True)
@@ -38,24 +50,34 @@ class MtebTask:
 
     Attributes
     ----------
-    benchmark_name : str
-        As the benchmark calls it, such as ``Banking77Classification``.
-    load : callable, optional
-        Makes the benchmark's task object, for a task that the benchmark does not list (one on local data).
+    place : str
+        As the benchmark calls it, such as ``Banking77Classification``; or ``package.module:Class`` of a task of one's
+        own, a subclass of one of ``mteb.abstasks``.
     """
 
-    benchmark_name: str
-    load: Callable[[], Any] | None = None
+    place: str
     pooling: Pooling | None = None
+
+    @property
+    def benchmark_name(self) -> str:
+        """What results are called in the benchmark's files."""
+        return self.place.rpartition(":")[2]
 
     @property
     def name(self) -> str:
         return f"mteb:{self.benchmark_name}"
 
-    @property
+    @cached_property
     def kind(self) -> str:
-        """Known without the benchmark for the tasks of the paper, otherwise ``benchmark``."""
-        return LAYER_BY_LAYER.get(self.benchmark_name, "benchmark")
+        """In our words; ``benchmark`` where the benchmark is not installed or has no word for it."""
+        if found := LAYER_BY_LAYER.get(self.benchmark_name):
+            return found
+        if self._is_own:
+            from daskmetrics.tasks import benchmark
+
+            return _snake(str(benchmark.make(self.place).metadata.type))
+        statistics = _statistics(self.benchmark_name)
+        return _snake(statistics.parent.name) if statistics else "benchmark"
 
     @property
     def main_score(self) -> str:
@@ -65,14 +87,21 @@ class MtebTask:
     def description(self) -> str:
         return f"{self.benchmark_name} of MTEB"
 
-    @property
+    @cached_property
     def key(self) -> Key:
         # a release of the benchmark pins the revision of each data set
-        return content_key("task", "mteb", _version(), self.benchmark_name, self.pooling)
+        data = _fingerprint(self.place) if self._is_own else None
+        return content_key("task", "mteb", _version(), self.place, self.pooling, *filter(None, [data]))
 
     @property
     def is_local(self) -> bool:
-        return False  # the benchmark does not tell whether a data set is cached
+        return self._noted.is_file()
+
+    @property
+    def listed(self) -> Listed | None:
+        """Its size as the benchmark lists it; None where it does not."""
+        statistics = _statistics(self.benchmark_name)
+        return _listed(statistics) if statistics else None
 
     def texts(self) -> Sequence[str]:
         """Every distinct text that the benchmark hands to an encoder.
@@ -80,103 +109,129 @@ class MtebTask:
         Raises
         ------
         ConfigError
-            If the benchmark is not installed, or the task's data is neither cached nor to be had.
+            If the benchmark is not installed, or the task's data is neither here nor to be had.
         """
+        return _read_texts(self._noted) if self.is_local else self.fetch()
+
+    def fetch(self) -> Sequence[str]:
+        """Load the task's data, from the hub if it is not cached, and write its texts down for those who encode them.
+
+        Raises
+        ------
+        ConfigError
+            As `texts`.
+        """
+        from daskmetrics.tasks import benchmark
+
         try:
-            return _texts(self._loader())
+            found = benchmark.texts_of(self.place)
         except ConfigError:
             raise
         except Exception as error:  # whatever the benchmark and the hub make of data that is not there
+            reason = " ".join(str(error).split())[:300]
             raise ConfigError(
-                f"The data of '{self.name}' cannot be loaded ({type(error).__name__}: {error}). Fetch it where there "
-                f"is a network: python -c \"import mteb; mteb.get_task('{self.benchmark_name}').load_data()\""
+                f"The data of '{self.name}' is not here and cannot be loaded ({type(error).__name__}: {reason}). "
+                "Fetch it where there is a network, with the same cache folders: "
+                f"daskmetrics prefetch --task mteb:{self.place}"
             ) from None
+        self._noted.parent.mkdir(parents=True, exist_ok=True)
+        replace(self._noted, json.dumps(found))
+        return found
 
     def evaluate(self, embeddings: Embeddings, seed: int) -> Score:
         """The benchmark's main score; it draws its own samples from its own fixed seed, so `seed` is not used.
 
-        The error is that over the benchmark's repetitions where it has any. Otherwise it is that of a mean over all
-        texts of values between 0 and 1, at most ``sqrt(v (1 - v) / n)``: an order of magnitude.
+        Of the error only the order of magnitude is known, since the benchmark tells no more: of a classification that
+        of its test texts and its ten draws; of correlations that of Bonett and Wright (2000); of clusterings the spread
+        of the draws; else at most ``sqrt(v (1 - v) / n)``, of a mean over n pairs or queries of values in [0, 1].
+
+        Raises
+        ------
+        DataError
+            If the embeddings do not fit the texts, or the benchmark gives no number.
         """
-        texts = self.texts()
-        if embeddings.ndim != 2 or len(embeddings) != len(texts):
-            raise DataError(f"Task '{self.name}' wants embeddings of shape ({len(texts)}, D), got {embeddings.shape}.")
-        rows = {text: row for row, text in enumerate(texts)}
+        from daskmetrics.tasks import benchmark
+
+        rows = _rows(self._noted) if self.is_local else {text: row for row, text in enumerate(self.texts())}
+        if embeddings.ndim != 2 or len(embeddings) != len(rows):
+            raise DataError(f"Task '{self.name}' wants embeddings of shape ({len(rows)}, D), got {embeddings.shape}.")
         table = np.asarray(embeddings, dtype=np.float32)
-        task = self._loader()()
-        result = _run(task, lambda batch: table[[rows[text] for text in batch]])
-        return _score(result, task.metadata.main_score, len(texts))
 
-    def _loader(self) -> Callable[[], Any]:
-        return self.load or partial(_load, self.benchmark_name)
+        def look_up(batch: list[str]) -> NDArray[np.float32]:
+            try:
+                return table[[rows[text] for text in batch]]
+            except KeyError:
+                raise DataError(
+                    f"The data of '{self.name}' has changed. Remove '{self._noted}' and run again."
+                ) from None
 
+        result, encoded = benchmark.run(self.place, look_up)
+        plain = results.plain(json.loads(result.model_dump_json()))
+        return results.score(plain, self.kind, encoded.judged(self.kind))
 
-def _load(name: str) -> Any:
-    return _mteb().get_task(name)
+    @property
+    def _is_own(self) -> bool:
+        return ":" in self.place
 
-
-@cache
-def _texts(load: Callable[[], Any]) -> tuple[str, ...]:
-    seen: dict[str, None] = {}
-
-    def note(batch: list[str]) -> NDArray[np.float32]:
-        seen.update(dict.fromkeys(batch))
-        # distinct vectors: probes refuse features that do not vary
-        return np.random.default_rng(len(seen)).normal(size=(len(batch), _DIMENSIONS)).astype(np.float32)
-
-    _run(load(), note)
-    return tuple(seen)
+    @property
+    def _noted(self) -> Path:
+        """Where its texts are written down."""
+        return cache_folder() / "tasks" / f"{self.key}.json"
 
 
-def _run(task: Any, embed: Callable[[list[str]], NDArray[np.float32]]) -> Any:
-    """The benchmark's result for an encoder that is only a function from texts to vectors.
+def _snake(kind: str) -> str:
+    """Our word for the benchmark's.
 
-    Wants a new `task` object each time: the benchmark's clustering changes its object while it scores.
+    >>> [_snake(kind) for kind in ("STS", "PairClassification")]
+    ['sts', 'pair_classification']
     """
-    results = _mteb().evaluate(_encoder(embed), task, cache=None, co2_tracker=False, show_progress_bar=False)
-    return results.task_results[0]
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
 
 
-def _encoder(embed: Callable[[list[str]], NDArray[np.float32]]) -> Any:
-    from mteb.models import ModelMeta
-    from mteb.models.abs_encoder import AbsEncoder
-
-    class Lookup(AbsEncoder):  # type: ignore[misc]
-        """What the benchmark takes for a model."""
-
-        def __init__(self) -> None:
-            self.model = None
-            self.mteb_model_meta = ModelMeta.create_empty({"name": "daskmetrics/lookup", "revision": "1"})
-
-        def encode(self, inputs: Any, **_: Any) -> NDArray[np.float32]:
-            return np.concatenate([embed(list(batch["text"])) for batch in inputs])
-
-    return Lookup()
+@lru_cache(maxsize=4)
+def _read_texts(path: Path) -> tuple[str, ...]:
+    return tuple(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _score(result: Any, main: str, n: int) -> Score:
-    value = float(result.get_score())
-    if not math.isfinite(value):
-        raise DataError(f"The benchmark gave {value} for task '{result.task_name}'.")
-    repeated = _repetitions(result, main)
-    if len(repeated) > 1:
-        return Score(value, float(np.std(repeated, ddof=1) / math.sqrt(len(repeated))), len(repeated))
-    return Score(value, math.sqrt(max(0.0, value * (1 - value)) / n), n)
+@lru_cache(maxsize=4)
+def _rows(path: Path) -> Mapping[str, int]:
+    return {text: row for row, text in enumerate(_read_texts(path))}
 
 
-def _repetitions(result: Any, main: str) -> list[float]:
-    """The main score of every repetition, where the benchmark repeats (classification)."""
-    subsets = [subset for split in result.scores.values() for subset in split]
-    runs = [run for subset in subsets for run in subset.get("scores_per_experiment", ())]
-    return [float(run[main]) for run in runs if main in run]
+@lru_cache
+def _statistics(name: str) -> Path | None:
+    """The file in which the benchmark lists the sizes of a task; found without importing it."""
+    spec = find_spec("mteb")
+    places = spec.submodule_search_locations if spec else None
+    if not places or not re.fullmatch(r"[\w.() -]+", name):
+        return None
+    return next(Path(places[0], "descriptive_stats").glob(f"*/{name}.json"), None)
 
 
-def _mteb() -> Any:
-    try:
-        import mteb
-    except ImportError:
-        raise ConfigError("Tasks 'mteb:...' need the benchmark itself: pip install 'daskmetrics[mteb]'") from None
-    return mteb
+@lru_cache
+def _listed(path: Path) -> Listed:
+    splits = json.loads(path.read_text(encoding="utf-8")).values()
+    statistics = [part for split in splits for name, part in split.items() if name.endswith("text_statistics") and part]
+    statistics += [
+        part for split in splits for name, part in split.items() if re.fullmatch("text[12]_statistics", name)
+    ]
+    unique = {id(part): part for part in statistics}.values()
+    return Listed(*(sum(part[field] for part in unique) for field in ("unique_texts", "total_text_length")))
+
+
+def _fingerprint(place: str) -> Key:
+    """Of the files of a local data set, so that another content is another task."""
+    from daskmetrics.tasks import benchmark
+
+    dataset = benchmark.make(place).metadata.dataset
+    folder = Path(str(dataset["path"]))
+    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    return content_key(dict(dataset), [(str(path.relative_to(folder)), _digest(path)) for path in files])
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _version() -> str | None:

@@ -1,55 +1,71 @@
-"""From embeddings and labels to a score: logistic regression and ranking by cosine.
+"""From embeddings and labels to an accuracy: small classifiers, fitted and judged by cross-validation.
 
-Pure functions of arrays. Scikit-learn is imported inside them, so that naming a task costs nothing.
+Pure functions of arrays, one thread each. What fits is imported inside them, so that naming a task costs nothing.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmetrics.errors import ConfigError, unknown
 from daskmetrics.tasks.task import Embeddings, Score
 
 Labels = NDArray[np.int64]
 
 FOLDS = 3
+DEFAULT = "logistic"
 _SHRINKAGE = (
     0.03  # C of the regression: strong, since there are about as many texts as dimensions; and quick to converge
 )
+_NEIGHBOURS = 5
+_TREES = 100
+_DEPTH = 4
 
 
-def classify(embeddings: Embeddings, labels: Labels, seed: int) -> Score:
-    """Accuracy of a cross-validated logistic regression on standardised features.
+def classify(embeddings: Embeddings, labels: Labels, seed: int, probe: str = DEFAULT) -> Score:
+    """Accuracy of a cross-validated probe.
 
     Parameters
     ----------
     embeddings : ndarray, shape (texts, D)
     labels : ndarray of int, shape (texts,)
-        At least `FOLDS` texts of each class.
+        0 to K - 1, at least `FOLDS` texts of each class.
     seed : int
-        Decides the folds.
+        Decides the folds, and the chances of a probe that has some.
+    probe : str
+        One of `PROBES`.
 
     Returns
     -------
     Score
         Each text is predicted once, by a probe that has not seen it; the error is binomial over texts.
 
+    Raises
+    ------
+    ConfigError
+        If the probe is unknown or its library is not installed.
+
     Examples
     --------
     >>> labels = np.arange(60) % 3
     >>> classify(np.eye(3)[labels], labels, seed=0)
     Score(value=1.0, stderr=0.0, n=60)
+    >>> classify(np.eye(3)[labels], labels, seed=0, probe="centroid").value
+    1.0
     """
-    from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
-    probe = make_pipeline(StandardScaler(), LogisticRegression(C=_SHRINKAGE, max_iter=2000))
+    require(probe)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=_seed32(seed))
-    predicted = cross_val_predict(probe, np.asarray(embeddings, dtype=np.float64), labels, cv=folds)
+    model = PROBES[probe](_seed32(seed))
+    predicted = cross_val_predict(model, np.asarray(embeddings, dtype=np.float64), labels, cv=folds)
     return _share(predicted == labels)
 
 
@@ -78,46 +94,116 @@ def order(first: Embeddings, second: Embeddings, seed: int) -> Score:
     return classify(sign[:, None] * (np.asarray(second, dtype=np.float64) - first), swapped, seed)
 
 
-def retrieve(queries: Embeddings, documents: Embeddings) -> Score:
-    """Mean reciprocal rank of each query's own document among all, by cosine of the centred embeddings.
+def require(probe: str) -> None:
+    """Make sure that a probe can be fitted here.
 
-    Parameters
-    ----------
-    queries, documents : ndarray, shape (pairs, D)
-        Row i of one belongs to row i of the other.
+    Raises
+    ------
+    ConfigError
+        If it is unknown or its library is not installed.
+    """
+    if probe not in PROBES:
+        raise unknown("probe", probe, PROBES)
+    if probe in _LIBRARIES and not any(library_version(probe)):
+        raise ConfigError(f"Probe '{probe}' needs {_LIBRARIES[probe][0]}: pip install 'daskmetrics[trees]'")
 
-    Returns
-    -------
-    Score
-        The error is that of a mean over queries; ties count against the query.
+
+def library_version(probe: str) -> tuple[str, str]:
+    """The library that fits a probe and its version; both empty where it is not installed.
 
     Examples
     --------
-    >>> retrieve(np.eye(4), np.eye(4)).value
-    1.0
+    >>> library_version("ridge")[0]
+    'scikit-learn'
     """
-    similarity = _unit(queries) @ _unit(documents).T
-    # a hair of tolerance: equal vectors must tie whatever the order of summation
-    ranks = (similarity >= np.diag(similarity)[:, None] - 1e-12).sum(axis=1)
-    return _mean(1.0 / ranks)
+    for name in _LIBRARIES.get(probe, ("scikit-learn",)):
+        try:
+            return name, version(name)
+        except PackageNotFoundError:
+            continue
+    return "", ""
 
 
-def _unit(rows: Embeddings) -> NDArray[np.float64]:
-    """Centred rows of length one; a row of zeros stays."""
-    centred = np.asarray(rows, dtype=np.float64) - np.mean(rows, axis=0, dtype=np.float64)
-    norms = np.linalg.norm(centred, axis=1, keepdims=True)
-    return centred / np.where(norms > 0, norms, 1.0)
+def _logistic(seed: int) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return _standardised(LogisticRegression(C=_SHRINKAGE, max_iter=2000))
+
+
+def _ridge(seed: int) -> Any:
+    from sklearn.linear_model import RidgeClassifier
+
+    return _standardised(RidgeClassifier(alpha=1 / _SHRINKAGE))
+
+
+def _knn(seed: int) -> Any:
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import Normalizer, StandardScaler
+
+    # of rows of length one the nearest by distance are the nearest by cosine
+    neighbours = KNeighborsClassifier(_NEIGHBOURS, algorithm="brute")
+    return make_pipeline(StandardScaler(with_std=False), Normalizer(), neighbours)
+
+
+def _centroid(seed: int) -> Any:
+    from sklearn.neighbors import NearestCentroid
+
+    return _standardised(NearestCentroid())
+
+
+def _xgboost(seed: int) -> Any:
+    from xgboost import XGBClassifier
+
+    return XGBClassifier(n_estimators=_TREES, max_depth=_DEPTH, tree_method="hist", n_jobs=1, random_state=seed)
+
+
+def _lightgbm(seed: int) -> Any:
+    from lightgbm import LGBMClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    trees = LGBMClassifier(
+        n_estimators=_TREES, max_depth=_DEPTH, n_jobs=1, random_state=seed, deterministic=True, verbosity=-1
+    )
+    # named columns: it invents names for others, and then complains that predictions come without them
+    return make_pipeline(FunctionTransformer(_named), trees)
+
+
+def _named(rows: NDArray[np.float64]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=[f"d{i}" for i in range(rows.shape[1])])
+
+
+def _standardised(probe: Any) -> Any:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), probe)
+
+
+PROBES: Mapping[str, Callable[[int], Any]] = MappingProxyType(
+    {
+        "logistic": _logistic,
+        "ridge": _ridge,
+        "knn": _knn,
+        "centroid": _centroid,
+        "xgboost": _xgboost,
+        "lightgbm": _lightgbm,
+    }
+)
+"""What makes each probe, from a seed below 2^32."""
+
+_LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}
+)
 
 
 def _share(hits: NDArray[np.bool_]) -> Score:
     n = len(hits)
     value = float(hits.mean())
     return Score(value, math.sqrt(value * (1 - value) / n), n)
-
-
-def _mean(values: NDArray[np.float64]) -> Score:
-    n = len(values)
-    return Score(float(values.mean()), float(values.std(ddof=1) / math.sqrt(n)), n)
 
 
 def _seed32(seed: int) -> int:

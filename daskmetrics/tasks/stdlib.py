@@ -6,15 +6,17 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import combinations, pairwise
 
 import numpy as np
 
 from daskmetrics import corpus
 from daskmetrics.arms import Key, content_key
-from daskmetrics.errors import DataError
-from daskmetrics.tasks import probes
+from daskmetrics.errors import ConfigError
+from daskmetrics.tasks import measures, probes
+from daskmetrics.tasks.examples import KINDS, Examples, require_fit
 from daskmetrics.tasks.task import Embeddings, Pooling, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
@@ -30,14 +32,6 @@ _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 
 
 @dataclass(frozen=True)
-class Examples:
-    """The data of a task: texts with a class each; or, without classes, first texts and then their seconds."""
-
-    texts: tuple[str, ...]
-    labels: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class StdlibTask:
     """A task whose examples are drawn from the corpus when they are first asked for."""
 
@@ -47,12 +41,15 @@ class StdlibTask:
     pooling: Pooling | None
     description: str
     draw: Callable[[], Examples]
-    probe: Callable[[Embeddings, Examples, int], Score]
+    measure: Callable[[Embeddings, Examples, int, str], Score]
+    probe: str = probes.DEFAULT
 
     @property
     def key(self) -> Key:
         examples = self.draw()
-        return content_key("task", VERSION, self.name, self.pooling, examples.texts, examples.labels)
+        content = [examples.texts, [int(label) for label in examples.labels], *filter(None, [examples.judged])]
+        fitted = [] if self.probe == probes.DEFAULT else [self.probe, *probes.library_version(self.probe)]
+        return content_key("task", VERSION, self.name, self.pooling, *content, *fitted)
 
     @property
     def is_local(self) -> bool:
@@ -63,12 +60,21 @@ class StdlibTask:
 
     def evaluate(self, embeddings: Embeddings, seed: int) -> Score:
         examples = self.draw()
-        if embeddings.ndim != 2 or len(embeddings) != len(examples.texts):
-            wanted = f"({len(examples.texts)}, D)"
-            raise DataError(f"Task '{self.name}' wants embeddings of shape {wanted}, got {embeddings.shape}.")
-        if not np.isfinite(embeddings).all():
-            raise DataError(f"Task '{self.name}' got embeddings that are not finite; look at the model's weights.")
-        return self.probe(embeddings, examples, seed)
+        require_fit(self.name, embeddings, len(examples.texts))
+        return self.measure(embeddings, examples, seed, self.probe)
+
+    def with_probe(self, probe: str) -> StdlibTask:
+        """The same question, answered by another of `daskmetrics.tasks.probes.PROBES`.
+
+        Raises
+        ------
+        ConfigError
+            If it has no probe to choose, or the wanted one is unknown or not installed.
+        """
+        if self.measure is not KINDS["classification"].measure:
+            raise ConfigError(f"'{self.name}' is a {self.kind} task, which has no probe to choose; leave it out.")
+        probes.require(probe)
+        return replace(self, name=f"{self.name}(probe={probe})", probe=probe)
 
 
 @cache
@@ -131,6 +137,42 @@ def word() -> Examples:
     return _balanced(((text, index[hit.pop()]) for text, hit in hits if len(hit) == 1), each=24)
 
 
+@cache
+def closeness() -> Examples:
+    """Pairs of passages; the grade says how near they stand, equally many pairs of each.
+
+    3, one goes on where the other ends; 2, both are of one document; 1, of one package; 0, of two.
+    """
+    generator = random.Random(3)
+    by_document = [[passage.text for passage in corpus.passages([d], 16)] for d in corpus.held_out()]
+    packages: dict[str, list[list[str]]] = defaultdict(list)
+    for document, texts in zip(corpus.held_out(), by_document, strict=True):
+        if texts:
+            packages[document.package].append(texts)
+    some = [documents[0][0] for documents in packages.values()]
+    pairs = {
+        3: [pair for texts in by_document for pair in pairwise(texts)],
+        2: [pair for texts in by_document for pair in zip(texts, texts[2:], strict=False)],
+        1: [(a[0], b[-1]) for documents in packages.values() for a, b in pairwise(documents)],
+        0: list(combinations(some, 2)),
+    }
+    drawn = [(*pair, grade) for grade, found in pairs.items() for pair in generator.sample(found, 75)]
+    firsts, seconds, grades = zip(*drawn, strict=True)
+    return Examples(firsts + seconds, grades)
+
+
+@cache
+def candidates() -> Examples:
+    """Sentences, each with ten candidates for the sentence that follows it: its own successor and nine others'."""
+    generator, pairs = random.Random(10), neighbours().texts
+    n = len(pairs) // 2
+    judged = []
+    for query in range(n):
+        others = generator.sample([row for row in range(n) if row != query], 9)
+        judged += [(query, query, 1.0), *((query, row, 0.0) for row in others)]
+    return Examples(pairs, judged=tuple(judged), queries=n)
+
+
 def _passages(words: int) -> list[tuple[str, str]]:
     """All held-out passages of so many words, shuffled, each text once, with its package."""
     found = {passage.text: passage.package for passage in corpus.passages(corpus.held_out(), words)}
@@ -167,18 +209,14 @@ def _balanced(found: Iterable[tuple[str, int]], each: int) -> Examples:
     return Examples(tuple(text for text, _ in kept), tuple(label for _, label in kept))
 
 
-def _classify(embeddings: Embeddings, examples: Examples, seed: int) -> Score:
-    return probes.classify(embeddings, np.array(examples.labels), seed)
-
-
-def _order(embeddings: Embeddings, examples: Examples, seed: int) -> Score:
+def _order(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
     first, second = np.split(embeddings, 2)
     return probes.order(first, second, seed)
 
 
-def _retrieve(embeddings: Embeddings, examples: Examples, seed: int) -> Score:
+def _retrieve(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
     first, second = np.split(embeddings, 2)
-    return probes.retrieve(first, second)
+    return measures.retrieve(first, second)
 
 
 TASKS: Mapping[str, StdlibTask] = {
@@ -191,7 +229,7 @@ TASKS: Mapping[str, StdlibTask] = {
             pooling="last",
             description="does the word go on, end with a space or end with a sign?",
             draw=next_token,
-            probe=_classify,
+            measure=KINDS["classification"].measure,
         ),
         StdlibTask(
             name="stdlib:order",
@@ -200,7 +238,7 @@ TASKS: Mapping[str, StdlibTask] = {
             pooling=None,
             description="which half of a sentence came first?",
             draw=halves,
-            probe=_order,
+            measure=_order,
         ),
         StdlibTask(
             name="stdlib:retrieval",
@@ -209,7 +247,7 @@ TASKS: Mapping[str, StdlibTask] = {
             pooling=None,
             description="which sentence follows this one?",
             draw=neighbours,
-            probe=_retrieve,
+            measure=_retrieve,
         ),
         StdlibTask(
             name="stdlib:package",
@@ -218,7 +256,7 @@ TASKS: Mapping[str, StdlibTask] = {
             pooling=None,
             description="which of twelve packages does this text document?",
             draw=package,
-            probe=_classify,
+            measure=KINDS["classification"].measure,
         ),
         StdlibTask(
             name="stdlib:word",
@@ -227,7 +265,43 @@ TASKS: Mapping[str, StdlibTask] = {
             pooling=None,
             description="which of twenty words does this text hold?",
             draw=word,
-            probe=_classify,
+            measure=KINDS["classification"].measure,
+        ),
+        StdlibTask(
+            name="stdlib:clusters",
+            kind="clustering",
+            main_score="v_measure",
+            pooling=None,
+            description="do texts of one package lie together?",
+            draw=package,
+            measure=KINDS["clustering"].measure,
+        ),
+        StdlibTask(
+            name="stdlib:closeness",
+            kind="sts",
+            main_score="spearman",
+            pooling=None,
+            description="how near to each other do two passages stand?",
+            draw=closeness,
+            measure=KINDS["sts"].measure,
+        ),
+        StdlibTask(
+            name="stdlib:candidates",
+            kind="reranking",
+            main_score="map",
+            pooling=None,
+            description="which of ten sentences follows this one?",
+            draw=candidates,
+            measure=KINDS["reranking"].measure,
         ),
     )
 }
+
+SETS: Mapping[str, tuple[str, ...]] = {
+    "stdlib:all": tuple(TASKS),
+    "stdlib:demo": tuple(TASKS)[:5],
+    "stdlib:kinds": tuple(
+        f"stdlib:{name}" for name in ("word", "clusters", "order", "closeness", "retrieval", "candidates")
+    ),
+}
+"""All of them; those of the demo; one of each kind."""

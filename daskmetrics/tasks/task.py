@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -26,12 +26,15 @@ class Score:
     stderr : float
         Standard error of `value` over the `n` units, the probe taken as given.
     n : int
-        Units that were scored: texts, pairs, queries or clusterings.
+        Units that were scored: texts, pairs or queries.
+    detail : mapping or None
+        Plain JSON values that belong to the score, such as the benchmark's other scores.
     """
 
     value: float
     stderr: float
     n: int
+    detail: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 class Task(Protocol):

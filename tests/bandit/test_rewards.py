@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit.problem import Observations
-from daskmetrics.bandit.rewards import FLAT, scale
+from daskmetrics.bandit.rewards import FLAT, LEAST, LIMIT, scale
 
 
 def sweep(problem, task, scores, stderr=0.0):
@@ -82,3 +82,37 @@ def test_errors_of_ranks_are_in_units_of_ranks(world):
     rows = [(arm, 0, float(score), 0.01) for arm, score in enumerate(rng.uniform(size=48))]
     seen = Observations.of(rows)
     assert scale(problem, seen).errors(seen) == pytest.approx(np.full(48, 0.01), rel=0.2)  # ranks of uniform scores
+
+
+def test_harmonic_orders_arms_as_the_harmonic_mean_does(world):
+    problem = world(reward="harmonic").problem
+    generator = np.random.default_rng(0)
+    scores = generator.uniform(0.05, 0.95, size=(8, 5))
+    seen = Observations.of([(arm, task, scores[arm, task], 0.0) for arm in range(8) for task in range(5)])
+    values = scale(problem, seen).values(seen).reshape(8, 5).mean(axis=1)
+    harmonic = 5 / (1 / scores).sum(axis=1)
+    assert np.argsort(values).tolist() == np.argsort(harmonic).tolist()
+    assert -1 / values == pytest.approx(harmonic)
+
+
+def test_reciprocals_of_what_is_not_positive_are_bounded_and_errors_follow_the_slope(world):
+    unit = scale(world(reward="harmonic").problem, Observations.of([]))
+    seen = Observations.of([(0, 0, -0.3, 0.02), (1, 0, 0.5, 0.02)])
+    assert unit.values(seen).tolist() == pytest.approx([-1 / LEAST, -2.0])
+    moved = Observations.of([(1, 0, 0.5 + 1e-6, 0.02)])
+    slope = (unit.values(moved)[0] - unit.values(seen)[1]) / 1e-6
+    assert unit.errors(seen)[1] == pytest.approx(0.02 * slope, rel=1e-4)
+
+
+def test_no_broken_cell_moves_a_robust_value_far(world):
+    problem = world(reward="robust").problem
+    plain = [(arm, 0, 0.5 + 0.01 * arm, 0.001) for arm in range(9)]
+    broken = [*plain, (9, 0, 40.0, 0.001)]
+    before = scale(problem, Observations.of(plain)).values(Observations.of(plain))
+    after = scale(problem, Observations.of(broken)).values(Observations.of(broken))
+    assert after[-1] == LIMIT
+    assert np.abs(after[:-1] - before).max() < 0.6
+    assert (
+        np.abs(scale(world(reward="running").problem, Observations.of(broken)).values(Observations.of(plain))).max()
+        < 0.4
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from daskmetrics import experiment
 from daskmetrics.arms import seed_of
 from daskmetrics.bandit import Campaign, policy_named
 from daskmetrics.errors import ConfigError, DaskmetricsError
-from daskmetrics.execution import Record
+from daskmetrics.execution import Record, Settings
 from daskmetrics.experiment import searching
 
 
@@ -50,7 +51,7 @@ class Bench:
             seed=0,
             decided=decided,
         )
-        self.search = searching.Search(experiment, self.campaign, self.key)
+        self.search = searching.Search(experiment, self.campaign, self.key, Path())
         self.entries: list[dict] = []
 
     def drive(self, slots=4, seed=0, stop_after=10_000, known=()):
@@ -80,6 +81,22 @@ def test_cells_are_asked_for_once_and_share_encodings(prepared):
     assert len(inputs) < len(asked)
     assert {tuple(unit.resources) for unit in asked} == {("CPU",)}
     assert {tuple(unit.input.resources) for unit in asked} == {("GPU",)}
+
+
+def test_files_of_embeddings_go_when_nobody_can_ask_for_them(prepared, tmp_path):
+    bench = Bench(prepared(search={"policy": "sweep", "budget": 1.0, "reward": "mean"}))
+    bench.search.scratch = tmp_path
+    most, there = 0, set()
+    while units := bench.search.ask(3):
+        for unit in units:
+            (tmp_path / f"{unit.input.key}-0").mkdir(exist_ok=True)
+            there.add(unit.input.key)
+        for unit in units:
+            bench.search.tell(answer(unit))
+        left = {path.name.removesuffix("-0") for path in tmp_path.iterdir()}
+        assert {unit.input.key for unit in units} <= left
+        most = max(most, len(left))
+    assert most <= Settings.spare_inputs + 1 + 3 < len(there)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -190,7 +207,7 @@ def test_no_cell_is_asked_for_when_the_time_is_over(prepared):
     experiment = prepared(search={"wall_hours": 1e-9})
     posed = searching.pose(experiment, experiment.suites)
     campaign = Campaign(posed, experiment.policy, budget=1.0, window=4, seed=0)
-    late = searching.Search(experiment, campaign, "key")
+    late = searching.Search(experiment, campaign, "key", Path())
     time.sleep(0.001)
     assert late.ask(3) == []
-    assert len(searching.Search(prepared(), campaign, "key").ask(3)) == 3
+    assert len(searching.Search(prepared(), campaign, "key", Path()).ask(3)) == 3

@@ -1,36 +1,168 @@
+"""The benchmark's own scores, from shared embeddings and from an ordinary encoder."""
+
 from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
-from daskmetrics.errors import DataError
+from daskmetrics.config import Protocol
+from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.models import Model
+from daskmetrics.suites import Location
+from daskmetrics.tasks import resolve
 from daskmetrics.tasks.mteb import MtebTask
 
-mocks = pytest.importorskip("mteb.mocks.mock_tasks", reason="needs the extra 'mteb'")
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
+KINDS = {
+    "LocalClassification": "classification",
+    "LocalClustering": "clustering",
+    "LocalSTS": "sts",
+    "LocalPairs": "pair_classification",
+    "LocalRetrieval": "retrieval",
+    "LocalReranking": "reranking",
+}
+every_kind = pytest.mark.parametrize("name", KINDS)
+LAYERS = range(7)
 
 
-@pytest.mark.parametrize(
-    "name", ["MockPairClassificationTask", "MockRerankingTask", "MockRetrievalTask", "MockSTSTask"]
-)
-def test_the_benchmark_scores_embeddings_made_elsewhere(name: str) -> None:
-    task = MtebTask(name, load=getattr(mocks, name))
+def task_of(local: ModuleType, name: str) -> MtebTask:
+    (task,) = resolve([f"mteb:{local.PLACES[name]}"])
+    assert isinstance(task, MtebTask)
+    return task
+
+
+def noise(task: MtebTask, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(len(task.texts()), 16)).astype(np.float32)
+
+
+class Plain:
+    """All layers of each text by transformers alone, one text at a time, so that no padding is involved."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.network = AutoModel.from_pretrained(folder).eval()
+        self.seen: dict[str, np.ndarray] = {}
+
+    def __call__(self, text: str) -> np.ndarray:
+        import torch
+
+        if text not in self.seen:
+            with torch.inference_mode():
+                inputs = self.tokenizer(text, return_tensors="pt", truncation=True, max_length=256)
+                states = self.network(**inputs, output_hidden_states=True).hidden_states
+            self.seen[text] = np.stack([layer[0].mean(0).numpy() for layer in states])
+        return self.seen[text]
+
+
+@pytest.fixture(scope="module")
+def plain(minilm: Path) -> Plain:
+    return Plain(minilm)
+
+
+def ordinary_scores(local: ModuleType, name: str, plain: Plain) -> list[float]:
+    """By `mteb.evaluate` as its documentation has it: an encoder, and a new task object for each layer."""
+    import mteb
+    from mteb.models import ModelMeta
+    from mteb.models.abs_encoder import AbsEncoder
+
+    class Ordinary(AbsEncoder):
+        def __init__(self, layer: int) -> None:
+            self.model, self.layer = None, layer
+            self.mteb_model_meta = ModelMeta.create_empty({"name": "test/ordinary", "revision": "1"})
+
+        def encode(self, inputs: Any, **_: Any) -> np.ndarray:
+            return np.stack([plain(text)[self.layer] for batch in inputs for text in batch["text"]])
+
+    scores = []
+    for layer in LAYERS:
+        found = mteb.evaluate(Ordinary(layer), getattr(local, name)(), cache=None, show_progress_bar=False)
+        scores.append(float(found.task_results[0].get_score()))
+    return scores
+
+
+@every_kind
+def test_scores_are_those_of_an_ordinary_encoder(local_mteb: ModuleType, minilm: Path, plain: Plain, name: str) -> None:
+    task = task_of(local_mteb, name)
+    assert task.kind == KINDS[name]
+    one_by_one = Protocol(batch_tokens=1)
+    with Model(Location(str(minilm), None, "minilm"), one_by_one) as model:
+        vectors = model.encode(task.texts(), LAYERS, "mean")
+    shared = [task.evaluate(vectors[layer], seed=layer) for layer in LAYERS]
+    ordinary = ordinary_scores(local_mteb, name, plain)
+    assert [score.value for score in shared] == pytest.approx(ordinary, abs=1e-6)
+    assert len(set(ordinary)) > 3  # layers differ, so that a mix-up would show
+    assert all(0 < score.stderr < 0.2 and score.n >= 40 for score in shared)
+
+
+@every_kind
+def test_a_score_repeats_whatever_was_scored_before(local_mteb: ModuleType, name: str) -> None:
+    task = task_of(local_mteb, name)
+    first = task.evaluate(noise(task), seed=0)
+    other = task.evaluate(noise(task, 1), seed=0)
+    assert task.evaluate(noise(task), seed=1) == first != other
+    assert first.detail is not None and first.detail["task_name"] == name
+
+
+def test_the_global_generators_are_left_alone(local_mteb: ModuleType) -> None:
+    task = task_of(local_mteb, "LocalClustering")
+    random.seed(3)
+    np.random.seed(3)
+    before = random.getstate(), copy.deepcopy(np.random.get_state()[1])
+    task.evaluate(noise(task), seed=0)
+    assert random.getstate() == before[0]
+    assert (np.random.get_state()[1] == before[1]).all()
+
+
+def test_texts_are_written_down_once(
+    local_mteb: ModuleType, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(local_mteb, "LocalSTS")
     texts = task.texts()
-    assert len(set(texts)) == len(texts) > 0
-    embeddings = np.random.default_rng(0).normal(size=(len(texts), 8))
-    score = task.evaluate(embeddings, seed=0)
-    assert -1.001 <= score.value <= 1
-    assert score == task.evaluate(embeddings, seed=1)
+    assert task.is_local and len(set(texts)) == len(texts)
+    monkeypatch.setattr("daskmetrics.tasks.benchmark.installed", None)  # any call would fail
+    assert task.texts() == texts
 
 
-def test_the_vectors_decide_the_score() -> None:
-    task = MtebTask("MockRetrievalTask", load=mocks.MockRetrievalTask)
-    rows = len(task.texts())
-    scores = {task.evaluate(np.random.default_rng(seed).normal(size=(rows, 4)), seed=0).value for seed in range(8)}
-    assert len(scores) > 1
+def test_other_data_is_another_task(local_mteb: ModuleType) -> None:
+    before = task_of(local_mteb, "LocalPairs").key
+    (file,) = (local_mteb.FOLDER / "LocalPairs").glob("*.parquet")
+    content = file.read_bytes()
+    try:
+        file.write_bytes(content + b"more")
+        assert task_of(local_mteb, "LocalPairs").key != before
+    finally:
+        file.write_bytes(content)
+    assert task_of(local_mteb, "LocalPairs").key == before
 
 
-def test_the_wrong_number_of_rows_is_refused() -> None:
-    task = MtebTask("MockSTSTask", load=mocks.MockSTSTask)
-    with pytest.raises(DataError, match="mteb:MockSTSTask"):
-        task.evaluate(np.zeros((1, 4)), seed=0)
+def test_data_that_is_not_here_says_what_gets_it(session_cache: Path) -> None:
+    pytest.importorskip("mteb", reason="needs the extra 'mteb'")
+    with pytest.raises(ConfigError, match="daskmetrics prefetch --task mteb:BIOSSES"):
+        MtebTask("BIOSSES").texts()
+
+
+@pytest.mark.parametrize(("place", "message"), [("BIOSES", "no task 'BIOSES'"), ("nowhere:Task", "cannot be imported")])
+def test_a_task_that_does_not_exist_is_told(session_cache: Path, place: str, message: str) -> None:
+    pytest.importorskip("mteb", reason="needs the extra 'mteb'")
+    with pytest.raises(ConfigError, match=message):
+        MtebTask(place).texts()
+
+
+def test_the_wrong_number_of_rows_is_refused(local_mteb: ModuleType) -> None:
+    with pytest.raises(DataError, match="mteb:LocalSTS"):
+        task_of(local_mteb, "LocalSTS").evaluate(np.zeros((1, 4)), seed=0)
+
+
+def test_sizes_are_listed_without_the_data() -> None:
+    pytest.importorskip("mteb", reason="needs the extra 'mteb'")
+    listed = MtebTask("Banking77Classification").listed
+    assert listed is not None and listed.texts > 13_000 and listed.characters > 700_000
+    assert MtebTask("NoSuchTask").listed is None

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from daskmetrics.errors import ConfigError
 from daskmetrics.tasks import probes
+from daskmetrics.tasks.probes import PROBES
 
 
 def test_classify_has_a_binomial_error() -> None:
@@ -26,24 +26,36 @@ def test_classify_converges_on_any_scale(width: int, scale: float) -> None:
     probes.classify(features.astype(np.float32), np.arange(120) % 12, seed=0)
 
 
-def naive_mrr(queries: np.ndarray, documents: np.ndarray) -> float:
-    q, d = queries - queries.mean(0), documents - documents.mean(0)
-    total = 0.0
-    for i in range(len(q)):
-        cosines = [q[i] @ d[j] / math.sqrt(q[i] @ q[i]) / math.sqrt(d[j] @ d[j]) for j in range(len(d))]
-        total += 1 / (1 + sum(cosine > cosines[i] for cosine in cosines))
-    return total / len(q)
+@pytest.mark.parametrize("probe", PROBES)
+def test_every_probe_learns_what_is_there_and_nothing_else(probe: str) -> None:
+    skip_without(probe)
+    generator, labels = np.random.default_rng(0), np.arange(240) % 4
+    noise = generator.normal(size=(240, 8))
+    there = probes.classify(noise + 3 * np.eye(8)[labels], labels, seed=1, probe=probe)
+    absent = probes.classify(noise, labels, seed=1, probe=probe)
+    assert there.value > 0.85 and abs(absent.value - 0.25) < 4 * absent.stderr
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 2**32), st.integers(2, 30), st.integers(2, 8))
-def test_retrieve_is_the_mean_reciprocal_rank(seed: int, pairs: int, width: int) -> None:
-    queries, documents = np.random.default_rng(seed).normal(size=(2, pairs, width))
-    assert probes.retrieve(queries, documents).value == pytest.approx(naive_mrr(queries, documents))
+@pytest.mark.parametrize("probe", PROBES)
+def test_every_probe_repeats_and_its_seed_counts(probe: str) -> None:
+    skip_without(probe)
+    generator, labels = np.random.default_rng(0), np.arange(90) % 3
+    rows = generator.normal(size=(90, 4)) + np.eye(4)[labels]
+    first = probes.classify(rows, labels, 2**63 - 1, probe)
+    assert probes.classify(rows, labels, 2**63 - 1, probe) == first
+    others = {probes.classify(rows, labels, seed, probe).value for seed in range(6)}
+    assert len(others) > 1
 
 
-def test_ties_count_against_the_query() -> None:
-    assert probes.retrieve(np.ones((10, 3)), np.ones((10, 3))).value == pytest.approx(0.1)
+def test_a_probe_whose_library_is_absent_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "library_version", lambda probe: ("", ""))
+    with pytest.raises(ConfigError, match=r"pip install 'daskmetrics\[trees\]'"):
+        probes.require("lightgbm")
+
+
+def skip_without(probe: str) -> None:
+    if not any(probes.library_version(probe)):
+        pytest.skip("needs the extra 'trees'")
 
 
 def test_order_does_not_depend_on_the_text_alone() -> None:

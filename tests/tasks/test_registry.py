@@ -8,6 +8,7 @@ import pytest
 
 from daskmetrics.errors import ConfigError
 from daskmetrics.tasks import catalogue, registry, resolve
+from daskmetrics.tasks.examples import KINDS
 from daskmetrics.tasks.mteb import MtebTask
 from daskmetrics.tasks.stdlib import TASKS
 
@@ -24,6 +25,7 @@ assert not {"torch", "sklearn", "mteb", "dask", "transformers"} & set(sys.module
 
 def test_all_expands_and_each_task_comes_once() -> None:
     assert [task.name for task in resolve(["stdlib:all", "stdlib:order"])] == list(TASKS)
+    assert len({task.kind for task in resolve(["stdlib:kinds"])}) == len(resolve(["stdlib:kinds"])) == len(KINDS)
 
 
 def test_the_preset_names_the_tasks_of_the_paper() -> None:

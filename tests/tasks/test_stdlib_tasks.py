@@ -7,9 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from daskmetrics import corpus
-from daskmetrics.errors import DataError
+from daskmetrics.errors import ConfigError, DataError
 from daskmetrics.tasks import resolve
-from daskmetrics.tasks.stdlib import PACKAGES, TASKS, Examples, StdlibTask
+from daskmetrics.tasks.examples import Examples
+from daskmetrics.tasks.stdlib import PACKAGES, TASKS, StdlibTask
 
 CHANCE = {
     "stdlib:next_token": 1 / 3,
@@ -17,6 +18,9 @@ CHANCE = {
     "stdlib:retrieval": 0.021,
     "stdlib:package": 1 / 12,
     "stdlib:word": 1 / 20,
+    "stdlib:clusters": 0.116,
+    "stdlib:closeness": 0.0,
+    "stdlib:candidates": 0.293,
 }
 tasks = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 
@@ -24,7 +28,12 @@ tasks = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def planted(examples: Examples) -> NDArray[np.float32]:
     """Embeddings that hold the answer: the class, or for pairs the pair's identity and the side."""
     noise = np.random.default_rng(0).normal(size=(len(examples.texts), 32))
-    if examples.labels:
+    if len(examples.labels) == len(noise) // 2:  # grades of pairs
+        pairs = len(noise) // 2
+        noise[pairs:] = noise[:pairs]
+        noise[:, :2] = 5, 0
+        noise[pairs:, 1] = 5 * (3 - np.array(examples.labels))
+    elif examples.labels:
         noise[:, :20] += 10 * np.eye(20)[list(examples.labels)]
     else:
         pairs = len(noise) // 2
@@ -45,7 +54,7 @@ def test_a_random_embedding_scores_near_chance(task: StdlibTask) -> None:
     noise = np.random.default_rng(1).normal(size=(len(task.texts()), 32))
     score = task.evaluate(noise, seed=0)
     assert abs(score.value - CHANCE[task.name]) < 4 * score.stderr
-    assert 0 < score.stderr < 0.04
+    assert 0 < score.stderr < 0.06
 
 
 @tasks
@@ -104,6 +113,21 @@ def test_no_text_of_a_pair_task_occurs_twice() -> None:
     for name in ("stdlib:order", "stdlib:retrieval"):
         texts = TASKS[name].texts()
         assert len(set(texts[: len(texts) // 2])) == len(set(texts[len(texts) // 2 :])) == len(texts) // 2
+
+
+def test_grades_and_candidates_are_balanced() -> None:
+    assert np.bincount(np.array(TASKS["stdlib:closeness"].draw().labels, dtype=int)).tolist() == [75] * 4
+    examples = TASKS["stdlib:candidates"].draw()
+    assert len(examples.judged) == 10 * examples.queries
+    assert sum(worth for _, _, worth in examples.judged) == examples.queries
+
+
+def test_another_probe_is_another_task() -> None:
+    (other,) = resolve(["stdlib:package(probe=ridge)"])
+    assert other.name == "stdlib:package(probe=ridge)" and other.key != TASKS["stdlib:package"].key
+    assert other.texts() == TASKS["stdlib:package"].texts()
+    with pytest.raises(ConfigError, match="no probe to choose"):
+        resolve(["stdlib:order(probe=ridge)"])
 
 
 def test_keys_differ() -> None:

@@ -1,0 +1,52 @@
+"""A user's own labelled texts, from a CSV file to the best arm."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from daskmetrics import corpus, experiment
+from daskmetrics.errors import ConfigError
+from daskmetrics.experiment import Display
+from daskmetrics.experiment.seen import costs
+from daskmetrics.layout import RunFolder
+from daskmetrics.report import Run
+
+LAYERS = 3
+
+
+def reviews(path: Path, rows: int) -> None:
+    """Passages of held-out text, with the package each is of for a label, under names of the user's own."""
+    passages = {passage.text: passage.package for passage in corpus.passages(corpus.held_out(), 10)}
+    common = sorted(set(passages.values()), key=lambda name: (-list(passages.values()).count(name), name))[:8]
+    found = [(text, package) for text, package in passages.items() if package in common][:rows]
+    with path.open("w", newline="", encoding="utf-8") as text:
+        csv.writer(text).writerows([("body", "stars"), *found])
+
+
+def test_two_thousand_labelled_texts_end_with_the_best_arm(tmp_path: Path, prepared) -> None:
+    path = tmp_path / "reviews.csv"
+    reviews(path, 2000)
+    name = f"file:{path}(text=body, label=stars, probe=ridge)"
+    models = [{"name": "a", "train": {"width": 16, "depth": LAYERS - 1, "steps": 2, "context": 32, "vocabulary": 300}}]
+    changes = {"models": models, "tasks": [name], "metrics": ["anisotropy"], "cluster": {"workers": 2}}
+    folder = RunFolder(tmp_path / "runs" / "own")
+    experiment.run(prepared(**changes, search={"budget": 0.7}), folder, Display())
+    run = Run(folder.path)
+    best = run.best()
+    assert best.arm.model == "a" and best.probability > 0
+    (task,) = run.tasks
+    assert task == "file:reviews.csv(text=body, label=stars, probe=ridge)"
+    assert {record.value["n"] for record in run.records if record.kind == "score"} == {2000}
+    seen = costs(tmp_path / "runs")
+    assert seen[task].cells >= LAYERS and seen[task].score > 0
+    again = experiment.run(prepared(**changes, search={"budget": 0.7}), folder, Display())
+    assert again.nothing_to_do
+
+
+def test_a_broken_file_stops_before_anything_is_started(tmp_path: Path, prepared) -> None:
+    (tmp_path / "broken.csv").write_text("text,label\nonly one,a\n")
+    with pytest.raises(ConfigError, match="has one label only"):
+        prepared(tasks=[f"file:{tmp_path / 'broken.csv'}"])

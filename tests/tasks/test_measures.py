@@ -1,0 +1,99 @@
+"""Scores without a probe, against naive loops written from their definitions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score, ndcg_score
+
+from daskmetrics.tasks import measures
+
+cases = given(st.integers(0, 2**32), st.integers(4, 30), st.integers(2, 8))
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / math.sqrt(a @ a) / math.sqrt(b @ b))
+
+
+def naive_mrr(queries: np.ndarray, documents: np.ndarray) -> float:
+    q, d = queries - queries.mean(0), documents - documents.mean(0)
+    total = 0.0
+    for i in range(len(q)):
+        cosines = [cosine(q[i], d[j]) for j in range(len(d))]
+        total += 1 / (1 + sum(each > cosines[i] for each in cosines))
+    return total / len(q)
+
+
+@settings(max_examples=20, deadline=None)
+@cases
+def test_retrieve_is_the_mean_reciprocal_rank(seed: int, pairs: int, width: int) -> None:
+    queries, documents = np.random.default_rng(seed).normal(size=(2, pairs, width))
+    assert measures.retrieve(queries, documents).value == pytest.approx(naive_mrr(queries, documents))
+
+
+@settings(max_examples=20, deadline=None)
+@cases
+def test_match_and_grade_are_those_of_the_libraries(seed: int, pairs: int, width: int) -> None:
+    generator = np.random.default_rng(seed)
+    first, second = generator.normal(size=(2, pairs, width))
+    labels, grades = np.arange(pairs) % 2, generator.integers(0, 5, pairs).astype(float)
+    grades[:2] = 0, 1
+    cosines = [cosine(a, b) for a, b in zip(first, second, strict=True)]
+    assert measures.match(first, second, labels).value == pytest.approx(average_precision_score(labels, cosines))
+    assert measures.grade(first, second, grades).value == pytest.approx(spearmanr(cosines, grades).statistic)
+
+
+@settings(max_examples=20, deadline=None)
+@cases
+def test_search_is_the_ndcg_of_scikit_learn(seed: int, documents: int, width: int) -> None:
+    generator = np.random.default_rng(seed)
+    queries, corpus = generator.normal(size=(5, width)), generator.normal(size=(documents, width))
+    gains = generator.integers(0, 3, (5, documents)) * (generator.random((5, documents)) < 0.3)
+    gains[:, 0] = 1
+    judged = [(i, j, float(gains[i, j])) for i in range(5) for j in range(documents) if gains[i, j]]
+    cosines = np.array([[cosine(q, d) for d in corpus] for q in queries])
+    assert measures.search(queries, corpus, judged).value == pytest.approx(ndcg_score(gains, cosines, k=10))
+
+
+@settings(max_examples=20, deadline=None)
+@cases
+def test_rerank_is_the_mean_average_precision(seed: int, candidates: int, width: int) -> None:
+    generator = np.random.default_rng(seed)
+    queries, documents = generator.normal(size=(3, width)), generator.normal(size=(candidates, width))
+    relevant = generator.random((3, candidates)) < 0.4
+    relevant[:, 0] = True
+    judged = [(i, j, float(relevant[i, j])) for i in range(3) for j in range(candidates)]
+    wanted = [average_precision_score(relevant[i], [cosine(queries[i], d) for d in documents]) for i in range(3)]
+    assert measures.rerank(queries, documents, judged).value == pytest.approx(np.mean(wanted))
+
+
+def test_ties_count_against_the_embeddings() -> None:
+    same, judged = np.ones((10, 3)), [(i, i, 1.0) for i in range(10)]
+    assert measures.retrieve(same, same).value == pytest.approx(0.1)
+    assert measures.search(same, same, judged).value == pytest.approx(1 / math.log2(11))
+    candidates = [*judged, *((i, (i + 1) % 10, 0.0) for i in range(10))]
+    assert measures.rerank(same, same, candidates).value == pytest.approx(0.5)
+    assert measures.grade(same, same, np.arange(10.0)).value == 0
+    assert measures.cluster(same, np.arange(10) % 2, seed=0).value == 0
+
+
+def test_errors_are_as_large_as_scores_differ() -> None:
+    """Over many data sets of one kind the scores spread as the errors say, within a factor of two."""
+    found: dict[str, list] = {"match": [], "grade": [], "cluster": []}
+    for seed in range(40):
+        generator = np.random.default_rng(seed)
+        labels = np.arange(120) % 2
+        first = generator.normal(size=(120, 4))
+        second = first * (0.5 * labels[:, None]) + generator.normal(size=(120, 4))
+        found["match"].append(measures.match(first, second, labels))
+        found["grade"].append(measures.grade(first, second, labels + generator.normal(size=120)))
+        shifted = first + 2.2 * labels[:, None] * np.eye(4)[0]
+        found["cluster"].append(measures.cluster(shifted, labels, seed))
+    for name, scores in found.items():
+        spread, said = np.std([s.value for s in scores]), np.median([s.stderr for s in scores])
+        assert 0.5 < said / spread < 2, name

@@ -1,0 +1,161 @@
+"""A user's own text: every kind and format, and a clear error for each way a file can be wrong."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.tasks import Task, own, resolve
+
+LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
+PAIRS = "sentence1,sentence2,label\n" + "".join(f"left {i},right {i},{i % 2}\n" for i in range(20))
+GRADED = "first,second,score\n" + "".join(f"left {i},right {i},{i / 5}\n" for i in range(20))
+FOUND = "query,document\n" + "".join(f"query {i},document {i}\n" for i in range(20))
+RANKED = "query,document,relevance\n" + "".join(
+    f"query {i},document {j},{int(i == j)}\n" for i in range(10) for j in range(i, i + 4)
+)
+KINDS = {
+    "classification": (LABELLED, 30, "accuracy"),
+    "pair_classification": (PAIRS, 40, "average_precision"),
+    "sts": (GRADED, 40, "spearman"),
+    "retrieval": (FOUND, 40, "ndcg_at_10"),
+    "reranking": (RANKED, 23, "map"),
+}
+
+Write = Callable[[str, str | bytes], str]
+
+
+def one(name: str) -> Task:
+    (task,) = resolve([name])
+    return task
+
+
+def rows_of(content: str) -> list[dict[str, str]]:
+    header, *lines = content.splitlines()
+    return [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_columns_say_what_a_task_is(written: Write, kind: str) -> None:
+    content, texts, main = KINDS[kind]
+    task = one(f"file:{written('own.csv', content)}")
+    assert (task.kind, task.main_score, task.name) == (kind, main, "file:own.csv")
+    assert len(task.texts()) == texts and task.is_local
+    score = task.evaluate(np.random.default_rng(0).normal(size=(texts, 4)), seed=0)
+    assert -1 <= score.value <= 1 and score.stderr > 0
+    assert pickle.loads(pickle.dumps(task)).key == task.key
+
+
+def test_a_classification_can_be_a_clustering(written: Write) -> None:
+    task = one(f"file:{written('own.csv', LABELLED)}(kind=clustering)")
+    assert (task.kind, task.name) == ("clustering", "file:own.csv(kind=clustering)")
+    vectors = np.eye(3)[np.arange(30) % 3]
+    assert task.evaluate(vectors, seed=0).value == pytest.approx(1)
+
+
+def test_every_format_holds_the_same(written: Write, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rows = rows_of(LABELLED)
+    pandas.DataFrame(rows).to_parquet(tmp_path / "own.parquet")
+    for i, row in enumerate(rows):
+        written(f"own/{row['label']}/{i:02}.txt", row["text"])
+    paths = [
+        written("own.csv", LABELLED),
+        written("own.tsv", LABELLED.replace(",", "\t")),
+        written("own.jsonl", "".join(json.dumps(row) + "\n" for row in rows)),
+        str(tmp_path / "own.parquet"),
+    ]
+    assert len({one(f"file:{path}").key for path in paths}) == 1
+    assert sorted(one(f"file:{tmp_path / 'own'}").texts()) == sorted(row["text"] for row in rows)
+
+
+def test_columns_of_other_names_are_named(written: Write) -> None:
+    path = written("reviews.csv", LABELLED.replace("text,label", "body,stars"))
+    task = one(f"file:{path}(text=body, label=stars)")
+    assert task.key == one(f"file:{written('own.csv', LABELLED)}").key
+    assert one(f"file:{path}(text=body, label=stars, probe=knn)").key != task.key
+
+
+def test_documents_and_queries_in_the_layout_of_beir(written: Write, tmp_path: Path) -> None:
+    rows = [{"_id": f"d{i}", "title": "On", "text": f"document {i}"} for i in range(5)]
+    written("beir/corpus.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    written("beir/queries.jsonl", "".join(json.dumps({"_id": f"q{i}", "text": f"query {i}"}) + "\n" for i in range(2)))
+    written("beir/qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td3\t1\nq1\td0\t2\n")
+    task = one(f"file:{tmp_path / 'beir'}")
+    assert task.kind == "retrieval"
+    assert set(task.texts()) == {"query 0", "query 1", *(f"On document {i}" for i in range(5))}
+    answers = {"query 0": 3, "query 1": 0}
+    places = [answers[text] if text in answers else int(text.split()[-1]) for text in task.texts()]
+    assert task.evaluate(np.eye(5)[places], seed=0).value == 1.0
+
+
+def test_a_file_that_changes_afterwards_is_noticed(written: Write) -> None:
+    path = written("own.csv", LABELLED)
+    task, again = one(f"file:{path}"), one(f"file:{path}")
+    assert task == again and len(task.texts()) == 30
+    written("own.csv", LABELLED.replace("number 3,", "number three,"))
+    named_anew = one(f"file:{path}")
+    assert named_anew.key != task.key and "text number three" in named_anew.texts()
+    own._examples.cache_clear()  # as on a worker, which reads it for the first time
+    with pytest.raises(DataError, match="has changed since the run began"):
+        task.texts()
+
+
+BROKEN: dict[str, tuple[str, Any, str, str]] = {
+    "missing": ("own.csv", None, "", "No file '"),
+    "format": ("own.doc", "text", "", "is of no known format ('.doc'). Give .csv,"),
+    "empty": ("own.csv", "text,label\n", "", "holds no row"),
+    "latin": ("own.csv", "text,label\ncaf\xe9,a\n".encode("latin1"), "", "is not UTF-8 text"),
+    "json": ("own.jsonl", '{"text": "a", "label": 1}\n{"text": \n', "", "line 2 is not JSON"),
+    "object": ("own.jsonl", '["a", 1]\n', "", "line 1 is a list, not an object"),
+    "parquet": ("own.parquet", "text,label\n", "", "cannot be read as Parquet"),
+    "fields": ("own.csv", LABELLED + "one, two,a\n", "", "line 32: 3 fields where the header has 2"),
+    "quote": ("own.csv", LABELLED + '"open,a\n', "", "Is a double quote left open?"),
+    "twice": ("own.csv", "text,text,label\na,b,c\n", "", "names a column twice"),
+    "columns": ("own.csv", "body,stars\na,1\n", "", "has the columns body, stars, from which no task follows"),
+    "named": ("own.csv", LABELLED, "(text=txt)", "Unknown column in '"),
+    "option": ("own.csv", LABELLED, "(labels=label)", "Unknown option of a file task 'labels'. Did you mean 'label'?"),
+    "form": ("own.csv", LABELLED, "(label)", "'label' is not of the form name=value"),
+    "kind": ("own.csv", LABELLED, "(kind=clasification)", "Did you mean 'classification'?"),
+    "kind's columns": ("own.csv", LABELLED, "(kind=sts)", "sts: first, second, grade"),
+    "probe": ("own.csv", LABELLED, "(probe=forest)", "Unknown probe 'forest'"),
+    "no probe": ("own.csv", LABELLED, "(kind=clustering, probe=knn)", "which has no probe"),
+    "text": ("own.csv", LABELLED + " ,a\n", "", "line 32, column 'text': a text was wanted, got ' '"),
+    "label": ("own.csv", LABELLED + "more,\n", "", "line 32, column 'label': a label was wanted"),
+    "rare": ("own.csv", LABELLED + "more,d\n", "", "has 1 text with the label 'd', and 4 labels in all; 3 of each"),
+    "one class": ("own.csv", "text,label\na,x\nb,x\nc,x\n", "", "has one label only, 'x'"),
+    "truth": ("own.csv", PAIRS + "a,b,maybe\n", "", "1 (they belong together) or 0 was wanted, got 'maybe'"),
+    "one truth": ("own.csv", "text1,text2,label\na,b,1\nc,d,1\n", "", "has pairs of label 1 only"),
+    "grade": ("own.csv", GRADED + "a,b,high\n", "", "column 'score': a number was wanted, got 'high'"),
+    "nan": ("own.csv", GRADED + "a,b,nan\n", "", "a finite number was wanted"),
+    "flat": ("own.csv", "first,second,score\na,b,1\nc,d,1\n", "", "2 pairs and 1 different grades"),
+    "one document": ("own.csv", "query,document\na,b\nc,b\n", "", "has one document only"),
+    "unanswered": ("own.csv", RANKED + "lost,document 1,0\n", "", "has no relevant document for the query 'lost'"),
+    "classes": ("own/a.txt", "text", "", "holds no row"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_each_broken_file_has_its_own_error(written: Write, tmp_path: Path, case: str) -> None:
+    name, content, options, message = BROKEN[case]
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    path = str(tmp_path / name) if content is None else written(name, content)
+    path = str(Path(path).parent) if name.endswith(".txt") else path
+    with pytest.raises(ConfigError) as caught:
+        resolve([f"file:{path}{options}"])
+    assert message in str(caught.value)
+    assert Path(path).name in str(caught.value) or options
+
+
+def test_two_files_of_one_name_are_refused(written: Write) -> None:
+    with pytest.raises(ConfigError, match=r"Two tasks are called 'file:own.csv'"):
+        resolve([f"file:{written('a/own.csv', LABELLED)}", f"file:{written('b/own.csv', PAIRS)}"])
