@@ -23,7 +23,7 @@ from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.journal import read, standing
-from daskmetrics.experiment import chunks, measuring, searching
+from daskmetrics.experiment import chunks, measuring, searching, training
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.experiment.progress import Display, said
 from daskmetrics.layout import RunFolder, private, replace
@@ -151,11 +151,21 @@ class _Driver:
         with connect(profile) as client:
             self.display.say(f"Dashboard: {client.dashboard_link}")
             settings = Settings(slots=UNITS_PER_WORKER * max(profile.workers, len(workers(client))))
+            self._train(client)
             self._measure(client, settings)
             if self.experiment.tasks:
                 self._search(client, settings)
         self._complete_store()
         return Outcome(self.computed, self.failed)
+
+    def _train(self, client: Client) -> None:
+        """Suites of several ranks, by gangs; those of one rank are units beside the measuring."""
+        own = {name: each for name, each in self.experiment.trainings.items() if each.recipe.ranks > 1}
+        training.train(client, self.experiment.config, self.display, own)
+        known = {record.key for record in self.journal.records()}
+        for record in training.records(own):
+            if record.key not in known:
+                self.journal.append(record.entry())
 
     def _measure(self, client: Client, settings: Settings) -> None:
         units = measuring.units(self.experiment, self.folder, self.journal.records())
