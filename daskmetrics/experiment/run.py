@@ -160,6 +160,8 @@ class _Driver:
 
     def _train(self, client: Client) -> None:
         """Suites of several ranks, by gangs; those of one rank are units beside the measuring."""
+        for each in self.experiment.trainings.values():
+            training.own_up(each.folder, each.key)
         own = {name: each for name, each in self.experiment.trainings.items() if each.recipe.ranks > 1}
         training.train(client, self.experiment.config, self.display, own)
         known = {record.key for record in self.journal.records()}

@@ -10,7 +10,7 @@ from typing import Any
 from distributed import Client
 
 from daskmetrics import suites, training
-from daskmetrics.arms import Key, content_key
+from daskmetrics.arms import Key, Suite, content_key
 from daskmetrics.config import Config, Gang, Model, Recipe
 from daskmetrics.errors import ConfigError
 from daskmetrics.execution import Record
@@ -65,7 +65,7 @@ def found(model: Model, own: Training) -> Found:
     shape = shape_of(own.recipe)
     names = suites.revisions_of(model, training.revisions(own.recipe))
     locations = tuple(Location(str(own.folder / name), None, content_key(own.key, name)) for name in names)
-    suite = suites.Suite(model.name, names, suites.layers_of(model, shape.depth), shape.depth)
+    suite = Suite(model.name, names, suites.layers_of(model, shape.depth), shape.depth)
     return Found(suite, locations, shape.width)
 
 

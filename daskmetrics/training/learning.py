@@ -92,7 +92,7 @@ def take_step(learner: Learner, recipe: Recipe, passes: Sequence[Batch], tell: T
             loss = _loss(learner.wrapped, recipe, batch, world) * weight
             if last:
                 tell.at(step, 1)  # gradients meet in the backward pass
-            learner.scaler.scale(loss).backward()
+            learner.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     _descend(learner, recipe)
     learner.step = step

@@ -139,8 +139,8 @@ def _world(order: Order, gang: Gang) -> Iterator[World]:
     import torch.distributed as dist
 
     wait = timedelta(seconds=gang.timeout)
-    store = dist.TCPStore(*order.store, is_master=False, timeout=wait)
-    store = dist.PrefixStore(str(order.attempt), store)
+    meeting = dist.TCPStore(*order.store, is_master=False, timeout=wait)  # type: ignore[attr-defined]
+    store = dist.PrefixStore(str(order.attempt), meeting)  # type: ignore[attr-defined]
     _meet(store, order, gang.timeout)
     backend = {"auto": "gloo" if device == "cpu" else "nccl"}.get(gang.backend, gang.backend)
     dist.init_process_group(backend, store=store, rank=order.rank, world_size=len(order.names), timeout=wait)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -55,12 +56,11 @@ class World:
         from torch.nn.parallel import DistributedDataParallel
 
         index = torch.device(self.device).index
-        return DistributedDataParallel(
-            model,
-            device_ids=None if index is None else [index],
-            broadcast_buffers=False,  # none of them changes in training
-            gradient_as_bucket_view=True,
-        )
+        # no buffer changes in training; torch 2.13 has renamed the switch
+        names = ("forward_sync_buffers", "broadcast_buffers")
+        switch = next(name for name in names if name in signature(DistributedDataParallel).parameters)
+        options: dict[str, Any] = {switch: False, "gradient_as_bucket_view": True}
+        return DistributedDataParallel(model, device_ids=None if index is None else [index], **options)
 
 
 ALONE = World()

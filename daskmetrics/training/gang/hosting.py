@@ -50,13 +50,13 @@ def open_store(topic: str, timeout: float) -> tuple[str, int]:
     """Open the place where ranks meet, on a free port of the address that Dask reaches this worker by."""
     from datetime import timedelta
 
-    from torch.distributed import TCPStore
+    import torch.distributed as dist
 
     host = _own_address()
     if topic not in _STORES:
         listening = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         port = listening.getsockname()[1]
-        _STORES[topic] = TCPStore(
+        _STORES[topic] = dist.TCPStore(  # type: ignore[attr-defined]
             host,
             port,
             is_master=True,
@@ -145,5 +145,5 @@ def _interface(address: str) -> str | None:
     """The name of the network interface with this address."""
     for name, own in psutil.net_if_addrs().items():
         if any(each.address == address for each in own):
-            return name
+            return str(name)
     return None
