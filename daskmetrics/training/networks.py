@@ -34,7 +34,9 @@ def new(recipe: Recipe, corpus: Path) -> Any:
         torch.manual_seed(seed_of("weights", recipe.seed))
         model = _started_from(recipe, corpus) if recipe.init_from else _kind(recipe)(_config(recipe, corpus))
     if recipe.activation_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        # the name before transformers 5.10, and since
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
     return model.train()
 
 

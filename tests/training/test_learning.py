@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -25,62 +26,54 @@ def trained(recipe: Recipe, folder: Path, steps: int = 4) -> dict[str, torch.Ten
     return load_file(folder / f"step{steps}" / "model.safetensors")
 
 
-def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
-    """Greatest difference of two sets of weights, relative to the greatest weight."""
-    return max(float((a[name] - b[name]).abs().max() / b[name].abs().max()) for name in b)
-
-
 def changed(recipe: Recipe, **keys: object) -> Recipe:
     return Recipe.model_validate({**recipe.model_dump(), **keys})
 
 
+def gradient(recipe: Recipe, folder: Path) -> torch.Tensor:
+    """Of the first step, as the optimizer gets it; Adam would make noise of the size of a step out of every zero."""
+    suite.write_corpus(recipe, folder)
+    source = suite.data.read(recipe, folder / "corpus")
+    which = examples(recipe, len(source), 1)
+    learner = learning.new(recipe, folder / "corpus")
+    seen: list[torch.Tensor] = []
+    learner.optimizer.register_step_pre_hook(
+        lambda *_: seen.append(torch.cat([p.grad.flatten().clone() for p in learner.model.parameters()]))
+    )
+    learning.take_step(
+        learner, recipe, [source.take(which[part]) for part in passes(len(which), recipe.batch)], Silent()
+    )
+    return seen[0]
+
+
+def apart(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).norm() / b.norm())
+
+
 @pytest.mark.parametrize("by", [2, 4])
 def test_accumulation_equals_the_larger_batch(recipe: Recipe, tmp_path: Path, by: int) -> None:
-    whole = trained(changed(recipe, batch=4), tmp_path / "whole")
-    parts = trained(changed(recipe, batch=4 // by, accumulate=by), tmp_path / "parts")
-    assert 0 <= distance(parts, whole) < 1e-5
+    whole = gradient(changed(recipe, batch=4), tmp_path / "whole")
+    assert apart(gradient(changed(recipe, batch=4 // by, accumulate=by), tmp_path / "parts"), whole) < 1e-6
+    assert apart(gradient(changed(recipe, batch=4, seed=1), tmp_path / "other"), whole) > 0.1
 
 
 def test_planned_ranks_learn_from_the_same_examples(recipe: Recipe, tmp_path: Path) -> None:
     """One process stands in for two ranks: two passes, one after the other."""
-    assert (
-        distance(
-            trained(changed(recipe, batch=2, ranks=2), tmp_path / "a"),
-            trained(changed(recipe, batch=4), tmp_path / "b"),
-        )
-        < 1e-5
-    )
+    two, one = changed(recipe, batch=2, ranks=2), changed(recipe, batch=4)
+    assert apart(gradient(two, tmp_path / "a"), gradient(one, tmp_path / "b")) < 1e-6
 
 
 def test_activation_checkpointing_changes_no_bit(recipe: Recipe, tmp_path: Path) -> None:
-    kept = trained(recipe, tmp_path / "kept")
-    again = trained(changed(recipe, activation_checkpointing=True), tmp_path / "again")
-    assert all(torch.equal(kept[name], again[name]) for name in kept)
+    kept, again = recipe, changed(recipe, activation_checkpointing=True)
+    assert torch.equal(gradient(kept, tmp_path / "a"), gradient(again, tmp_path / "b"))
+    there, here = trained(kept, tmp_path / "c"), trained(again, tmp_path / "d")
+    assert all(torch.equal(there[name], here[name]) for name in there)
 
 
-def test_clipping_bounds_a_step(recipe: Recipe, tmp_path: Path) -> None:
-    (tmp_path / "s").mkdir()
-    suite.write_corpus(recipe, tmp_path / "s")
-    norms = []
-    for clip in (0.0, 0.01):
-        own = changed(recipe, clip=clip)
-        learner = learning.new(own, tmp_path / "s" / "corpus")
-        seen: list[float] = []
-        learner.optimizer.register_step_pre_hook(lambda *_, learner=learner, seen=seen: seen.append(_norm(learner)))
-        learning.take_step(learner, own, _passes(own, tmp_path / "s"), Silent())
-        norms.append(seen[0])
-    assert norms[0] > 0.1
-    assert norms[1] == pytest.approx(0.01, rel=1e-3)
-
-
-def _norm(learner: learning.Learner) -> float:
-    return float(torch.stack([p.grad.norm() for p in learner.model.parameters() if p.grad is not None]).norm())
-
-
-def _passes(recipe: Recipe, folder: Path) -> list:
-    source = suite.data.read(recipe, folder / "corpus")
-    which = examples(recipe, len(source), 1)
-    return [source.take(which[part]) for part in passes(len(which), recipe.batch)]
+def test_clipping_bounds_the_gradient(recipe: Recipe, tmp_path: Path) -> None:
+    free, bound = (gradient(changed(recipe, clip=clip), tmp_path / str(clip)).norm() for clip in (0.0, 0.01))
+    assert free > 0.1
+    assert float(bound) == pytest.approx(0.01, rel=1e-3)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -99,11 +92,14 @@ def test_half_precision_trains_and_resumes(recipe: Recipe, tmp_path: Path, preci
     assert all(tensor.dtype == torch.float32 for tensor in once.values())
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_a_compiled_model_learns_the_same(recipe: Recipe, tmp_path: Path) -> None:
-    plain, compiled = trained(recipe, tmp_path / "a", 2), trained(changed(recipe, compile=True), tmp_path / "b", 2)
-    assert plain.keys() == compiled.keys()
-    assert distance(compiled, plain) < 1e-3
+@pytest.mark.skipif(
+    os.environ.get("DASKMETRICS_FAULTS") != "full" or shutil.which("g++") is None,
+    reason="torch.compile takes a minute: DASKMETRICS_FAULTS=full, with a C++ compiler",
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules
+def test_a_compiled_model_has_the_same_gradient(recipe: Recipe, tmp_path: Path) -> None:
+    plain, compiled = recipe, changed(recipe, compile=True)
+    assert apart(gradient(compiled, tmp_path / "a"), gradient(plain, tmp_path / "b")) < 1e-4
 
 
 def test_who_reads_the_examples_changes_no_bit(recipe: Recipe, tmp_path: Path) -> None:
@@ -122,7 +118,8 @@ def test_the_model_to_go_on_from_is_the_first_checkpoint(recipe: Recipe, tmp_pat
     start = load_file(tmp_path / "tuned" / "step0" / "model.safetensors")
     assert all(torch.equal(base[name], start[name]) for name in base)
     train_to(tuned, tmp_path / "tuned", "step3")
-    assert distance(load_file(tmp_path / "tuned" / "step3" / "model.safetensors"), base) > 1e-4
+    tuned_weights = load_file(tmp_path / "tuned" / "step3" / "model.safetensors")
+    assert all(not torch.equal(base[name], tuned_weights[name]) for name in base)
     files = [(tmp_path / name / "step0" / "tokenizer.json").read_bytes() for name in ("tuned",)]
     assert files[0] == (tmp_path / "base" / "step4" / "tokenizer.json").read_bytes()
 
