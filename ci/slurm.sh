@@ -42,10 +42,13 @@ GresTypes=gpu
 ReturnToService=2
 KillWait=3
 SlurmdTimeout=30
+EnforcePartLimits=ALL
 MinJobAge=300
 DefMemPerCPU=256
 NodeName=gpu[0-$((N-1))] NodeHostname=$H NodeAddr=127.0.0.1 Port=[$((P+1))-$((P+N))] CPUs=$((G*4)) RealMemory=65536 Gres=gpu:l40s:$G State=UNKNOWN
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-00:00:00 DefaultTime=10:00 State=UP
+PartitionName=cpu Nodes=ALL MaxTime=1-00:00:00 State=UP
+PartitionName=paid Nodes=ALL AllowAccounts=abc123 State=UP
 C
 for ((i=0;i<G;i++)); do echo "NodeName=gpu[0-$((N-1))] Name=gpu Type=l40s File=/dev/${dev[i]}"; done > $R/gres.conf
 slurmctld -c -f $SLURM_CONF

@@ -127,10 +127,16 @@ def _job(wanted: Wanted) -> Job:
 def _where(wanted: Wanted) -> tuple[Cluster, Pins]:
     from daskmetrics import cluster, config
 
-    own = {"workers": wanted.workers, "threads": wanted.cpus_per_worker, "gpus": wanted.gpus_per_worker}
+    own = {"workers": wanted.workers, "threads": wanted.cpus_per_worker, "gpus_per_job": None}
+    if wanted.gpus_per_worker == 0:
+        own["gpus_per_job"] = 0
     profile = config.cluster(wanted.cluster, **{key: value for key, value in own.items() if value is not None})
     # Slurm shows a job its own GPUs; which numbers they have on the node is not to be known there
     pins = cluster.Pins(wanted.cpus_per_worker, wanted.gpus_per_worker if profile.kind == "local" else None)
+    if profile.kind == "slurm" and (wanted.gpus_per_worker or 0) > 1:
+        raise ConfigError(
+            f"--gpus-per-worker {wanted.gpus_per_worker}: a worker of a Slurm job owns one GPU. Leave it out."
+        )
     if profile.kind == "local" and not wanted.serial:
         cluster.require(pins, profile.workers)
     return profile, pins
@@ -150,7 +156,9 @@ def _run(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> list[Result]
         _say_of_the_past(job, journal, ledger, display)
         display.phase("map", len(job.items), len(job.items) - len(ledger.open()))
         counted = _Counted(display, len(ledger.failed()))
-        with _client(profile, pins, display) if ledger.open() and not wanted.serial else nullcontext() as client:
+        needed = bool(ledger.open()) and not wanted.serial
+        name = wanted.place.path.resolve().name
+        with _client(profile, pins, name, display) if needed else nullcontext() as client:
             return mapping.run(job, client, journal, counted, display.say)
 
 
@@ -185,11 +193,13 @@ def _say_of_the_past(job: Job, journal: Journal, ledger: Ledger, display: Displa
 
 
 @contextmanager
-def _client(profile: Cluster, pins: Pins, display: Display) -> Iterator[Client]:
+def _client(profile: Cluster, pins: Pins, name: str, display: Display) -> Iterator[Client]:
+    from rich.markup import escape
+
     from daskmetrics.cluster import connect, pin_workers
 
     display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
-    with connect(profile) as client:
+    with connect(profile, name, lambda text: display.say(escape(text))) as client:
         display.say(f"Dashboard: {client.dashboard_link}")
         for name, told in pin_workers(client, pins).items() if pins else ():
             shown = ", ".join(
@@ -209,7 +219,7 @@ def _preview(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> None:
     left, size = len(ledger.open()), job.options.batch_size
     each = [f"{n} {what} of its own" for n, what in ((pins.cpus, "CPUs"), (pins.gpus, "GPUs")) if n is not None]
     if profile.kind == "slurm":
-        each.append(f"{profile.gpus} GPU of each job")
+        each.append(f"{min(1, profile.gpus_per_job)} GPU of its job")
     rows = {
         "function": f"{job.function.name}, version {job.function.version[:12]}"
         + (", seeded per item" if job.function.seeded else ""),

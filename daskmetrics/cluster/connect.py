@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -14,62 +15,85 @@ from daskmetrics.cluster.existing import existing_client
 from daskmetrics.cluster.local import local_cluster
 from daskmetrics.cluster.settings import dask_settings, private_prefix
 from daskmetrics.config import Cluster
-from daskmetrics.errors import ConfigError
+from daskmetrics.errors import ClusterLostError, ConfigError
+
+LOOK_EVERY = 0.1  # seconds between looks for the first worker
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
-def connect(profile: Cluster) -> Iterator[Client]:
+def connect(profile: Cluster, run: str = "session", say: Callable[[str], None] = log.warning) -> Iterator[Client]:
     """A client whose workers can take work; the cluster ends with the context.
 
     Parameters
     ----------
     profile : Cluster
         Where to run, and how large.
+    run : str
+        For whom; part of the names of Slurm jobs.
+    say : callable
+        Called with lines for the user, possibly from another thread: why jobs wait, which were lost.
 
     Raises
     ------
     ConfigError
         If no worker arrives in time, or workers lack the resources ``GPU`` and ``CPU``, without which work would
-        wait for ever.
+        wait for ever; if Slurm would refuse the jobs.
+    ClusterLostError
+        Within the context too, if jobs fail one after the other.
     """
     with ExitStack() as stack:
         prefix = private_prefix()
         stack.enter_context(dask.config.set(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_shutdown())
-        client = stack.enter_context(_client(profile, prefix))
+        client = stack.enter_context(_client(profile, prefix, run, say))
         _wait_for_workers(client, profile)
         yield client
 
 
 @contextmanager
-def _client(profile: Cluster, prefix: str) -> Iterator[Client]:
+def _client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None]) -> Iterator[Client]:
     if profile.kind == "existing":
         with existing_client(profile) as client:
             yield client
-        return
-    if profile.kind == "slurm":
-        from daskmetrics.cluster.slurm import slurm_cluster
-
-        cluster = slurm_cluster(profile, prefix)
+    elif profile.kind == "slurm":
+        with _slurm_client(profile, prefix, run, say) as client:
+            yield client
     else:
-        cluster = local_cluster(profile, prefix)
-    with cluster, Client(cluster, set_as_default=False) as client:
-        yield client
+        with local_cluster(profile, prefix) as cluster, Client(cluster, set_as_default=False) as client:
+            yield client
+
+
+@contextmanager
+def _slurm_client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None]) -> Iterator[Client]:
+    from daskmetrics.cluster.slurm import SlurmCluster
+
+    with (
+        SlurmCluster(profile, run=run, prefix=prefix, say=say) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        try:
+            yield client
+        except ClusterLostError as error:
+            raise cluster.problem or error from None
+        finally:
+            cluster.end_jobs()
 
 
 def _wait_for_workers(client: Client, profile: Cluster) -> None:
-    try:
-        client.wait_for_workers(1, timeout=profile.arrive_within)
-    except TimeoutError:
-        raise ConfigError(
-            f"No worker arrived within {profile.arrive_within:.0f} s on the {profile.kind} cluster. For Slurm see "
-            f"'squeue --me' and the job logs in '{profile.logs}'; cluster.arrive_within sets the wait."
-        ) from None
-    for address, worker in workers(client).items():
-        lacking = [name for name in ("GPU", "CPU") if not worker["resources"].get(name)]
-        if lacking:
+    until = time.monotonic() + profile.patience
+    while not (here := workers(client)):
+        if time.monotonic() >= until:
             raise ConfigError(
-                f"Worker {address} offers no resource {' or '.join(lacking)}, so that work would wait for ever. "
+                f"No worker arrived within {profile.patience:.0f} s on the {profile.kind} cluster. For Slurm see "
+                f"'squeue --me' and the job logs in '{profile.logs}'; cluster.arrive_within sets the wait."
+            )
+        time.sleep(LOOK_EVERY)
+    for address, worker in here.items():
+        if not any(worker["resources"].get(name) for name in ("GPU", "CPU")):
+            raise ConfigError(
+                f"Worker {address} offers no resource GPU or CPU, so that work would wait for ever. "
                 'Start workers with: dask worker ... --resources "GPU=1 CPU=1" (also where there is no GPU).'
             )
 
@@ -78,8 +102,16 @@ def workers(client: Client) -> Mapping[str, Any]:
     """The workers that the scheduler knows now, by address.
 
     Asked of the scheduler itself: the client's cached ``scheduler_info`` can lack some.
+
+    Raises
+    ------
+    ClusterLostError
+        If it does not answer.
     """
-    return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
+    try:
+        return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
+    except OSError as error:
+        raise ClusterLostError(f"The scheduler went away ({error}).") from None
 
 
 @contextmanager

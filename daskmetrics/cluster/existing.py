@@ -23,6 +23,6 @@ def existing_client(profile: Cluster) -> Client:
         )
     where = {"scheduler_file": profile.address} if is_file else {"address": profile.address}
     try:
-        return Client(**where, set_as_default=False, timeout=min(30.0, profile.arrive_within))
+        return Client(**where, set_as_default=False, timeout=min(30.0, profile.patience))
     except OSError as error:
         raise ConfigError(f"No scheduler answers at '{profile.address}': {error}") from None

@@ -13,6 +13,16 @@ RESOURCES = {"GPU": 1, "CPU": 1}
 """What each worker offers. Encoding takes GPU, scoring takes CPU, so that a probe never holds a GPU."""
 
 
+WORKER_SETTINGS = {
+    "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE": "False",
+    "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "60s",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "120s",
+    "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1 minute",
+}
+"""The same for workers in jobs, which do not inherit this process's configuration: variables of their environment."""
+
+
 def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
     """Configuration in force while the cluster lives."""
     return {

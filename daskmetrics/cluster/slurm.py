@@ -1,68 +1,124 @@
-"""Workers as Slurm jobs, one GPU and one worker process each, by dask-jobqueue."""
+"""Workers as Slurm jobs: the cluster is dask-jobqueue's, and our supervisor keeps its jobs."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import shutil
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from distributed import Security
 
-from daskmetrics.cluster.settings import RESOURCES
+from daskmetrics.cluster.script import Post, script
+from daskmetrics.cluster.settings import private_prefix
+from daskmetrics.cluster.supervisor import Supervisor, rehearse
 from daskmetrics.config import Cluster
-from daskmetrics.errors import ConfigError
+from daskmetrics.config import cluster as read_profile
+from daskmetrics.errors import ClusterLostError, ConfigError
+
+try:
+    from dask_jobqueue import SLURMCluster
+except ImportError:
+    raise ConfigError("A Slurm profile needs dask-jobqueue: pip install 'daskmetrics[slurm]'.") from None
+
+log = logging.getLogger(__name__)
 
 
-def slurm_cluster(profile: Cluster, prefix: str) -> Any:
-    """A cluster of Slurm jobs, asked to grow to the profile's number of workers.
+class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
+    """A Dask cluster whose workers are Slurm jobs that are replaced when they are lost.
+
+    Of dask-jobqueue's cluster it has everything but the keeping of jobs: that one shows a lost job as running for
+    ever, and tells nobody what Slurm refused.
+
+    Parameters
+    ----------
+    profile : Cluster, str or mapping
+        A profile, its name, or its keys.
+    run : str
+        Whose cluster it is: its jobs are called ``daskmetrics-RUN``.
+    prefix : str, optional
+        The path below which its dashboard is served; by default one that nobody guesses.
+    say : callable
+        Called with lines for the user, possibly from another thread.
+    asynchronous : bool
+        Whether it is used within an event loop, with ``await`` and ``async with``.
 
     Raises
     ------
     ConfigError
-        If dask-jobqueue or Slurm is not there.
+        If Slurm is not there, or would refuse the jobs.
     """
-    try:
-        from dask_jobqueue import SLURMCluster
-    except ImportError:
-        raise ConfigError("A Slurm profile needs dask-jobqueue: pip install 'daskmetrics[slurm]'.") from None
-    if shutil.which("sbatch") is None:
-        raise ConfigError("There is no 'sbatch' here. Run on the cluster's login node, or with: --set cluster=local")
-    logs = Path(profile.logs)
-    logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # the workers' certificates pass through it
-    cluster = SLURMCluster(
-        **options(profile, prefix), security=Security.temporary(), shared_temp_directory=str(logs.resolve())
-    )
-    cluster.scale(jobs=profile.workers)
-    return cluster
 
+    def __init__(
+        self,
+        profile: Cluster | str | dict[str, Any] = "l40s",
+        *,
+        run: str = "session",
+        prefix: str | None = None,
+        say: Callable[[str], None] = log.warning,
+        asynchronous: bool = False,
+    ) -> None:
+        if shutil.which("sbatch") is None:
+            raise ConfigError("There is no 'sbatch' here. Run on the cluster's login node, or with: --cluster local")
+        profile = profile if isinstance(profile, Cluster) else read_profile(profile)
+        rehearse(profile, run)
+        logs = Path(profile.logs).absolute()
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # the workers' certificates pass through it
+        self.profile, self._run, self._say = profile.model_copy(update={"logs": str(logs)}), run, say
+        self.supervisor: Supervisor | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        super().__init__(
+            n_workers=0,
+            cores=1,
+            memory="1GiB",  # of its own jobs, of which there are none
+            interface=profile.interface,
+            log_directory=str(logs),
+            security=Security.temporary(),
+            shared_temp_directory=str(logs),
+            scheduler_options={"dashboard_address": "127.0.0.1:0", "http_prefix": prefix or private_prefix()},
+            asynchronous=asynchronous,
+        )
 
-def options(profile: Cluster, prefix: str) -> dict[str, Any]:
-    """What dask-jobqueue is asked for: one job, one process, at most one GPU."""
-    gres = f"gpu:{profile.gpu_type}:{profile.gpus}" if profile.gpu_type else f"gpu:{profile.gpus}"
-    directives = [f"--gres={gres}"] if profile.gpus else []
-    no_limit = [] if profile.memory else ["--memory-limit", "0"]  # Slurm's own limit holds
-    no_pages = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]  # they would be open to the whole network
-    return {
-        "queue": profile.partition,
-        "account": profile.account,
-        "walltime": profile.walltime,
-        "processes": 1,
-        "cores": 1,
-        "job_cpu": profile.threads,
-        "memory": profile.memory or "8GiB",
-        # sites that forbid --mem get it left out, unless the profile asks for it
-        "job_directives_skip": [] if profile.memory else ["--mem"],
-        "interface": profile.interface,
-        "job_extra_directives": [*directives, *profile.directives],
-        "job_script_prologue": list(profile.prologue),
-        "worker_extra_args": [
-            *no_limit,
-            *no_pages,
-            "--resources",
-            ",".join(f"{name}={n}" for name, n in RESOURCES.items()),
-        ],
-        "log_directory": profile.logs,
-        "python": f"exec {sys.executable}",  # signals of Slurm reach the worker itself
-        "scheduler_options": {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix},
-    }
+    @property
+    def problem(self) -> ClusterLostError | None:
+        """Why there will be no more workers."""
+        return self.supervisor.problem if self.supervisor else None
+
+    def job_script(self) -> str:
+        """The script of a main job."""
+        return script(self.profile, post=self._post())
+
+    def scale(self, n: int = 0, pool: str | None = None, **_: Any) -> None:
+        """Want another number of workers of a pool, by default the main one."""
+        if self.supervisor:
+            self.supervisor.scale(n, pool)
+
+    def end_jobs(self) -> None:
+        """Have all jobs cancelled now, before the rest is taken down."""
+        if self.supervisor:
+            self.supervisor.end()
+
+    def _post(self) -> Post:
+        files = self._job_kwargs["security"].get_tls_config_for_role("worker")
+        tls = {name.replace("_", "-"): file for name, file in files.items() if name != "ciphers"}
+        return Post(self.scheduler.address, run=self._run, python=sys.executable, tls=tls)
+
+    async def _start(self) -> None:
+        await super()._start()
+        if self.supervisor is None:
+            self.supervisor = Supervisor(self.profile, self._post(), self.scheduler, self._say)
+            self._keeping = asyncio.ensure_future(self.supervisor.run())
+
+    async def _close(self) -> None:
+        if self._keeping:
+            self._keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeping
+            self._keeping = None
+        if self.supervisor:
+            await asyncio.to_thread(self.supervisor.end)
+        await super()._close()

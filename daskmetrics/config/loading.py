@@ -10,7 +10,19 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from daskmetrics.config.sections import PRESETS, Cluster, Config, Corpus, Gang, Model, Protocol, Recipe, Search, Section
+from daskmetrics.config.sections import (
+    PRESETS,
+    Cluster,
+    Config,
+    Corpus,
+    Gang,
+    Model,
+    Pool,
+    Protocol,
+    Recipe,
+    Search,
+    Section,
+)
 from daskmetrics.errors import ConfigError, unknown
 
 
@@ -207,6 +219,7 @@ def _section(loc: Sequence[Any]) -> type[Section]:
         "protocol": Protocol,
         "search": Search,
         "cluster": Cluster,
+        "scoring": Pool,
         "gang": Gang,
     }
     named = [kinds[part] for part in loc if part in kinds]

@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from daskmetrics.config.times import seconds_of
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+WEEK = 7 * 86400.0
 
 
 def _plain_name(name: str) -> str:
@@ -244,32 +247,94 @@ def _clock(walltime: Any) -> Any:
     return walltime
 
 
+def _a_time(walltime: str) -> str:
+    seconds_of(walltime)
+    return walltime
+
+
+def _as_text(word: Any) -> Any:
+    # an account may be a number, and YAML and the environment read it so
+    return str(word) if type(word) is int else word
+
+
+Walltime = Annotated[str, BeforeValidator(_clock), AfterValidator(_a_time)]
+Asked = Annotated[Word, BeforeValidator(_as_text)]
+# what Slurm combines features with: a100&nvlink, [rack1|rack2], !old
+Constraint = Annotated[
+    Line, _matching(r"[A-Za-z0-9._:,@+&|*()\[\]!-]{1,200}", "features such as 'a100' or 'a100|h100'")
+]
+Folder = Annotated[Place, _matching(r"[^\s%]+", "a path without spaces and without %")]
+Directive = Annotated[Line, _matching(r"--?[A-Za-z].*", "an option of sbatch such as '--exclusive'")]
+Variable = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]{0,95}", "the name of a variable")]
+
+
+class Pool(Section):
+    """Jobs beside the main ones, without GPUs, for scoring; where a key is left out the main jobs' counts."""
+
+    workers: int = Field(2, ge=1)
+    fewest: int | None = Field(None, ge=1, description="with it their number follows the work, up to `workers`")
+    threads: int = Field(1, ge=1, description="CPU threads per worker")
+    memory: Size | None = Field(None, description="per worker; by default not limited")
+    partition: Asked | None = None
+    account: Asked | None = None
+    walltime: Walltime | None = None
+    qos: Asked | None = Field(None, description="not that of the main jobs, which may stand for GPUs; likewise below")
+    constraint: Constraint | None = None
+    directives: tuple[Directive, ...] = ()
+    max_jobs: int | None = Field(None, ge=1)
+
+
 class Cluster(Section):
     """Where the work runs: a profile of this machine, a Slurm partition or a running scheduler."""
 
     kind: Literal["local", "slurm", "existing"] = "local"
     workers: int = Field(2, ge=1)
+    fewest: int | None = Field(None, ge=1, description="with it the number follows the work, up to `workers` (Slurm)")
     threads: int = Field(1, ge=1, description="CPU threads per worker")
     memory: Size | None = Field(None, description="per worker, for instance 16GiB; by default not limited")
     address: str | None = Field(None, description="of a running scheduler, or a path to its scheduler file")
-    partition: Word | None = None
-    account: Word | None = None
-    walltime: Annotated[str, BeforeValidator(_clock), _matching(r"[0-9:-]{1,20}", "a time such as '12:30:00'")] = (
-        "04:00:00"
-    )
-    gpus: int = Field(1, ge=0, description="GPUs per Slurm job; one worker owns one GPU")
+    partition: Asked | None = None
+    account: Asked | None = None
+    qos: Asked | None = None
+    constraint: Constraint | None = Field(None, description="features that a node must have")
+    walltime: Walltime = "04:00:00"
+    gpus_per_job: int = Field(1, ge=0, description="one worker process each; the node's number makes whole-node jobs")
+    gpus_per_node: int | None = Field(None, ge=1, description="what a node has: no job may ask for more")
     gpu_type: Word | None = None
+    scoring: Pool | None = Field(None, description="CPU workers beside the GPU workers, which then never score")
     interface: Word | None = Field(None, description="network interface that nodes reach each other by, such as ib0")
     prologue: tuple[Line, ...] = Field((), description="lines of shell before the worker starts (modules, venv)")
-    directives: tuple[Line, ...] = Field((), description="further #SBATCH lines, without the prefix")
-    logs: Annotated[Place, _matching(r"\S+", "a path without spaces")] = "slurm-logs"
-    arrive_within: float = Field(600.0, gt=0, description="seconds until the first worker must have arrived")
+    exports: dict[Variable, Line] = Field({}, description="environment variables of the workers, taken literally")
+    directives: tuple[Directive, ...] = Field((), description="further #SBATCH lines, without the prefix")
+    logs: Folder = Field("slurm-logs", description="a folder that the nodes share, for job logs and certificates")
+    scratch: Folder | None = Field(None, description="a folder on each node for what workers write meanwhile")
+    max_jobs: int | None = Field(None, ge=1, description="jobs in the queue at once, pending ones too")
+    poll_seconds: float = Field(30.0, gt=0, description="between looks at the queue")
+    failures: int = Field(5, ge=1, description="jobs that may fail one after the other before it stops")
+    connect_within: float = Field(300.0, gt=0, description="seconds until the worker of a running job must be there")
+    arrive_within: float | None = Field(
+        None, gt=0, description="seconds until the first worker must be there; by default 600, with Slurm a week"
+    )
     unit_minutes: float | None = Field(None, gt=0, description="after which an attempt at a unit is stopped")
+
+    @model_validator(mode="after")
+    def _that_can_be(self) -> Cluster:
+        for pool in (self, self.scoring):
+            if pool and pool.fewest and pool.fewest > pool.workers:
+                raise ValueError(f"fewest is {pool.fewest}, more than the {pool.workers} workers there are at most")
+        if self.gpus_per_node and self.gpus_per_job > self.gpus_per_node:
+            raise ValueError(f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}")
+        return self
 
     @property
     def timeout(self) -> float | None:
         """Seconds that an attempt at a unit may take; None without end."""
         return 60 * self.unit_minutes if self.unit_minutes else None
+
+    @property
+    def patience(self) -> float:
+        """Seconds that work may wait for a worker. In a queue it may be long, and what is wrong there is told."""
+        return self.arrive_within or (WEEK if self.kind == "slurm" else 600.0)
 
 
 class Config(Section):

@@ -21,6 +21,7 @@ from daskmetrics.execution.messages import (
     Kill,
     Left,
     Message,
+    Offers,
     Release,
     Say,
     Started,
@@ -29,7 +30,7 @@ from daskmetrics.execution.messages import (
     TaskId,
     Vanished,
 )
-from daskmetrics.execution.placement import Host, Item, Placement, stuck
+from daskmetrics.execution.placement import Host, Item, Placement, lacking, stuck
 from daskmetrics.execution.retry import Fault, GiveUp, Retry, faults_so_far
 from daskmetrics.execution.settings import Settings
 from daskmetrics.execution.units import Ledger, Record, Source, WorkUnit
@@ -133,6 +134,9 @@ class Loop:
         match message:
             case Joined():
                 self._join(message)
+            case Offers(worker, resources) if worker in self.hosts:
+                for waiting in self.hosts[worker].change(resources):
+                    self._lift(waiting)
             case Left():
                 self._leave(message)
             case StopAsked(grace):
@@ -391,9 +395,5 @@ class Loop:
             self._actions.append(Say(f"{self._want()} Waiting for {self.settings.patience:.0f} s."))
 
     def _want(self) -> str:
-        if not self.hosts:
-            return "No worker is left."
         unit = next(self._waiting()).unit
-        if not any(host.offers(unit) for host in self.hosts.values()):
-            return f"No worker offers what {unit.kind} {unit.name} occupies: {dict(unit.resources)}."
-        return f"No worker has the {self._seconds(unit):.0f} s left that {unit.kind} {unit.name} may take."
+        return lacking(self.hosts.values(), unit, self._seconds(unit))

@@ -38,6 +38,14 @@ class Joined:
 
 
 @dataclass(frozen=True)
+class Offers:
+    """A worker offers something else than before: nothing, if it is to leave once what it runs is finished."""
+
+    worker: str
+    resources: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Left:
     """A worker is gone.
 
@@ -95,7 +103,7 @@ class StopAsked:
     grace: float
 
 
-Message: TypeAlias = Joined | Left | Started | Finished | Failed | Vanished | StopAsked
+Message: TypeAlias = Joined | Offers | Left | Started | Finished | Failed | Vanished | StopAsked
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,11 @@ class Host:
             return self.starts(unit)  # how long it would wait is not known
         return len(self.placed) < self.threads + ahead and self._within(unit, ahead)
 
+    def change(self, resources: Mapping[str, float]) -> list[Item]:
+        """Offer this from now on; what waits here for something else. What runs is not disturbed."""
+        self.resources = resources
+        return [item for item in self.placed if item.begun is None and not self.offers(item.unit)]
+
     def running(self) -> list[Item]:
         """What runs on its threads: of more reports than threads the older ones have ended unheard."""
         begun = sorted((item for item in self.placed if item.begun), key=lambda item: item.begun or (0.0, 0))
@@ -131,6 +136,15 @@ def stuck(hosts: Iterable[Host], now: float) -> list[Item]:
         if waits and len(found) < len(idle) and any(host.offers(item.unit) for host in idle):
             found.append(item)
     return found
+
+
+def lacking(hosts: Collection[Host], unit: WorkUnit, seconds: float) -> str:
+    """Why no worker takes a unit that may take so many seconds, although none has anything to do."""
+    if not hosts:
+        return "No worker is left."
+    if not any(host.offers(unit) for host in hosts):
+        return f"No worker offers what {unit.kind} {unit.name} occupies: {dict(unit.resources)}."
+    return f"No worker has the {seconds:.0f} s left that {unit.kind} {unit.name} may take."
 
 
 def _load(host: Host) -> tuple[int, str]:

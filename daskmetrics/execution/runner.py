@@ -31,6 +31,7 @@ from daskmetrics.execution.messages import (
     Kill,
     Left,
     Message,
+    Offers,
     Release,
     Say,
     Started,
@@ -138,17 +139,18 @@ class _Shell:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.futures: dict[TaskId, Any] = {}
         self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
-        self.greeted: set[str] = set()  # touched by the client's event loop alone
+        # addresses with what they offer; touched by the client's event loop alone
+        self.greeted: dict[str, Mapping[str, float]] = {}
         self.outgrown: set[str] = set()  # workers ended by their nanny for taking too much memory
         self._stop = False
 
     def stop_asked(self) -> bool:
         return self._stop
 
-    def hear(self, at_the_terminal: bool) -> None:
+    def hear(self, by_hand: bool) -> None:
         """A signal has come."""
         self._stop = True
-        self.events.put(StopAsked(math.inf if at_the_terminal else self.settings.stop_grace))
+        self.events.put(StopAsked(math.inf if by_hand else self.settings.stop_grace))
         self.say("Stopping: what is running is finished and recorded first. Press Ctrl-C (again) to stop at once.")
 
     @contextmanager
@@ -285,12 +287,16 @@ class _Shell:
             here = (await self.client.scheduler.identity(n_workers=-1))["workers"]
         except OSError:
             return  # the connection is lost, which the client notices, too
-        for address in here.keys() - self.greeted:
-            self.greeted.add(address)
+        for address in here.keys() - self.greeted.keys():
+            self.greeted[address] = here[address]["resources"]
             self._post(self._greet(address, here[address]))
-        for address in self.greeted - here.keys():
-            self.greeted.discard(address)
+        for address in self.greeted.keys() - here.keys():
+            del self.greeted[address]
             self._post(self._see_off(address))
+        for address, before in self.greeted.items():
+            if (now := here[address]["resources"]) != before:
+                self.greeted[address] = now
+                self.events.put(Offers(address, now))
 
     async def _greet(self, address: str, info: Mapping[str, Any]) -> None:
         """Ask a new worker who it is; it gets work only after its answer."""
@@ -301,11 +307,12 @@ class _Shell:
         except (OSError, TimeoutError, KeyError) as error:
             answer = error
         if isinstance(answer, OSError | TimeoutError | KeyError):
-            self.greeted.discard(address)  # it is gone or too busy; if it is still there it is asked again
+            self.greeted.pop(address, None)  # it is gone or too busy; if it is still there it is asked again
             return
         canary.require_same(name, answer if isinstance(answer, BaseException) else answer["versions"])
         about = {"host": answer["host"], "versions": answer["versions"], "gpus": answer["gpus"]}
-        self.events.put(Joined(address, name, info["nthreads"], info["resources"], answer["remaining"], about))
+        offered = self.greeted.get(address, info["resources"])  # it may have changed meanwhile
+        self.events.put(Joined(address, name, info["nthreads"], offered, answer["remaining"], about))
 
     async def _see_off(self, address: str) -> None:
         await asyncio.sleep(SETTLE)

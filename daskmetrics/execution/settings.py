@@ -31,7 +31,7 @@ class Settings:
     pause : float
         How long a full disk is given before the next try.
     stop_grace : float
-        How long SIGTERM and SIGHUP let running units finish. The first Ctrl-C waits for all of them.
+        How long SIGTERM and SIGHUP let running units finish. The first Ctrl-C at a terminal waits for all of them.
     scratch : Path or None
         A folder that driver and workers see, for the tracebacks of stopped units; None beside the journal.
     """
@@ -44,5 +44,5 @@ class Settings:
     margin: float = 1.5
     patience: float = 600.0
     pause: float = 5.0
-    stop_grace: float = 20.0
+    stop_grace: float = 2.0
     scratch: Path | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,8 @@ def heeding(asked: Callable[[bool], None]) -> Iterator[None]:
     Parameters
     ----------
     asked : callable
-        Called with True if a user at the terminal asked (Ctrl-C), False if the system did (SIGTERM, SIGHUP).
+        Called with True if a user at a terminal asked (Ctrl-C), who can ask again; False if a program did (SIGTERM,
+        SIGHUP, or SIGINT without a terminal).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -32,7 +34,7 @@ def heeding(asked: Callable[[bool], None]) -> Iterator[None]:
         if heard:
             raise KeyboardInterrupt
         heard.append(number)
-        asked(number == signal.SIGINT)
+        asked(number == signal.SIGINT and os.isatty(0))
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
     ours = [number for number, handler in before.items() if handler is not signal.SIG_IGN]

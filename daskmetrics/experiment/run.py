@@ -148,10 +148,11 @@ class _Driver:
     def drive(self) -> Outcome:
         profile = self.experiment.config.cluster
         self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
-        with connect(profile) as client:
+        with connect(profile, self.experiment.config.name, self._warn) as client:
             self.display.say(f"Dashboard: {client.dashboard_link}")
-            settings = Settings(slots=UNITS_PER_WORKER * max(profile.workers, len(workers(client))))
             self._train(client)
+            slots = UNITS_PER_WORKER * max(profile.workers, len(workers(client)))
+            settings = Settings(slots=slots, patience=profile.patience)
             self._measure(client, settings)
             if self.experiment.tasks:
                 self._search(client, settings)
@@ -168,6 +169,9 @@ class _Driver:
         for record in training.records(own):
             if record.key not in known:
                 self.journal.append(record.entry())
+
+    def _warn(self, text: str) -> None:
+        self.display.say(escape(text))
 
     def _measure(self, client: Client, settings: Settings) -> None:
         units = measuring.units(self.experiment, self.folder, self.journal.records())

@@ -112,7 +112,7 @@ def test_a_plan_for_slurm_names_its_jobs(place):
     words = ("--cluster", "slurm.yaml", "--cpus-per-worker", "3", "--gpus-per-worker", "1", "--dry-run")
     done = call(place, "bench.py:step", "--iterations", "500", *words)
     assert done.returncode == 0, done.stderr
-    assert "10 (slurm)" in done.stdout and "3 CPUs of its own" in done.stdout and "1 GPU of each job" in done.stdout
+    assert "10 (slurm)" in done.stdout and "3 CPUs of its own" in done.stdout and "1 GPU of its job" in done.stdout
 
 
 @pytest.mark.parametrize(

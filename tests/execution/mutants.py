@@ -126,6 +126,8 @@ LOOP = (
 )
 
 PLACEMENT = (
+    ("        self.resources = resources\n", ""),
+    ("if item.begun is None and not self.offers(item.unit)]", "if not self.offers(item.unit)]"),
     ("if self.threads > 1 and any(item.suspect for item in self.placed):", "if False:"),
     ("return self.starts(unit)  #", "return True  #"),
     ("len(self.placed) < self.threads + ahead and", "True and"),

@@ -15,6 +15,7 @@ from daskmetrics.execution.messages import (
     Joined,
     Kill,
     Left,
+    Offers,
     Release,
     Say,
     Started,
@@ -168,6 +169,18 @@ def memory_has_a_budget_of_its_own(loop, policy):
         (attempt,) = bench.submitted(*messages, after=40)
         bench.step(Failed(attempt.task, Fault.MEMORY, "no"))
     assert bench.statuses() == {"u": "oom"}
+
+
+@case
+def a_worker_that_offers_nothing_any_more_finishes_what_it_runs_and_gets_no_more(loop, policy):
+    bench = Bench([unit("runs", resources=GPU), unit("waits", resources=GPU)], loop, policy, slots=2)
+    placed = tasks(bench.submitted(Joined("w", "w", resources=GPU)))
+    bench.step(Started(placed["runs"]))
+    assert bench.step(Offers("w", {"GPU": 0}), Offers("unknown", {})) == [Release(placed["waits"])]
+    (elsewhere,) = bench.submitted(Joined("x", "x", resources=GPU))
+    assert (elsewhere.unit.key, elsewhere.worker) == ("waits", "x")
+    bench.step(Finished(placed["runs"], 1), Finished(elsewhere.task, 1))
+    assert bench.statuses() == {"runs": "ok", "waits": "ok"}
 
 
 @case

@@ -101,7 +101,7 @@ def drive(folder: str, seconds: float, units: int) -> None:
     place = Path(folder)
     work = [WorkUnit(f"u{i}", f"u{i}", "demo", nap, (seconds, i)) for i in range(units)]
     with Journal(place / "journal.jsonl", place / "lock") as journal, connect(Cluster(workers=2)) as client:
-        run(Sweep(work), client, journal, Settings(), lambda record: print(record.key, flush=True))
+        run(Sweep(work), client, journal, Settings(stop_grace=20.0), lambda record: print(record.key, flush=True))
 
 
 if __name__ == "__main__":

@@ -168,7 +168,10 @@ class _Driver:
         """Workers for all ranks, or for as many as have come when patience is over."""
         until = time.monotonic() + self.job.gang.patience
         while True:
-            told = self.client.run(hosting.inventory, workers=list(_workers(self.client)), on_error="ignore")
+            there = _workers(self.client)
+            # where some workers are for scores alone, ranks keep off them
+            able = [each for each, about in there.items() if about["resources"].get("GPU")] or list(there)
+            told = self.client.run(hosting.inventory, workers=able, on_error="ignore")
             hosts: list[Host] = [host for host in told.values() if host.address not in self.shunned]
             if len(hosts) >= self.job.recipe.ranks or (hosts and time.monotonic() > until):
                 return places(hosts, self.job.recipe.ranks)

@@ -13,9 +13,9 @@ import pytest
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.errors import ConfigError
-from daskmetrics.training import suite, train_to
+from daskmetrics.training import suite
 from daskmetrics.training.gang.driving import GangError, train
-from tests.training.gang.conftest import Planted, apart, weights
+from tests.training.gang.conftest import Listening, Planted, weights
 
 ROOT = Path(__file__).parents[3]
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"

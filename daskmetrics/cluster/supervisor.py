@@ -1,0 +1,243 @@
+"""Keeps the number of workers of a Slurm cluster: looks at the queue, asks for jobs, tells the user.
+
+It decides nothing itself, see `daskmetrics.cluster.fleet`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from daskmetrics.cluster import queue
+from daskmetrics.cluster.fleet import Cancel, Drain, Fleet, Job, Look, Rules, Say, Stop, Submit, decide, follow
+from daskmetrics.cluster.guard import Guard
+from daskmetrics.cluster.pools import Pool, pools
+from daskmetrics.cluster.queue import Row, SlurmError, slurm, summary
+from daskmetrics.cluster.script import Post, early, job_name, script
+from daskmetrics.config import Cluster
+from daskmetrics.config.times import seconds_of
+from daskmetrics.errors import ClusterLostError, ConfigError
+
+TICK = 0.5  # seconds between looks at the scheduler, which costs nothing
+HASTE = 0.1  # share of the time between looks at the queue after which one is due if a worker is gone
+LEAD = 600.0  # seconds before a job's end at which the next is asked for; less of a short job
+MEMORY = 60.0  # seconds for which an adaptive pool remembers what it had to do
+TAIL = 20  # lines of a failed job's log that are shown
+
+
+@dataclass
+class _Kept:
+    """A pool with what is known of its jobs."""
+
+    pool: Pool
+    rules: Rules
+    wanted: int
+    adaptive: bool
+    fleet: Fleet = field(default_factory=Fleet)
+    demands: deque[tuple[float, int]] = field(default_factory=deque)
+
+
+class Supervisor:
+    """The jobs of one cluster.
+
+    Parameters
+    ----------
+    profile : Cluster
+    post : Post
+        What its jobs have in common: where they report, and for whom.
+    scheduler : distributed.Scheduler
+        In this process, and in the event loop that `run` is awaited in.
+    say : callable
+        Called with lines for the user, from that loop.
+    """
+
+    def __init__(self, profile: Cluster, post: Post, scheduler: Any, say: Callable[[str], None]) -> None:
+        self.profile, self.post, self.scheduler, self.say = profile, post, scheduler, say
+        self.pools = {pool.name: _kept(pool, profile) for pool in pools(profile)}
+        self.problem: ClusterLostError | None = None
+        self._guard = Guard()
+        self._numbers = count()
+        self._ending = False
+        self._told = ""
+        self._silent = False
+
+    def scale(self, workers: int, pool: str | None = None) -> None:
+        """Want another number of workers of a pool, by default the main one; it follows the work no longer."""
+        kept = self.pools[pool or next(iter(self.pools))]
+        kept.wanted, kept.adaptive = workers, False
+
+    async def run(self) -> None:
+        """Keep the pools until it is cancelled or nothing helps; then `problem` says what, and the scheduler ends."""
+        looked, there = -math.inf, 0
+        while self.problem is None:
+            here = len(self.scheduler.workers)
+            due = self.profile.poll_seconds * (HASTE if here < there or self._uncertain() else 1)
+            if time.monotonic() - looked >= due:
+                looked, there = time.monotonic(), here
+                await self._keep()
+            await asyncio.sleep(min(TICK, self.profile.poll_seconds))
+        await self.scheduler.close(reason=str(self.problem))
+
+    def _uncertain(self) -> bool:
+        """Whether jobs failed just now: the next look tells whether it goes on."""
+        return any(kept.fleet.failed for kept in self.pools.values())
+
+    async def _keep(self) -> None:
+        look = await self._look()
+        if look is None:
+            return
+        for kept in self.pools.values():
+            kept.fleet, actions = decide(kept.fleet, look, kept.rules, self._wanted(kept, look))
+            for action in actions:
+                await self._perform(kept, action)
+        self._tell(look)
+
+    async def _look(self) -> Look | None:
+        """What there is, or None if Slurm does not answer: then nothing is decided."""
+        now, workers = time.monotonic(), self._workers()
+        try:
+            rows = await asyncio.to_thread(queue.queue, name=job_name(self.post.run))
+            draining = await asyncio.to_thread(queue.draining)
+        except SlurmError as error:
+            if not self._silent:
+                self.say(f"Slurm does not answer ({error}); jobs go on, and none is replaced until it does.")
+            self._silent = True
+            return None
+        if self._silent:
+            self.say("Slurm answers again.")
+        self._silent = False
+        return Look(now, {row.id: row for row in rows}, workers, draining)
+
+    def _workers(self) -> Mapping[str, int]:
+        return {str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()}
+
+    def _wanted(self, kept: _Kept, look: Look) -> int:
+        if not kept.adaptive:
+            return kept.wanted
+        held = sum(sum(job.held(look.workers)) for job in kept.fleet.jobs)
+        kept.demands.append((look.now, held))
+        while kept.demands[0][0] < look.now - MEMORY:
+            kept.demands.popleft()
+        return follow((demand for _, demand in kept.demands), kept.pool.fewest, kept.wanted)
+
+    async def _perform(self, kept: _Kept, action: Submit | Cancel | Drain | Say | Stop) -> None:
+        match action:
+            case Submit(number):
+                await self._submit(kept, number)
+            case Cancel(jobs):
+                await asyncio.to_thread(_cancel, [job.id for job in jobs])
+            case Drain(jobs):
+                self._drain(jobs)
+            case Say(text):
+                self.say(text)
+            case Stop(reason, job):
+                self.problem = ClusterLostError(f"{reason[:1].upper()}{reason[1:]}{self._log(job)}")
+
+    async def _submit(self, kept: _Kept, number: int) -> None:
+        """Ask for so many jobs, one after the other, until one is refused."""
+        for _ in range(number):
+            if self._ending:
+                return
+            name = f"{kept.pool.name}-{next(self._numbers)}"
+            text = script(self.profile, kept.pool, replace(self.post, worker=name))
+            try:
+                job = await asyncio.shield(asyncio.to_thread(self._sbatch, text))
+            except SlurmError as error:
+                self._refused(kept, error)
+                return
+            kept.fleet = kept.fleet.took(Job(job, name, time.monotonic()))
+
+    def _sbatch(self, text: str) -> str:
+        job = slurm("sbatch", "--parsable", script=text).split()[0].partition(";")[0]
+        self._guard.add(job)  # in this thread, whatever becomes of who waits for it
+        return job
+
+    def _refused(self, kept: _Kept, error: SlurmError) -> None:
+        self.say(f"Slurm took no further {kept.pool.name} job: {error}.")
+        if not error.passing:
+            now = time.monotonic()
+            kept.fleet = kept.fleet.failing(1, Stop(f"Slurm refused it: {error}"), now, kept.rules)
+
+    def _drain(self, jobs: tuple[Job, ...]) -> None:
+        """Let workers offer nothing any more, which the driver hears of; what runs there is not disturbed."""
+        for worker in list(self.scheduler.workers.values()):
+            if any(job.held({str(worker.name): 0}) for job in jobs):
+                nothing = dict.fromkeys(worker.resources, 0)
+                self.scheduler.add_resources(worker=worker.address, resources=nothing)
+
+    def _tell(self, look: Look) -> None:
+        """Say how the jobs stand whenever other reasons hold them up."""
+        rows = self._own(look)
+        reasons = sorted({row.reason or row.state for row in rows if row.pending})
+        if (text := ", ".join(reasons)) != self._told:
+            self._told = text
+            if reasons:
+                self.say(f"Jobs: {summary(rows)}.")
+
+    def _own(self, look: Look) -> list[Row]:
+        ids = {job.id for kept in self.pools.values() for job in kept.fleet.jobs}
+        return [row for row in look.rows.values() if row.id in ids]
+
+    def _log(self, job: Job | None) -> str:
+        """The end of a job's log, as it is shown below the reason."""
+        if job is None:
+            return ""
+        path = Path(self.profile.logs) / f"{job_name(self.post.run)}-{job.id}.log"
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return f"\nIt left no log '{path}': do the nodes see this folder?"
+        return f"\nThe end of its log '{path}':\n" + "\n".join(f"  {line}" for line in lines[-TAIL:])
+
+    def end(self) -> None:
+        """Have all jobs cancelled. It blocks until Slurm knows."""
+        self._ending = True
+        try:
+            self._guard.release()
+        except SlurmError as error:
+            self.say(f"The jobs could not be cancelled ({error}); they end by themselves within two minutes.")
+
+
+def rehearse(profile: Cluster, run: str) -> None:
+    """Have Slurm check a job of each pool before anything is started.
+
+    Raises
+    ------
+    ConfigError
+        With Slurm's words, if it would refuse one.
+    """
+    for pool in pools(profile):
+        try:
+            said = queue.rehearse(script(profile, pool, Post(run=run)))
+        except SlurmError as error:
+            raise ConfigError(f"Slurm cannot be asked for jobs: {error}.") from None
+        if said.refusal:
+            raise ConfigError(
+                f"Slurm would not take the {pool.name} jobs of this profile: {said.refusal}. Nothing was submitted. "
+                "See its partition, account, qos, walltime, gpus_per_job, memory and directives."
+            )
+
+
+def _kept(pool: Pool, profile: Cluster) -> _Kept:
+    rules = Rules(
+        processes=pool.processes,
+        max_jobs=pool.max_jobs,
+        failures=profile.failures,
+        connect_within=profile.connect_within,
+        lead=min(LEAD, seconds_of(pool.walltime) / 10),
+        early=early(pool),
+    )
+    return _Kept(pool, rules, pool.workers, adaptive=pool.fewest < pool.workers)
+
+
+def _cancel(jobs: list[str]) -> None:
+    with suppress(SlurmError):  # it has ended meanwhile, or will be asked for again at the end
+        slurm("scancel", *jobs)

@@ -1,0 +1,94 @@
+"""A real Slurm on this machine for tests, what they ask of it, and what they do to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = str(ROOT / "ci" / "slurm.sh")
+NODES, GPUS = 8, 4
+HERE = bool(os.environ.get("DASKMETRICS_TEST_SLURM")) and shutil.which("slurmctld") is not None
+
+needs_slurm = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(not HERE, reason="needs Slurm's packages and DASKMETRICS_TEST_SLURM=1; .ci/run provides both"),
+]
+
+
+@contextmanager
+def site(place: Path) -> Iterator[Path]:
+    """Eight nodes with four GPUs each, on ports of their own; ``SLURM_CONF`` says so to all commands meanwhile."""
+    subprocess.run([SCRIPT, "start", str(place), str(NODES), str(GPUS), free_ports(NODES + 1)], check=True, text=True)
+    before = os.environ.get("SLURM_CONF")
+    os.environ["SLURM_CONF"] = str(place / "slurm.conf")
+    try:
+        yield place
+    finally:
+        subprocess.run([SCRIPT, "stop", str(place)], check=False)
+        os.environ.pop("SLURM_CONF")
+        if before is not None:
+            os.environ["SLURM_CONF"] = before
+
+
+def free_ports(count: int) -> str:
+    """The first of so many neighbouring ports that are free, for the controller and a daemon per node."""
+    for first in range(16817, 30000, 50):
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return str(first)
+    raise OSError(f"no {count} neighbouring ports are free")
+
+
+def profile(place: Path, **changes: Any) -> dict[str, Any]:
+    """A profile for this site, whose queue is looked at every two seconds."""
+    return {
+        "kind": "slurm",
+        "workers": 2,
+        "partition": "gpu",
+        "gpu_type": "l40s",
+        "walltime": "00:10:00",
+        "interface": "lo",
+        "logs": str(place / "logs"),
+        "poll_seconds": 2,
+        **changes,
+    }
+
+
+def command(*words: str) -> str:
+    """What a command of Slurm prints."""
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def jobs(state: str = "all") -> list[str]:
+    """Ids of the jobs in the queue, the last submitted first; by default of all that have not ended."""
+    states = [] if state == "all" else [f"--states={state}"]
+    return command("squeue", "-h", "-o", "%A", "--sort=-i", *states).split()
+
+
+def no_job_is_left(within: float = 60.0) -> bool:
+    """Whether the queue is empty soon: Slurm takes some seconds to clear away cancelled jobs."""
+    return bool(comes_true(lambda: not jobs(), within))
+
+
+def comes_true(condition: Callable[[], Any], within: float = 120.0) -> float | None:
+    """Seconds until the condition held, or None if it never did. Zero counts as true: compare with None."""
+    began = time.monotonic()
+    while (took := time.monotonic() - began) < within:
+        if condition():
+            return max(took, 0.001)
+        time.sleep(0.2)
+    return None

@@ -1,0 +1,65 @@
+"""What Slurm says, read as values: from the real one, and from texts that it printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from daskmetrics import config
+from daskmetrics.cluster.queue import SlurmError, parsed, queue, rehearse, summary
+from daskmetrics.cluster.queue import slurm as ask
+from daskmetrics.cluster.script import script
+from daskmetrics.errors import ConfigError
+from tests.slurm.site import command, needs_slurm, no_job_is_left, profile
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [("1-02:03:04", 93784), ("2:03:04", 7384), ("9:59", 599), ("UNLIMITED", None), ("INVALID", None)],
+)
+def test_times_that_are_left(left, seconds):
+    assert parsed(f"7|a|RUNNING|N/A|{left}|gpu0|gpu|None")[0].left == seconds
+
+
+def test_a_reason_may_hold_anything():
+    [row] = parsed("7|a|PENDING|N/A|1:00||gpu|ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x")
+    assert row.reason == "ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x" and row.pending and row.alive
+
+
+def test_nothing_is_a_summary_too():
+    assert summary(()) == "0 running, 0 pending"
+
+
+def test_no_slurm_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match="There is no 'squeue' here"):
+        queue()
+
+
+class TestReal:
+    pytestmark = needs_slurm
+
+    def test_pending_and_ended_jobs_are_shown(self, slurm):
+        held = command("sbatch", "--parsable", "--hold", "--job-name=daskmetrics-x", "--wrap=true").strip()
+        [row] = queue([held])
+        assert (row.name, row.state, row.reason, row.alive) == ("daskmetrics-x", "PENDING", "JobHeldUser", True)
+        assert queue(name="daskmetrics-x") == (row,) and queue(name="daskmetrics-y") == () == queue(["999999"])
+        command("scancel", held)
+        assert no_job_is_left()
+        [row] = queue([held])
+        assert (row.state, row.alive) == ("CANCELLED", False)
+
+    def test_a_job_is_rehearsed(self, slurm):
+        good = rehearse(script(config.cluster(profile(slurm, gpus_per_job=4))))
+        assert good.refusal is None and good.start is not None and good.nodes.startswith("gpu")
+        for changes, words in (
+            ({"partition": "nowhere"}, "invalid partition specified: nowhere"),
+            ({"gpus_per_job": 9}, "Requested node configuration is not available"),
+            ({"walltime": "9-00:00:00"}, "Requested time limit is invalid"),
+            ({"partition": "paid", "account": "other"}, "Invalid account or account/partition combination"),
+        ):
+            refusal = rehearse(script(config.cluster(profile(slurm, **changes)))).refusal
+            assert refusal is not None and words in refusal, changes
+
+    def test_what_slurm_refuses_is_told_in_its_words(self, slurm):
+        with pytest.raises(SlurmError, match="Invalid job id specified"):
+            ask("scontrol", "show", "job", "999999")

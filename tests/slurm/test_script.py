@@ -1,0 +1,62 @@
+"""Job scripts, compared with recorded files, so that a change of one is seen; no Slurm is needed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from daskmetrics import config
+from daskmetrics.cluster.pools import pools
+from daskmetrics.cluster.script import Post, script
+from daskmetrics.errors import ConfigError
+from tests.slurm.site import ROOT
+
+SITE = {"account": "abc123", "qos": "normal", "interface": "ib0", "prologue": ["module load cuda"]}
+MORE = {
+    "constraint": "nvlink",
+    "exports": {"HF_HOME": "/data/my models"},
+    "scratch": "/scratch",
+    "directives": ["--exclusive"],
+}
+CASES = {
+    "l40s": ("l40s", {}),
+    "a100": ("a100", {}),
+    "cpu": ("cpu", {}),
+    "a100-node": ("a100", {"gpus_per_job": 4, "workers": 32, **SITE, **MORE}),
+    "l40s-scoring": ("l40s", {**SITE, "scoring": {"workers": 4, "partition": "cpu", "memory": "4GiB"}}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_profile_asks_for_what_is_recorded(name):
+    wanted, changes = CASES[name]
+    profile = config.cluster(wanted, **changes)
+    text = script(profile, pools(profile)[-1])
+    recorded = ROOT / "tests" / "slurm" / "recorded" / f"{name}.sbatch"
+    if os.environ.get("DASKMETRICS_RECORD"):
+        recorded.write_text(text)
+    assert text == recorded.read_text()
+
+
+def test_what_the_scheduler_knows_is_quoted():
+    post = Post("tls://10.0.0.1:1", "gpu-1", "demo", "/my envs/bin/python", {"cert": "/a b/cert"})
+    last = script(config.cluster("l40s"), post=post).splitlines()[-1]
+    assert last.startswith("exec '/my envs/bin/python' -m distributed.cli.dask_worker tls://10.0.0.1:1 --name gpu-1 ")
+    assert last.endswith("--tls-cert '/a b/cert'")
+
+
+def test_no_value_becomes_a_line_of_its_own():
+    for key, value in {
+        "partition": "gpu\n#SBATCH --begin=now+1day",
+        "prologue": ["true\nrm -rf ~"],
+        "exports": {"A": "1\nrm -rf ~"},
+        "directives": ["--x\nrm -rf ~"],
+        "scratch": "/tmp\nrm",
+        "constraint": "a\nb",
+        "logs": "a\nb",
+    }.items():
+        with pytest.raises(ConfigError, match=key):
+            config.cluster("l40s", **{key: value})
+    with pytest.raises(ConfigError, match="name of a variable"):
+        config.cluster("l40s", exports={"A=1; rm -rf ~; B": "2"})
