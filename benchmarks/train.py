@@ -1,7 +1,7 @@
-"""A gang beside torchrun: the same examples and seeds, interleaved; seconds, their ratio, and whether weights are equal.
+"""A gang beside torchrun, interleaved, on the same examples and seeds: seconds, their ratio, and equality of weights.
 
-Run it with ``python benchmarks/train.py [--ranks 2] [--pairs 4] [--steps 200]``. Workers are up before a gang starts, as
-they are in a run; both sides begin with new processes and tokens that lie on disk.
+Run it with ``python benchmarks/train.py [--ranks 2] [--pairs 4] [--steps 200]``. Workers are up before a gang starts,
+as they are in a run; both sides begin with new processes and tokens that lie on disk.
 """
 
 from __future__ import annotations
