@@ -109,7 +109,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(place, setting, said):
     from daskmetrics.errors import ConfigError
     from daskmetrics.experiment import training
 
-    with pytest.raises(ConfigError, match=".*") as refused:
+    with pytest.raises(ConfigError) as refused:
         training.find(config.load(place / "small.yaml", [setting]))
     assert said in str(refused.value)
 
