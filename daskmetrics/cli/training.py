@@ -60,11 +60,12 @@ def train(config: Path, settings: tuple[str, ...], workers: int | None, folder: 
 
 
 def _preview(config: Config, found: Mapping[str, Training]) -> None:
-    from daskmetrics.cli.common import table
     from daskmetrics.training import plan
 
     for name, own in found.items():
-        table((), plan.rows(name, own.recipe, own.folder, config.cluster.workers))
+        for what, text in plan.rows(name, own.recipe, own.folder, config.cluster.workers):
+            click.echo(f"{what:<16} {text}")
+        click.echo()
     click.echo("Nothing was started.")
 
 
