@@ -72,7 +72,7 @@ def found(model: Model, own: Training) -> Found:
 def jobs(config: Config, trainings: Mapping[str, Training]) -> list[Job]:
     """What gangs are to train, largest first."""
     gang = config.gang.model_copy(update={"interface": config.gang.interface or config.cluster.interface})
-    made = [Job(name, own.recipe, own.folder, gang) for name, own in trainings.items()]
+    made = [Job(name, own.recipe, own.folder, gang, config.cluster.workers) for name, own in trainings.items()]
     return sorted(made, key=lambda job: -shape_of(job.recipe).parameters * job.recipe.steps)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -115,9 +114,3 @@ def export(model: Any, folder: Path) -> None:
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     state = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name not in tied}
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def shape(folder: Path) -> tuple[int, int, int]:
-    """Number of blocks, hidden size and vocabulary of the model in a folder."""
-    about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return about["num_hidden_layers"], about["hidden_size"], about["vocab_size"]

@@ -68,6 +68,12 @@ class Voice:
         self._news = {"took": step, "loss": loss, "rate": rate, **_occupied(self.device)}
         _note(Path(self._order.folder) / "progress.jsonl", {"loss": loss, "rate": rate}, step)
 
+    def failed(self, error: BaseException) -> None:
+        """Say why this rank takes no further step."""
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        again = isinstance(error, DaskmetricsError)
+        self.say(error=text, permanent=again, failed=time.time(), step=self._step, phase=self._phase)
+
     @contextmanager
     def beating(self) -> Iterator[None]:
         """Say twice a second where the rank is, also while it waits for the others."""
@@ -103,9 +109,7 @@ def main() -> None:
         with voice.beating():
             _train(order, voice)
     except BaseException as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        # said before the sockets close, so that the partners' complaints come later
-        voice.say(error=text, permanent=isinstance(error, DaskmetricsError), failed=time.time(), step=voice._step)
+        voice.failed(error)  # before the sockets close, so that the partners' complaints come later
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # threads that wait for the other ranks would keep the process

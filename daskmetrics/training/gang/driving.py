@@ -39,12 +39,20 @@ class Job:
     folder : Path
         The suite's.
     gang : Gang
+    workers : int or None
+        How many there can be; ranks beyond them are not waited for.
     """
 
     name: str
     recipe: Recipe
     folder: Path
     gang: Gang
+    workers: int | None = None
+
+    @property
+    def expected(self) -> int:
+        """Ranks that are worth waiting for."""
+        return min(self.recipe.ranks, self.workers or self.recipe.ranks)
 
     @property
     def revisions(self) -> tuple[str, ...]:
@@ -110,6 +118,8 @@ class _Driver:
     def drive(self) -> None:
         where = self._gather()
         self._tell_inventory(where)
+        if len(where) < self.job.recipe.ranks:
+            self.watch.say(f"{len(where)} of {self.job.recipe.ranks} ranks share each step: there are no more workers.")
         require_memory(self.job.recipe, where)
         self._call(suite.write_corpus, self.job.recipe, self.job.folder, at=where[0].host.address)
         failures, saved = 0, suite.newest(self.job.folder)
@@ -173,7 +183,7 @@ class _Driver:
             able = [each for each, about in there.items() if about["resources"].get("GPU")] or list(there)
             told = self.client.run(hosting.inventory, workers=able, on_error="ignore")
             hosts: list[Host] = [host for host in told.values() if host.address not in self.shunned]
-            if len(hosts) >= self.job.recipe.ranks or (hosts and time.monotonic() > until):
+            if len(hosts) >= self.job.expected or (hosts and time.monotonic() > until):
                 return places(hosts, self.job.recipe.ranks)
             if time.monotonic() > until + STOP:
                 raise ClusterLostError("No worker is left to train on. Run the same command again to resume.")
