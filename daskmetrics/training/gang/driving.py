@@ -121,7 +121,6 @@ class _Driver:
         if len(where) < self.job.recipe.ranks:
             self.watch.say(f"{len(where)} of {self.job.recipe.ranks} ranks share each step: there are no more workers.")
         require_memory(self.job.recipe, where)
-        self._call(suite.write_corpus, self.job.recipe, self.job.folder, at=where[0].host.address)
         failures, saved = 0, suite.newest(self.job.folder)
         while (found := self._attempt(where)) is not None:
             now = suite.newest(self.job.folder)
@@ -148,9 +147,12 @@ class _Driver:
         for place in where:
             self.watch.say(f"  {place}")
         try:
+            self._call(suite.write_corpus, self.job.recipe, self.job.folder, at=where[0].host.address)
             store = self._store(where) if len(where) > 1 else None
+        except DaskmetricsError:  # of the user's corpus
+            raise
         except Exception as error:  # whatever became of the worker
-            return Blame(0, f"its worker could not open the meeting place ({type(error).__name__}: {error})")
+            return Blame(0, f"its worker could not prepare ({type(error).__name__}: {error})")
         given = orders(
             where, self.topic, self.attempt, store, self.job.folder, self.job.revisions, self.job.recipe, self.job.gang
         )
