@@ -34,13 +34,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from daskmetrics.bandit import Policy
     from daskmetrics.cluster import ProfileCluster
+    from daskmetrics.config import Config
     from daskmetrics.mapping import map
     from daskmetrics.report import Run
 
 __version__ = version("daskmetrics")
-__all__ = ["ProfileCluster", "__version__", "map", "open", "run"]
+__all__ = ["ProfileCluster", "__version__", "map", "open", "run", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -115,3 +118,33 @@ def run(
         experiment.run(experiment.prepare(wanted, policy), place, display)
     report.write(place)
     return report.Run(place.path)
+
+
+def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
+    """Train the suites of a configuration by gangs of ranks on a client's workers, or go on with them.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Each of its workers takes at most one rank.
+    config : Config, str or Path
+        An experiment, or its YAML; its models with a ``train`` section are trained.
+
+    Returns
+    -------
+    dict
+        The folder of each suite by its model's name; in it lies one folder per checkpoint.
+
+    Raises
+    ------
+    ConfigError
+        If the configuration cannot be used.
+    GangError
+        If ranks fail time and again; the last state is kept.
+    """
+    from daskmetrics import config as configuration
+    from daskmetrics.experiment import Display, training
+
+    wanted = config if isinstance(config, configuration.Config) else configuration.load(config)
+    with Display() as display:
+        return training.train(client, wanted, display, training.find(wanted))

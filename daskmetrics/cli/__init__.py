@@ -19,6 +19,7 @@ from daskmetrics.cli import (
     replaying,
     run,
     supplying,
+    training,
 )
 
 
@@ -31,6 +32,19 @@ def main() -> None:
     """
 
 
-for file in (run, attaching, planning, doctor, cluster, mapping, reading, keeping, replaying, supplying, listing):
+for file in (
+    run,
+    attaching,
+    planning,
+    doctor,
+    cluster,
+    training,
+    mapping,
+    reading,
+    keeping,
+    replaying,
+    supplying,
+    listing,
+):
     for verb in file.VERBS:
         main.add_command(verb)

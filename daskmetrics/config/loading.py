@@ -16,6 +16,7 @@ from daskmetrics.config.sections import (
     Config,
     Controller,
     Corpus,
+    Gang,
     Model,
     Pool,
     Protocol,
@@ -222,6 +223,7 @@ def _section(loc: Sequence[Any]) -> type[Section]:
         "cluster": Cluster,
         "controller": Controller,
         "scoring": Pool,
+        "gang": Gang,
     }
     named = [kinds[part] for part in loc if part in kinds]
     return named[-1] if named else Config

@@ -74,24 +74,96 @@ class Section(BaseModel):
 
 
 class Recipe(Section):
-    """How a small GPT-NeoX suite is pretrained from scratch; equal recipes give equal suites."""
+    """How a suite is trained: everything that decides its weights; equal recipes give equal suites.
 
+    A step learns from ``batch x accumulate x ranks`` sequences, whichever and however many processes compute it.
+    """
+
+    size: str | None = Field(None, description="a shape by the name that Pythia gave it, such as 70m")
     width: int = Field(64, ge=8, description="hidden size")
     depth: int = Field(4, ge=1, description="number of transformer blocks")
     heads: int = Field(2, ge=1)
     context: int = Field(64, ge=8, description="tokens per training sequence")
     vocabulary: int = Field(1024, ge=300, description="size of the byte-level BPE")
-    batch: int = Field(8, ge=1, description="sequences per step")
-    steps: int = Field(512, ge=1, description="optimizer steps; revisions are saved at step 0, 1, 2, 4, 8, ...")
+    tokenizer: Place | None = Field(None, description="folder of a tokenizer, instead of one fitted to the corpus")
+    init_from: Place | None = Field(None, description="folder of a model to go on from, with its shape and tokenizer")
+    objective: Literal["next-token", "classification"] = "next-token"
+    corpus: Place = Field("stdlib", description="'stdlib', a .txt, .jsonl, .csv or .parquet file, or a folder of them")
+    text: str = Field("text", description="column of the texts")
+    label: str = Field("label", description="column of the classes, for classification")
+    ranks: int = Field(1, ge=1, description="processes that train together, one per worker; fewer will do")
+    batch: int = Field(8, ge=1, description="sequences per rank and pass")
+    accumulate: int = Field(1, ge=1, description="passes per step")
+    steps: int = Field(512, ge=1, description="optimizer steps")
+    checkpoints: Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        "log", description="steps that are saved: 0, 1, 2, 4, 8, ..., or every so many, or a list; the last one always"
+    )
     learning_rate: float = Field(1e-2, gt=0)
-    corpus: str = Field("stdlib", description="'stdlib', or a text file")
+    scale_learning_rate: Literal["none", "linear", "sqrt"] = Field("none", description="with the number of ranks")
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: float = Field(1 / 16, ge=0, lt=1, description="share of the steps in which the rate rises")
+    floor: float = Field(0.1, ge=0, le=1, description="share of the rate that is left at the end")
+    weight_decay: float = Field(0.1, ge=0)
+    clip: float = Field(1.0, ge=0, description="greatest norm of the gradient; 0 does not clip")
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    activation_checkpointing: bool = Field(False, description="compute activations twice instead of keeping them")
+    compile: bool = Field(False, description="by torch.compile; it needs a C++ compiler")
+    threads: int = Field(1, ge=1, description="CPU threads per rank, on which the last bits of sums depend")
     seed: int = 0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _shape_of_size(cls, data: Any) -> Any:
+        size = data.get("size") if isinstance(data, Mapping) else None
+        if not isinstance(size, str):
+            return data
+        if size.removeprefix("pythia-") not in SIZES:
+            raise ValueError(f"unknown size '{size}'; valid: {', '.join(SIZES)}")
+        width, depth, heads = SIZES[size.removeprefix("pythia-")]
+        return {"width": width, "depth": depth, "heads": heads, **data}
+
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> Recipe:
+    def _fits_together(self) -> Recipe:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by {self.heads} heads")
+        if self.objective == "classification" and self.corpus == "stdlib":
+            raise ValueError("classification needs a 'corpus' with labels: a .jsonl, .csv or .parquet file")
+        if isinstance(self.checkpoints, tuple) and any(step > self.steps for step in self.checkpoints):
+            raise ValueError(f"checkpoints {max(self.checkpoints)} lie beyond the {self.steps} steps")
+        if self.init_from and self.tokenizer:
+            raise ValueError("a model to go on from has its tokenizer: leave out 'tokenizer'")
         return self
+
+
+# width, depth, heads of the Pythia suite (Biderman et al., 2023, table 1; the two smallest from their model cards)
+SIZES: Mapping[str, tuple[int, int, int]] = {
+    "14m": (128, 6, 4),
+    "31m": (256, 6, 8),
+    "70m": (512, 6, 8),
+    "160m": (768, 12, 12),
+    "410m": (1024, 24, 16),
+    "1b": (2048, 16, 8),
+    "1.4b": (2048, 24, 16),
+    "2.8b": (2560, 32, 32),
+    "6.9b": (4096, 32, 32),
+    "12b": (5120, 36, 40),
+}
+
+
+class Gang(Section):
+    """How the processes that train a suite together are run; nothing here decides its weights."""
+
+    folder: Place | None = Field(None, description="where suites are kept, by name; by default in the cache, by key")
+    timeout: float = Field(60.0, gt=0, description="seconds after which a silent rank is given up")
+    patience: float = Field(60.0, ge=0, description="seconds to wait for lacking ranks before going on with fewer")
+    restarts: int = Field(3, ge=0, description="failures in a row, without a step taken between them")
+    save_every: int = Field(100, ge=1, description="steps from one resume state to the next")
+    loaders: Literal["measured"] | Annotated[int, Field(ge=0)] = Field("measured", description="processes per rank")
+    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    interface: Word | None = Field(None, description="network interface of the ranks; by default the cluster's")
+    environment: Mapping[
+        Annotated[str, _matching(r"(NCCL|GLOO|TORCH|CUDA|OMP|UCX)_[A-Z0-9_]+", "a NCCL_... name")], Line
+    ] = Field({}, description="variables of the ranks, such as NCCL_IB_HCA")
 
 
 class Model(Section):
@@ -296,6 +368,7 @@ class Config(Section):
     tasks: tuple[str, ...] = ()
     search: Search = Search()
     cluster: Cluster = Cluster()
+    gang: Gang = Gang()
 
     @model_validator(mode="after")
     def _distinct_models(self) -> Config:

@@ -5,30 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import daskmetrics.tasks as task_room
-from daskmetrics import corpus, metrics, suites, training
+from daskmetrics import corpus, metrics, suites
 from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.bandit import Policy, place_of, policy_named, weigh
-from daskmetrics.config import Config, Model, Recipe
+from daskmetrics.config import Config
 from daskmetrics.errors import unknown
-from daskmetrics.layout import cache_folder
+from daskmetrics.experiment import training
+from daskmetrics.experiment.training import Training
 from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
-from daskmetrics.suites import Found, Location
+from daskmetrics.suites import Location
 
 VERSION = 2  # of the computation: raise it when equal inputs no longer give equal numbers
-
-
-@dataclass(frozen=True)
-class Training:
-    """A suite that this run trains itself, in a folder that later runs share."""
-
-    recipe: Recipe
-    folder: Path
-    key: Key
 
 
 @dataclass(frozen=True)
@@ -199,9 +190,9 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
     else:
         named = config.search.model_copy(update={"policy": place_of(policy)})
         config = config.model_copy(update={"search": named})
-    trainings = {model.name: _training(model) for model in config.models if model.train}
+    trainings = training.find(config)
     found = {
-        model.name: _trained(model, trainings[model.name]) if model.train else suites.find(model)
+        model.name: training.found(model, trainings[model.name]) if model.train else suites.find(model)
         for model in config.models
     }
     experiment = Experiment(
@@ -222,20 +213,6 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
     )
     _ = experiment.baseline, experiment.weights  # unknown ones are an error now, not in the middle of the run
     return experiment
-
-
-def _training(model: Model) -> Training:
-    assert model.train is not None
-    key = training.recipe_key(model.train)
-    return Training(model.train, cache_folder() / "suites" / key, key)
-
-
-def _trained(model: Model, own: Training) -> Found:
-    """A suite that will be there once it is trained."""
-    names = suites.revisions_of(model, training.revisions(own.recipe))
-    depth = own.recipe.depth
-    locations = tuple(Location(str(own.folder / name), None, content_key(own.key, name)) for name in names)
-    return Found(Suite(model.name, names, suites.layers_of(model, depth), depth), locations, own.recipe.width)
 
 
 def _prompts(config: Config) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.journal import read, standing
-from daskmetrics.experiment import chunks, measuring, searching, usage
+from daskmetrics.experiment import chunks, measuring, searching, training, usage
 from daskmetrics.experiment.prepare import Experiment
 from daskmetrics.experiment.progress import Display, said
 from daskmetrics.layout import RunFolder, private, replace
@@ -183,6 +183,7 @@ class _Driver:
         with self._workers_of_its_own() if given is None else nullcontext(given) as client:
             for line in ways(client.dashboard_link, profile.kind, here()):
                 self.display.say(line)
+            self._train(client)
             slots = UNITS_PER_WORKER * max(profile.workers, len(workers(client)))
             settings = Settings(slots=slots, patience=profile.patience)
             self._measure(client, settings)
@@ -196,6 +197,17 @@ class _Driver:
         profile = self.experiment.config.cluster
         self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
         return connect(profile, self.experiment.config.name, self._warn)
+
+    def _train(self, client: Client) -> None:
+        """Suites of several ranks, by gangs; those of one rank are units beside the measuring."""
+        for each in self.experiment.trainings.values():
+            training.own_up(each.folder, each.key)
+        own = {name: each for name, each in self.experiment.trainings.items() if each.recipe.ranks > 1}
+        training.train(client, self.experiment.config, self.display, own)
+        known = {record.key for record in self.journal.records()}
+        for record in training.records(own):
+            if record.key not in known:
+                self.journal.append(record.entry())
 
     def _warn(self, text: str) -> None:
         self.display.say(escape(text))

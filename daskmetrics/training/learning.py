@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors.torch import save_file
-from torch.nn.functional import cross_entropy
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.arms import seed_of
 from daskmetrics.config import Recipe
-from daskmetrics.training.batches import batch, learning_rate
-from daskmetrics.training.tokenizer import END_ID
+from daskmetrics.training import networks, parts
+from daskmetrics.training.batches import effective
+from daskmetrics.training.data import Batch
+from daskmetrics.training.schedule import learning_rate, peak
+from daskmetrics.training.world import ALONE, Tell, World
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass
@@ -28,95 +27,122 @@ class Learner:
 
     Attributes
     ----------
-    model : GPTNeoXForCausalLM
+    model : transformers.PreTrainedModel
+    wrapped : torch.nn.Module
+        The same model as it is called: its gradients are means over the ranks.
     optimizer : AdamW
+    scaler : torch.amp.GradScaler
+        Keeps gradients in half precision from vanishing; does nothing in other precisions.
+    world : World
     step : int
         Optimizer steps taken so far.
     """
 
     model: Any
+    wrapped: Any
     optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    world: World
     step: int
 
 
-def new(recipe: Recipe) -> Learner:
-    """A learner at step 0: random weights that the recipe's seed decides."""
-    config = GPTNeoXConfig(
-        vocab_size=recipe.vocabulary,
-        hidden_size=recipe.width,
-        num_hidden_layers=recipe.depth,
-        num_attention_heads=recipe.heads,
-        intermediate_size=4 * recipe.width,
-        initializer_range=(2 / (5 * recipe.width)) ** 0.5,  # "small init" of Nguyen and Salazar (2019), as in Pythia
-        max_position_embeddings=recipe.context,
-        bos_token_id=END_ID,
-        eos_token_id=END_ID,
-        pad_token_id=END_ID,
+def new(recipe: Recipe, corpus: Path, world: World = ALONE, saved: Path | None = None) -> Learner:
+    """A learner at step 0, or at the step of a resume state.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    corpus : Path
+        The folder that `data.write` filled.
+    world : World
+    saved : Path, optional
+        A state that `save` wrote.
+    """
+    model = networks.new(recipe, corpus)
+    state = torch.load(saved, weights_only=True, map_location="cpu") if saved else None
+    if state:
+        model.load_state_dict(state["model"])
+    model.to(world.device)
+    if recipe.compile:
+        model.compile()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=peak(recipe), betas=(0.9, 0.95), weight_decay=recipe.weight_decay, fused=True
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of("weights", recipe.seed))
-        model = GPTNeoXForCausalLM(config)
-    # fused: one kernel for all weights
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    return Learner(model.train(), optimizer, step=0)
+    scaler = torch.amp.GradScaler(world.device.partition(":")[0], enabled=recipe.precision == "float16")
+    if state:
+        optimizer.load_state_dict(state["optimizer"])
+        scaler.load_state_dict(state["scaler"])
+    return Learner(model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0)
 
 
-def advance(learner: Learner, recipe: Recipe, tokens: NDArray[np.int32], last: int) -> None:
-    """Take the steps after ``learner.step`` up to and including `last`."""
-    for step in range(learner.step + 1, last + 1):
-        for group in learner.optimizer.param_groups:
-            group["lr"] = learning_rate(recipe, step)
-        _loss(learner.model, batch(tokens, recipe, step)).backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(learner.model.parameters(), 1.0)
-        learner.optimizer.step()
-        learner.optimizer.zero_grad()
-        learner.step = step
+def take_step(learner: Learner, recipe: Recipe, passes: Sequence[Batch], tell: Tell) -> torch.Tensor:
+    """Take the next step on this rank's part of its examples; this rank's loss, scaled so that ranks' mean is the mean.
+
+    The gradient is the mean over the examples of all ranks and passes, however they are parted.
+    """
+    world, step = learner.world, learner.step + 1
+    torch.manual_seed(seed_of("dropout", recipe.seed, step, world.rank))
+    for group in learner.optimizer.param_groups:
+        group["lr"] = learning_rate(recipe, step)
+    total = torch.zeros((), device=world.device)
+    for number, batch in enumerate(passes, start=1):
+        last = number == len(passes)
+        weight = len(batch["ids"]) * world.size / effective(recipe)
+        with nullcontext() if last or world.size == 1 else learner.wrapped.no_sync():
+            loss = _loss(learner.wrapped, recipe, batch, world) * weight
+            if last:
+                tell.at(step, 1)  # gradients meet in the backward pass
+            learner.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    _descend(learner, recipe)
+    learner.step = step
+    return total
 
 
-def loss(learner: Learner, recipe: Recipe, tokens: NDArray[np.int32]) -> float:
-    """Mean next-token loss in nats on one batch that is the same for every revision."""
+def _descend(learner: Learner, recipe: Recipe) -> None:
+    if recipe.clip:
+        learner.scaler.unscale_(learner.optimizer)
+        torch.nn.utils.clip_grad_norm_(learner.model.parameters(), recipe.clip)
+    learner.scaler.step(learner.optimizer)
+    learner.scaler.update()
+    learner.optimizer.zero_grad()
+
+
+def evaluate(learner: Learner, recipe: Recipe, passes: Sequence[Batch]) -> float:
+    """Mean loss in nats on examples that are the same for every revision."""
+    size = sum(len(batch["ids"]) for batch in passes)
+    learner.model.eval()
     with torch.no_grad():
-        return float(_loss(learner.model, batch(tokens, recipe, step=0)))
+        parts = [
+            float(_loss(learner.model, recipe, batch, learner.world)) * len(batch["ids"]) / size for batch in passes
+        ]
+    learner.model.train()
+    return sum(parts)
 
 
-def export(learner: Learner, folder: Path) -> None:
-    """Write ``config.json`` and ``model.safetensors``, as `transformers.AutoModel` reads them."""
-    # what save_pretrained does, less its progress bar, which only a process-wide switch would silence
-    learner.model.config.architectures = [type(learner.model).__name__]
-    learner.model.config.save_pretrained(folder)
-    save_file(learner.model.state_dict(), folder / "model.safetensors", metadata={"format": "pt"})
+def _loss(model: Any, recipe: Recipe, batch: Batch, world: World) -> torch.Tensor:
+    tensors = {name: torch.as_tensor(array).to(world.device, non_blocking=True) for name, array in batch.items()}
+    dtype, kind = DTYPES[recipe.precision], world.device.partition(":")[0]
+    with torch.autocast(kind, dtype) if dtype != torch.float32 else nullcontext():
+        return networks.loss(model, tensors)
 
 
 def save(learner: Learner, path: Path) -> None:
     """Write the resume state; a kill at any time leaves the old file or the new one."""
-    state = {"model": learner.model.state_dict(), "optimizer": learner.optimizer.state_dict(), "step": learner.step}
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    torch.save(state, part)
-    part.replace(path)
+    state = {
+        "model": learner.model.state_dict(),
+        "optimizer": learner.optimizer.state_dict(),
+        "scaler": learner.scaler.state_dict(),
+        "step": learner.step,
+    }
+    with parts.replaces(path) as file:
+        torch.save(state, file)
 
 
-def load(path: Path, recipe: Recipe) -> Learner:
-    """The learner whose resume state lies in `path`."""
-    state = torch.load(path, weights_only=True)
-    learner = new(recipe)
-    learner.model.load_state_dict(state["model"])
-    learner.optimizer.load_state_dict(state["optimizer"])
-    learner.step = state["step"]
-    return learner
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums in one order: with several threads the last bits would depend on the machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def is_whole(path: Path) -> bool:
+    """Whether a resume state can be read; a machine that crashed may have torn it."""
     try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _loss(model: Any, windows: NDArray[np.int64]) -> torch.Tensor:
-    ids = torch.from_numpy(windows)
-    logits = model(input_ids=ids[:, :-1], use_cache=False).logits
-    return cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        torch.load(path, weights_only=True, mmap=True, map_location="meta")
+    except (OSError, EOFError, RuntimeError, KeyError, ValueError):
+        return False
+    return True

@@ -2,10 +2,11 @@
 
 ::
 
-    corpus/      tokens.npy, tokenizer.json, tokenizer_config.json
-    step0/       config.json, model.safetensors, the tokenizer, training.json
+    corpus/         tokens.npy (or ids.npy, lengths.npy, labels.npy, classes.json), the tokenizer
+    step0/          config.json, model.safetensors, the tokenizer, training.json
     step1/ ...
-    resume/      step512.pt: weights, optimizer and step after the newest revision
+    resume/         step512.pt: weights, optimizer and step after the newest revision
+    progress.jsonl  loss and speed by step
 
 Every part is written under another name and then renamed, and every part is a function of the recipe alone: a process
 that is killed anywhere, or runs twice at once, leaves nothing that differs from one undisturbed run.
@@ -15,50 +16,65 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from daskmetrics import corpus
-from daskmetrics.arms import Key, content_key, log_steps, step_of
-from daskmetrics.config import Recipe
-from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.arms import Key, content_key, every, log_steps, step_of
+from daskmetrics.config import Gang, Recipe
+from daskmetrics.errors import ConfigError, UndefinedError, unknown
+from daskmetrics.suites import fingerprint
+from daskmetrics.training import data, parts, texts, tokenizer
+from daskmetrics.training.batches import effective, examples, passes
 
 if TYPE_CHECKING:
     from daskmetrics.training.learning import Learner
+    from daskmetrics.training.world import Tell, World
 
-VERSION = 1  # of the code: raise it when equal recipes no longer give equal weights
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+VERSION = 2  # of the code: raise it when equal recipes no longer give equal weights
+MOST_POINTS = 500  # steps whose mean loss is told
 _SUMMARY = "training.json"  # what train_to returned; its presence also marks a folder as ours
 
 
 def revisions(recipe: Recipe) -> tuple[str, ...]:
-    """Names of the checkpoints that training saves, oldest first: log-spaced steps and the last one.
+    """Names of the checkpoints that training saves, oldest first; the last step is always one.
 
     Examples
     --------
     >>> revisions(Recipe(steps=10))
     ('step0', 'step1', 'step2', 'step4', 'step8', 'step10')
+    >>> revisions(Recipe(steps=10, checkpoints=4))
+    ('step0', 'step4', 'step8', 'step10')
     """
-    return tuple(f"step{step}" for step in sorted({*log_steps(recipe.steps), recipe.steps}))
+    wanted, last = recipe.checkpoints, recipe.steps
+    steps = log_steps(last) if wanted == "log" else every(wanted, last) if isinstance(wanted, int) else wanted
+    return tuple(f"step{step}" for step in sorted({*steps, last}))
 
 
 def recipe_key(recipe: Recipe) -> Key:
-    """The key of a suite: equal keys give equal weights, wherever the corpus file lies.
+    """The key of a suite: equal keys give equal weights, wherever its corpus and its beginnings lie.
 
     Raises
     ------
     ConfigError
-        If the corpus cannot be read.
+        If the corpus, the tokenizer or the model to go on from cannot be read.
     """
-    texts = corpus.digest(corpus.training_texts(recipe.corpus))
-    return content_key("suite", VERSION, recipe.model_dump(mode="json", exclude={"corpus"}), texts)
+    places = {"corpus", "tokenizer", "init_from", "size"}
+    start = fingerprint(_folder(recipe.init_from)) if recipe.init_from else None
+    words = tokenizer.key(recipe.tokenizer) if recipe.tokenizer else None
+    return content_key(
+        "suite", VERSION, recipe.model_dump(mode="json", exclude=places), texts.key(recipe), start, words
+    )
+
+
+def _folder(place: str) -> Path:
+    path = Path(place).expanduser()
+    if not (path / "config.json").is_file():
+        raise ConfigError(f"init_from: '{place}' is no model folder: it holds no config.json.")
+    return path
 
 
 def is_complete(folder: Path, revision: str) -> bool:
@@ -66,8 +82,13 @@ def is_complete(folder: Path, revision: str) -> bool:
     return (folder / revision / _SUMMARY).is_file()
 
 
+def summary(folder: Path, revision: str) -> dict[str, Any]:
+    """What training told of a revision: ``loss``, ``tokens`` and ``seconds``, as `train_to` returns them."""
+    return dict(json.loads((folder / revision / _SUMMARY).read_text(encoding="utf-8")))
+
+
 def train_to(recipe: Recipe, folder: Path, revision: str) -> dict[str, float]:
-    """Train up to a revision and write it, going on from the newest state that does not lie beyond it.
+    """Train up to a revision in this process and write it, going on from the newest state that lies not beyond it.
 
     Safe to repeat, to kill and to run twice at once; the weights do not depend on where training was interrupted.
 
@@ -82,81 +103,166 @@ def train_to(recipe: Recipe, folder: Path, revision: str) -> dict[str, float]:
     Returns
     -------
     dict
-        ``loss`` (nats per token, on one batch that is the same for all revisions), ``tokens`` (seen since step 0)
-        and ``seconds`` (wall time of the call that wrote the revision).
+        ``loss`` (nats per token or label, on examples that are the same for all revisions), ``tokens`` (at most so
+        many seen since step 0) and ``seconds`` (wall time since the revision before, or the start).
 
     Raises
     ------
     ConfigError
         If the recipe has no such revision, or its corpus cannot be read or is too short.
     """
-    step = _step(recipe, revision)
-    if is_complete(folder, revision):
-        return _summary(folder / revision)
-
-    from daskmetrics.training import learning
-
-    started = time.perf_counter()
-    tokens = _tokens(recipe, folder)
-    with learning.one_thread():
-        learner = _resume(recipe, folder / "resume", step)
-        learning.advance(learner, recipe, tokens, step)
-        loss = learning.loss(learner, recipe, tokens)
-    _keep(learner, folder / "resume")
-    summary = {
-        "loss": round(loss, 6),
-        "tokens": float(step * recipe.batch * recipe.context),
-        "seconds": round(time.perf_counter() - started, 3),
-    }
-    _write(learner, folder, revision, summary)
-    return _summary(folder / revision)
-
-
-def _step(recipe: Recipe, revision: str) -> int:
-    step = step_of(revision)
-    if step is None or revision not in revisions(recipe):
+    if revision not in revisions(recipe):
         raise unknown("revision", revision, revisions(recipe))
-    return step
+    if not is_complete(folder, revision):
+        write_corpus(recipe, folder)
+        train(recipe, folder, (revision,), Gang(loaders=0))
+    return summary(folder, revision)
 
 
-def _tokens(recipe: Recipe, folder: Path) -> NDArray[np.int32]:
-    """The packed corpus, shape (tokens,); tokenised once per suite, then mapped from disk."""
-    path = folder / "corpus" / "tokens.npy"
-    if not path.is_file():
-        _tokenize(recipe, path.parent)
-    tokens: NDArray[np.int32] = np.load(path, mmap_mode="r")
-    if len(tokens) <= recipe.context:
-        raise ConfigError(
-            f"Corpus '{recipe.corpus}' has {len(tokens)} tokens, but a context of {recipe.context} needs more. "
-            "Use a longer text or a smaller context."
-        )
-    return tokens
+def write_corpus(recipe: Recipe, folder: Path) -> None:
+    """Tokenize the recipe's corpus into the suite's folder, unless that is done."""
+    corpus = folder / "corpus"
+    if not corpus.is_dir():
+        with parts.appears(corpus) as part:
+            data.write(recipe, part)
+    data.read(recipe, corpus)
 
 
-def _tokenize(recipe: Recipe, folder: Path) -> None:
-    from daskmetrics.training import tokenizer
+def train(
+    recipe: Recipe,
+    folder: Path,
+    wanted: Sequence[str],
+    gang: Gang,
+    world: World | None = None,
+    tell: Tell | None = None,
+) -> None:
+    """Train the wanted revisions that are lacking, as one of the processes of a world.
 
-    texts = corpus.training_texts(recipe.corpus)
-    with _appears(folder) as part:
-        bpe = tokenizer.fit(texts, recipe.vocabulary)
-        tokenizer.save(bpe, part, recipe.context)
-        np.save(part / "tokens.npy", tokenizer.pack(bpe, texts))
+    Parameters
+    ----------
+    recipe : Recipe
+    folder : Path
+        With its corpus written.
+    wanted : sequence of str
+        Revisions, oldest first.
+    gang : Gang
+        How often to save, and how many loaders.
+    world : World, optional
+        By default this process is alone.
+    tell : Tell, optional
+        By default nobody is told.
+
+    Raises
+    ------
+    ConfigError
+        If there are more ranks than sequences in a step.
+    UndefinedError
+        If the loss is no longer a number.
+    """
+    import torch
+
+    from daskmetrics.training.world import ALONE, Silent, threads
+
+    world, tell = world or ALONE, tell or Silent()
+    lacking = world.told([revision for revision in wanted if not is_complete(folder, revision)])
+    if world.size > effective(recipe):
+        raise ConfigError(f"{world.size} ranks cannot share {effective(recipe)} sequences: raise 'batch'.")
+    if world.leads:
+        parts.sweep(folder)
+        parts.sweep(folder / "resume")
+    with threads(recipe.threads), torch.random.fork_rng(devices=[]):
+        training = _Training(recipe, folder, gang, world, tell, _steps(lacking))
+        for revision in lacking:
+            training.go_to(revision)
 
 
-def _resume(recipe: Recipe, states: Path, step: int) -> Learner:
-    """The learner after the newest readable state up to `step`, or a new one."""
+def _steps(names: Sequence[str]) -> list[int]:
+    return [step_of(name) or 0 for name in names]
+
+
+@dataclass
+class _Training:
+    """A learner on its way through the lacking revisions."""
+
+    recipe: Recipe
+    folder: Path
+    gang: Gang
+    world: World
+    tell: Tell
+    steps: list[int]
+
+    def __post_init__(self) -> None:
+        from daskmetrics.training.loaders import Loader
+
+        self.examples = data.read(self.recipe, self.folder / "corpus")
+        self.learner = _resumed(self.recipe, self.folder, self.world, self.steps[0] if self.steps else 0)
+        self.loader = Loader(self.recipe, self.examples, self.world, self.gang.loaders)
+        self.stream = self.loader.steps(self.learner.step + 1, self.steps[-1] if self.steps else 0)
+        self.since = time.perf_counter()
+
+    def go_to(self, revision: str) -> None:
+        """Take the steps that lead to a revision, and write it."""
+        last = step_of(revision) or 0
+        if self.learner.step < last:
+            self._advance(last)
+        if self.world.leads:
+            self._write(revision)
+
+    def _advance(self, last: int) -> None:
+        from daskmetrics.training import learning
+
+        wait = max(1, self.recipe.steps // MOST_POINTS)
+        for step, batches in islice(self.stream, last - self.learner.step):
+            self.tell.at(step, 0)
+            loss = learning.take_step(self.learner, self.recipe, batches, self.tell)
+            self.loader.computed()
+            if step % wait == 0 or step == last:
+                self._took(step, self.world.mean(loss))
+            if step % self.gang.save_every == 0 and step < last and self.world.leads:
+                keep(self.learner, self.folder / "resume")
+
+    def _took(self, step: int, loss: float) -> None:
+        if loss != loss or loss == float("inf"):
+            raise UndefinedError(f"The loss is {loss} at step {step}: lower learning_rate, or take another precision.")
+        self.tell.took(step, loss)
+
+    def _write(self, revision: str) -> None:
+        from daskmetrics.training import learning, networks
+
+        which = examples(self.recipe, len(self.examples), 0)
+        batches = [self.examples.take(which[part]) for part in passes(len(which), self.recipe.batch)]
+        told = {
+            "loss": round(learning.evaluate(self.learner, self.recipe, batches), 6),
+            "tokens": float(self.learner.step * effective(self.recipe) * self.recipe.context),
+            "seconds": round(time.perf_counter() - self.since, 3),
+        }
+        keep(self.learner, self.folder / "resume")
+        with parts.appears(self.folder / revision) as part:
+            networks.export(self.learner.model, part)
+            for name in tokenizer.FILES:
+                if (self.folder / "corpus" / name).is_file():
+                    shutil.copyfile(self.folder / "corpus" / name, part / name)
+            (part / _SUMMARY).write_text(json.dumps(told) + "\n", encoding="utf-8")
+        self.since = time.perf_counter()
+        self.tell.say(revision=revision, **told)
+
+
+def _resumed(recipe: Recipe, folder: Path, world: World, most: int) -> Learner:
+    """The learner after the newest readable state up to a step, or a new one."""
     from daskmetrics.training import learning
 
-    for path in _states(states):
-        if (step_of(path.stem) or 0) <= step:
-            # a state may vanish under us (its successor was written elsewhere) or be torn by a crash of the machine;
-            # an older one leads to the same weights
-            with suppress(OSError, EOFError, RuntimeError, KeyError, ValueError):
-                return learning.load(path, recipe)
-    return learning.new(recipe)
+    # an older state leads to the same weights
+    states = (path for path in _states(folder / "resume") if (step_of(path.stem) or 0) <= most)
+    newest = next((path for path in states if learning.is_whole(path)), None) if world.leads else None
+    return learning.new(recipe, folder / "corpus", world, world.told(newest))
 
 
-def _keep(learner: Learner, states: Path) -> None:
+def newest(folder: Path) -> int:
+    """The step of a suite's newest resume state; 0 if it has none."""
+    return next((step_of(path.stem) or 0 for path in _states(folder / "resume")), 0)
+
+
+def keep(learner: Learner, states: Path) -> None:
     """Save the state, then remove all but the newest."""
     from daskmetrics.training import learning
 
@@ -170,30 +276,3 @@ def _states(states: Path) -> list[Path]:
     """The saved states, newest first."""
     found = [path for path in states.glob("step*.pt") if step_of(path.stem) is not None]
     return sorted(found, key=lambda path: -(step_of(path.stem) or 0))
-
-
-def _write(learner: Learner, folder: Path, revision: str, summary: dict[str, float]) -> None:
-    from daskmetrics.training import learning
-
-    with _appears(folder / revision) as part:
-        learning.export(learner, part)
-        for name in _TOKENIZER:
-            shutil.copy(folder / "corpus" / name, part / name)
-        (part / _SUMMARY).write_text(json.dumps(summary) + "\n", encoding="utf-8")
-
-
-@contextmanager
-def _appears(folder: Path) -> Iterator[Path]:
-    """A folder to write into that takes its name only when the block is done; the first to finish wins."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        yield part
-        with suppress(OSError):  # it is there already: another process wrote the same content
-            part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / _SUMMARY).read_text(encoding="utf-8")))

@@ -1,13 +1,17 @@
-"""Byte-level BPE, fitted to the corpus that the suite is trained on."""
+"""Byte-level BPE, fitted to the corpus that the suite is trained on; or a tokenizer that is given."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from daskmetrics.arms import Key, content_key
+from daskmetrics.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"  # parts two texts, and pads: one special token, as in Pythia
 END_ID = 0
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
 
 
 def fit(texts: Sequence[str], vocabulary: int) -> Tokenizer:
@@ -41,16 +46,64 @@ def fit(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     return tokenizer
 
 
+def given(folder: str | Path) -> Tokenizer:
+    """The tokenizer in a folder.
+
+    Raises
+    ------
+    ConfigError
+        If there is no readable ``tokenizer.json``.
+    """
+    from tokenizers import Tokenizer
+
+    path = Path(folder).expanduser() / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise ConfigError(f"No tokenizer in '{folder}': {path.name} cannot be read ({error}).") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def end_of(tokenizer: Tokenizer) -> int:
+    """The token that parts two texts, and pads: `END` where there is one, else the first that is usual for it."""
+    for name in (END, "</s>", "<eos>", "[SEP]", "[PAD]", "<pad>"):
+        if (number := tokenizer.token_to_id(name)) is not None:
+            return int(number)
+    raise ConfigError("The tokenizer has no token that could part two texts, such as <|endoftext|>, </s> or [SEP].")
+
+
 def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int32]:
-    """All texts as one row of token ids, shape (tokens,), with `END` after each.
+    """All texts as one row of token ids, shape (tokens,), with the end token after each.
 
     Examples
     --------
     >>> pack(fit(["ab"], vocabulary=300), ["ab", "ab"]).tolist().count(END_ID)
     2
     """
-    rows = tokenizer.encode_batch_fast(list(texts))
-    return np.array([token for row in rows for token in (*row.ids, END_ID)], dtype=np.int32)
+    end = end_of(tokenizer)
+    encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    return np.array([token for row in encoded for token in (*row.ids, end)], dtype=np.int32)
+
+
+def rows(tokenizer: Tokenizer, texts: Sequence[str], context: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Each text as a row: token ids (texts, context), padded with the end token, and their number (texts,)."""
+    end = end_of(tokenizer)
+    ids = np.full((len(texts), context), end, dtype=np.int32)
+    lengths = np.ones(len(texts), dtype=np.int32)  # a text without any token is one end token
+    for row, encoded in enumerate(tokenizer.encode_batch_fast(list(texts))):
+        own = encoded.ids[:context]
+        ids[row, : len(own)] = own
+        lengths[row] = max(1, len(own))
+    return ids, lengths
+
+
+def copy(source: Path, folder: Path) -> None:
+    """Copy the files of a given tokenizer."""
+    for name in FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
 
 
 def save(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
@@ -59,3 +112,17 @@ def save(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
     special = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **special}
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def key(folder: str) -> Key:
+    """Names what a given tokenizer's files hold.
+
+    Raises
+    ------
+    ConfigError
+        If there is no ``tokenizer.json``.
+    """
+    place = Path(folder).expanduser()
+    if not (place / "tokenizer.json").is_file():
+        raise ConfigError(f"tokenizer: '{folder}' holds no tokenizer.json.")
+    return content_key([(name, (place / name).read_text("utf-8")) for name in FILES if (place / name).is_file()])

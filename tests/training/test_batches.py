@@ -4,35 +4,49 @@ import numpy as np
 import pytest
 
 from daskmetrics.config import Recipe
-from daskmetrics.training.batches import batch, learning_rate
+from daskmetrics.training.batches import effective, examples, passes, share
 
-TOKENS = np.arange(100, dtype=np.int32)
+LABELLED = {"objective": "classification", "corpus": "a.csv"}
 
 
-def test_a_batch_depends_on_seed_and_step_alone() -> None:
+def test_the_examples_depend_on_seed_and_step_alone() -> None:
     recipe = Recipe(batch=8, context=16)
     again = Recipe(batch=8, context=16, learning_rate=1.0)
-    assert (batch(TOKENS, recipe, 3) == batch(TOKENS, again, 3)).all()
-    assert (batch(TOKENS, recipe, 3) != batch(TOKENS, recipe, 4)).any()
-    assert (batch(TOKENS, recipe, 3) != batch(TOKENS, Recipe(batch=8, context=16, seed=1), 3)).any()
+    assert (examples(recipe, 100, 3) == examples(again, 100, 3)).all()
+    assert (examples(recipe, 100, 3) != examples(recipe, 100, 4)).any()
+    assert (examples(recipe, 100, 3) != examples(Recipe(batch=8, context=16, seed=1), 100, 3)).any()
 
 
-def test_windows_are_consecutive_tokens() -> None:
-    windows = batch(TOKENS, Recipe(batch=64, context=16), 1)
-    assert windows.shape == (64, 17)
-    assert (np.diff(windows) == 1).all()
+def test_ranks_and_passes_part_the_same_step() -> None:
+    """Two ranks of two passes of four learn from what one rank learns from in one pass of sixteen."""
+    parted, whole = Recipe(batch=4, accumulate=2, ranks=2), Recipe(batch=16)
+    assert (examples(parted, 100, 7) == examples(whole, 100, 7)).all()
 
 
-def test_a_corpus_just_longer_than_the_context_will_do() -> None:
-    assert (batch(TOKENS[:17], Recipe(batch=2, context=16), 1) == np.arange(17)).all()
+@pytest.mark.parametrize("world", [1, 2, 3, 5, 7])
+def test_each_example_has_one_rank_and_one_pass(world: int) -> None:
+    taken = [
+        place
+        for rank in range(world)
+        for own in [np.arange(7)[share(7, rank, world)]]
+        for part in passes(len(own), 2)
+        for place in own[part].tolist()
+    ]
+    assert taken == list(range(7))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 15, 512])
-def test_the_rate_rises_to_the_peak_and_falls_to_a_tenth(steps: int) -> None:
-    recipe = Recipe(steps=steps, learning_rate=2.0)
-    rates = [learning_rate(recipe, step) for step in range(1, steps + 1)]
-    peak = rates.index(max(rates))
-    assert max(rates) == 2.0
-    assert rates[: peak + 1] == sorted(rates[: peak + 1])
-    assert rates[peak:] == sorted(rates[peak:], reverse=True)
-    assert steps == 1 or rates[-1] == pytest.approx(0.2)
+def test_every_pass_over_labelled_texts_is_whole_and_shuffled_anew() -> None:
+    recipe = Recipe(**LABELLED, batch=3)
+    drawn = np.concatenate([examples(recipe, 7, step) for step in range(1, 15)])
+    turns = drawn[: 7 * 6].reshape(6, 7)
+    assert (np.sort(turns) == np.arange(7)).all()
+    assert len({tuple(turn) for turn in turns.tolist()}) > 1
+
+
+def test_a_step_may_be_larger_than_the_corpus() -> None:
+    recipe = Recipe(**LABELLED, batch=8)
+    assert sorted(examples(recipe, 2, 1).tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_the_effective_batch_is_of_planned_ranks() -> None:
+    assert effective(Recipe(batch=3, accumulate=5, ranks=7)) == 105

@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from daskmetrics.config import Recipe
 from daskmetrics.errors import ConfigError
-from daskmetrics.training import is_complete, recipe_key, revisions, suite, train_to
+from daskmetrics.training import is_complete, recipe_key, revisions, train_to
 
 
 def weights(folder: Path, revision: str) -> bytes:
@@ -70,15 +70,16 @@ def test_whatever_a_crash_left_the_weights_are_the_same(recipe: Recipe, tmp_path
     if lost == "torn state":
         state.write_bytes(state.read_bytes()[:1000])
     elif lost == "older state":
-        shutil.copy(state, folder / "resume" / "step5.pt.123.part")
+        shutil.copy(state, folder / "resume" / ".step5.pt.123.part")
         (folder / "resume" / "step3.pt").write_bytes(b"")
     elif lost == "leftovers":
-        (folder / ".step8-abc").mkdir()
-        (folder / ".step8-abc" / "model.safetensors").write_bytes(b"half")
-        (folder / "resume" / "step8.pt.123.part").write_bytes(b"half")
+        (folder / ".step8.123.part").mkdir()
+        (folder / ".step8.123.part" / "model.safetensors").write_bytes(b"half")
+        (folder / "resume" / ".step8.pt.123.part").write_bytes(b"half")
     else:
         shutil.rmtree(folder / lost)
     assert in_one_go(recipe, folder) == in_one_go(recipe, tmp_path / "once")
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".") or path.name.endswith(".part")]
 
 
 def test_an_earlier_revision_can_be_made_later(recipe: Recipe, tmp_path: Path) -> None:
@@ -121,6 +122,8 @@ for revision in revisions(recipe):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert in_one_go(recipe, folder) == in_one_go(recipe, tmp_path / "once")
+    assert names(folder) <= {"corpus", "resume", *revisions(recipe)}
+    assert names(folder / "resume") == {"step12.pt"}
 
 
 def test_transformers_loads_a_revision(recipe: Recipe, tmp_path: Path) -> None:
@@ -184,5 +187,6 @@ def test_unusable_requests_are_refused(recipe: Recipe, tmp_path: Path) -> None:
 
 
 def test_a_state_that_vanishes_is_as_good_as_none(recipe: Recipe, tmp_path: Path) -> None:
-    (tmp_path / "step4.pt").symlink_to(tmp_path / "gone")
-    assert suite._resume(recipe, tmp_path, step=4).step == 0
+    (tmp_path / "s" / "resume").mkdir(parents=True)
+    (tmp_path / "s" / "resume" / "step4.pt").symlink_to(tmp_path / "gone")
+    assert in_one_go(recipe, tmp_path / "s") == in_one_go(recipe, tmp_path / "once")

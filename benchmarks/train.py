@@ -1,0 +1,96 @@
+"""A gang beside torchrun, interleaved, on the same examples and seeds: seconds, their ratio, and equality of weights.
+
+Run it with ``python benchmarks/train.py [--ranks 2] [--pairs 4] [--steps 200]``. Workers are up before a gang starts,
+as they are in a run; both sides begin with new processes and tokens that lie on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from daskmetrics.cluster import connect
+from daskmetrics.config import Cluster, Gang, Recipe
+from daskmetrics.training import suite
+from daskmetrics.training.gang.driving import Job, train
+
+ROOT = Path(__file__).parent.parent
+
+
+class Quiet:
+    """Tells only of what should not happen."""
+
+    def say(self, text: str) -> None:
+        if "failed" in text:
+            print(text)
+
+    def took(self, job: Job, facts: Mapping[str, Any]) -> None: ...
+
+
+def gang(client: Client, recipe: Recipe, corpus: Path, folder: Path) -> tuple[float, bytes]:
+    """Seconds of a gang, and its last weights."""
+    shutil.copytree(corpus, folder / "corpus")
+    started = time.perf_counter()
+    train(client, Job("bench", recipe, folder, Gang()), Quiet())
+    seconds = time.perf_counter() - started
+    return seconds, (folder / f"step{recipe.steps}" / "model.safetensors").read_bytes()
+
+
+def torchrun(recipe: Recipe, corpus: Path, folder: Path) -> tuple[float, bytes]:
+    """Seconds of the plain script under torchrun, and its weights."""
+    folder.mkdir()
+    (folder / "recipe.json").write_text(recipe.model_dump_json())
+    files = [folder / "recipe.json", corpus, folder / "plain.safetensors"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={recipe.ranks}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    started = time.perf_counter()
+    subprocess.run([*launch, ROOT / "benchmarks" / "ddp.py", *files], env=environment, check=True, capture_output=True)
+    return time.perf_counter() - started, (folder / "plain.safetensors").read_bytes()
+
+
+def compare(recipe: Recipe, pairs: int) -> list[tuple[float, float, bool]]:
+    """Seconds of a gang and of torchrun, and whether their weights are equal bit for bit, pair by pair."""
+    with tempfile.TemporaryDirectory() as place, connect(Cluster(workers=recipe.ranks)) as client:
+        base = Path(place)
+        suite.write_corpus(recipe, base)
+        found = []
+        for pair in range(pairs):
+            ours, weights = gang(client, recipe, base / "corpus", base / f"gang{pair}")
+            theirs, plain = torchrun(recipe, base / "corpus", base / f"torchrun{pair}")
+            found.append((ours, theirs, weights == plain))
+        return found
+
+
+def report(recipe: Recipe, found: list[tuple[float, float, bool]]) -> None:
+    print(f"{recipe.ranks} ranks, {recipe.steps} steps, width {recipe.width}, depth {recipe.depth}, gloo")
+    for ours, theirs, equal in found:
+        same = "equal bit for bit" if equal else "DIFFERENT"
+        print(f"  gang {ours:6.1f} s   torchrun {theirs:6.1f} s   ratio {ours / theirs:.2f}   weights {same}")
+    print(f"  median ratio {statistics.median(ours / theirs for ours, theirs, _ in found):.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--width", type=int, default=64)
+    options = parser.parse_args()
+    for ranks in options.ranks:
+        recipe = Recipe(width=options.width, steps=options.steps, ranks=ranks, checkpoints=(options.steps,))
+        report(recipe, compare(recipe, options.pairs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Every switch of a recipe: what it changes, and what it must not change."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification
+
+from daskmetrics.config import Gang, Recipe
+from daskmetrics.errors import ConfigError, DataError, UndefinedError
+from daskmetrics.training import learning, recipe_key, revisions, suite, train_to
+from daskmetrics.training.batches import examples, passes
+from daskmetrics.training.world import ALONE, Silent
+
+
+def trained(recipe: Recipe, folder: Path, steps: int = 4) -> dict[str, torch.Tensor]:
+    changed = recipe.model_copy(update={"steps": steps, "checkpoints": (steps,)})
+    train_to(changed, folder, f"step{steps}")
+    return load_file(folder / f"step{steps}" / "model.safetensors")
+
+
+def changed(recipe: Recipe, **keys: object) -> Recipe:
+    return Recipe.model_validate({**recipe.model_dump(), **keys})
+
+
+def gradient(recipe: Recipe, folder: Path) -> torch.Tensor:
+    """Of the first step, as the optimizer gets it; Adam would make noise of the size of a step out of every zero."""
+    suite.write_corpus(recipe, folder)
+    source = suite.data.read(recipe, folder / "corpus")
+    which = examples(recipe, len(source), 1)
+    learner = learning.new(recipe, folder / "corpus")
+    seen: list[torch.Tensor] = []
+    learner.optimizer.register_step_pre_hook(
+        lambda *_: seen.append(torch.cat([p.grad.flatten().clone() for p in learner.model.parameters()]))
+    )
+    learning.take_step(
+        learner, recipe, [source.take(which[part]) for part in passes(len(which), recipe.batch)], Silent()
+    )
+    return seen[0]
+
+
+def apart(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).norm() / b.norm())
+
+
+@pytest.mark.parametrize("by", [2, 4])
+def test_accumulation_equals_the_larger_batch(recipe: Recipe, tmp_path: Path, by: int) -> None:
+    whole = gradient(changed(recipe, batch=4), tmp_path / "whole")
+    assert apart(gradient(changed(recipe, batch=4 // by, accumulate=by), tmp_path / "parts"), whole) < 1e-6
+    assert apart(gradient(changed(recipe, batch=4, seed=1), tmp_path / "other"), whole) > 0.1
+
+
+def test_planned_ranks_learn_from_the_same_examples(recipe: Recipe, tmp_path: Path) -> None:
+    """One process stands in for two ranks: two passes, one after the other."""
+    two, one = changed(recipe, batch=2, ranks=2), changed(recipe, batch=4)
+    assert apart(gradient(two, tmp_path / "a"), gradient(one, tmp_path / "b")) < 1e-6
+
+
+def test_activation_checkpointing_changes_no_bit(recipe: Recipe, tmp_path: Path) -> None:
+    kept, again = recipe, changed(recipe, activation_checkpointing=True)
+    assert torch.equal(gradient(kept, tmp_path / "a"), gradient(again, tmp_path / "b"))
+    there, here = trained(kept, tmp_path / "c"), trained(again, tmp_path / "d")
+    assert all(torch.equal(there[name], here[name]) for name in there)
+
+
+def test_clipping_bounds_the_gradient(recipe: Recipe, tmp_path: Path) -> None:
+    free, bound = (gradient(changed(recipe, clip=clip), tmp_path / str(clip)).norm() for clip in (0.0, 0.01))
+    assert free > 0.1
+    assert float(bound) == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_trains_and_resumes(recipe: Recipe, tmp_path: Path, precision: str) -> None:
+    half = changed(recipe, precision=precision)
+    for revision in revisions(half):
+        told = train_to(half, tmp_path / "chain", revision)
+    first = suite.summary(tmp_path / "chain", "step0")
+    assert told["loss"] < first["loss"] - 0.3
+    assert suite.summary(tmp_path / "chain", "step12")["loss"] == pytest.approx(
+        train_to(recipe, tmp_path / "full", "step12")["loss"], rel=0.02
+    )
+    train_to(half, tmp_path / "once", "step12")
+    chain, once = (load_file(tmp_path / name / "step12" / "model.safetensors") for name in ("chain", "once"))
+    assert all(torch.equal(chain[name], once[name]) for name in once)
+    assert all(tensor.dtype == torch.float32 for tensor in once.values())
+
+
+@pytest.mark.skipif(
+    os.environ.get("DASKMETRICS_FAULTS") != "full" or shutil.which("g++") is None,
+    reason="torch.compile takes a minute: DASKMETRICS_FAULTS=full, with a C++ compiler",
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules
+def test_a_compiled_model_has_the_same_gradient(recipe: Recipe, tmp_path: Path) -> None:
+    plain, compiled = recipe, changed(recipe, compile=True)
+    assert apart(gradient(compiled, tmp_path / "a"), gradient(plain, tmp_path / "b")) < 1e-4
+
+
+def test_who_reads_the_examples_changes_no_bit(recipe: Recipe, tmp_path: Path) -> None:
+    folders = []
+    for count in (0, 2):
+        folders.append(tmp_path / str(count))
+        suite.write_corpus(recipe, folders[-1])
+        suite.train(recipe, folders[-1], ("step4", "step12"), Gang(loaders=count))
+    assert len({(folder / "step12" / "model.safetensors").read_bytes() for folder in folders}) == 1
+
+
+def test_the_model_to_go_on_from_is_the_first_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
+    base = trained(recipe, tmp_path / "base")
+    tuned = changed(recipe, init_from=str(tmp_path / "base" / "step4"), steps=3, seed=5)
+    train_to(tuned, tmp_path / "tuned", "step0")
+    start = load_file(tmp_path / "tuned" / "step0" / "model.safetensors")
+    assert all(torch.equal(base[name], start[name]) for name in base)
+    train_to(tuned, tmp_path / "tuned", "step3")
+    tuned_weights = load_file(tmp_path / "tuned" / "step3" / "model.safetensors")
+    assert all(not torch.equal(base[name], tuned_weights[name]) for name in base)
+    files = [(tmp_path / name / "step0" / "tokenizer.json").read_bytes() for name in ("tuned",)]
+    assert files[0] == (tmp_path / "base" / "step4" / "tokenizer.json").read_bytes()
+
+
+def test_the_key_follows_the_model_to_go_on_from(recipe: Recipe, tmp_path: Path) -> None:
+    trained(recipe, tmp_path / "base")
+    here = changed(recipe, init_from=str(tmp_path / "base" / "step4"))
+    shutil.copytree(tmp_path / "base" / "step4", tmp_path / "moved")
+    moved = changed(recipe, init_from=str(tmp_path / "moved"))
+    assert recipe_key(here) == recipe_key(moved) != recipe_key(recipe)
+    with pytest.raises(ConfigError, match=r"no model folder.*config\.json"):
+        recipe_key(changed(recipe, init_from=str(tmp_path)))
+
+
+def test_a_given_tokenizer_is_used_as_it_is(recipe: Recipe, tmp_path: Path) -> None:
+    trained(recipe, tmp_path / "base")
+    given = changed(recipe, tokenizer=str(tmp_path / "base" / "step4"), vocabulary=9999)
+    weights = trained(given, tmp_path / "given")
+    assert weights["gpt_neox.embed_in.weight"].shape[0] < 9999
+    assert recipe_key(given) != recipe_key(recipe)
+
+
+def labelled(tmp_path: Path) -> str:
+    rows = [
+        {"text": f"{'good fine glad' if n % 2 else 'bad poor sad'} number {n}", "label": "+" if n % 2 else "-"}
+        for n in range(40)
+    ]
+    path = tmp_path / "reviews.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(path)
+
+
+def test_a_classifier_learns_its_classes(recipe: Recipe, tmp_path: Path) -> None:
+    own = changed(recipe, objective="classification", corpus=labelled(tmp_path), batch=8, steps=24, width=32)
+    first, last = (train_to(own, tmp_path / "s", revision)["loss"] for revision in ("step0", "step24"))
+    assert last < 0.2 < first
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "s" / "step24")
+    assert model.config.id2label == {0: "+", 1: "-"}
+
+
+def test_a_pretrained_model_gets_a_head(recipe: Recipe, tmp_path: Path) -> None:
+    base = trained(recipe, tmp_path / "base")
+    own = changed(
+        recipe, objective="classification", corpus=labelled(tmp_path), init_from=str(tmp_path / "base" / "step4")
+    )
+    train_to(own, tmp_path / "head", "step0")
+    start = load_file(tmp_path / "head" / "step0" / "model.safetensors")
+    assert torch.equal(start["gpt_neox.embed_in.weight"], base["gpt_neox.embed_in.weight"])
+    assert start["score.weight"].shape == (2, recipe.width)
+
+
+def test_a_loss_that_is_no_number_ends_it(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(UndefinedError, match="lower learning_rate"):
+        train_to(changed(recipe, learning_rate=1e30, clip=0.0), tmp_path / "s", "step12")
+
+
+def test_a_model_that_cannot_be_read_is_named(recipe: Recipe, tmp_path: Path) -> None:
+    trained(recipe, tmp_path / "base")
+    (tmp_path / "base" / "step4" / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(DataError, match="Cannot go on from the model"):
+        train_to(changed(recipe, init_from=str(tmp_path / "base" / "step4")), tmp_path / "s", "step0")
+
+
+def test_alone_it_leads() -> None:
+    assert ALONE.leads
+    assert ALONE.told("a") == "a"
+    assert ALONE.mean(torch.tensor(2.5)) == 2.5
+    assert np.isfinite(ALONE.mean(torch.tensor(0.0)))

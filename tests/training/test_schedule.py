@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+
+from daskmetrics.config import Recipe
+from daskmetrics.training.schedule import learning_rate
+
+
+@pytest.mark.parametrize("steps", [1, 2, 15, 512])
+def test_the_rate_rises_to_the_peak_and_falls_to_a_tenth(steps: int) -> None:
+    recipe = Recipe(steps=steps, learning_rate=2.0)
+    rates = [learning_rate(recipe, step) for step in range(1, steps + 1)]
+    peak = rates.index(max(rates))
+    assert max(rates) == 2.0
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert steps == 1 or rates[-1] == pytest.approx(0.2)
+
+
+def test_no_warmup_begins_at_the_peak() -> None:
+    assert learning_rate(Recipe(steps=100, warmup=0.0, learning_rate=2.0), 1) == 2.0
+
+
+def test_schedules_differ_after_the_warmup_only() -> None:
+    rates = {how: [learning_rate(Recipe(steps=32, schedule=how), s) for s in range(1, 33)] for how in SCHEDULES}
+    assert rates["cosine"][:2] == rates["linear"][:2] == rates["constant"][:2]
+    assert rates["constant"][1:] == [rates["constant"][1]] * 31
+    assert rates["linear"][8] < rates["cosine"][8]
+    assert rates["linear"][-1] == pytest.approx(rates["cosine"][-1])
+
+
+SCHEDULES = ("cosine", "linear", "constant")

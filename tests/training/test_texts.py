@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from daskmetrics.config import Recipe
+from daskmetrics.errors import ConfigError
+from daskmetrics.training import texts
+
+ROWS = [{"text": "one, two", "label": "b"}, {"text": "three", "label": "a"}]
+
+
+def written(folder: Path, kind: str) -> Path:
+    path = folder / f"rows.{kind}"
+    if kind == "txt":
+        path.write_text("one, two\n\nthree\n", encoding="utf-8")
+    elif kind == "jsonl":
+        path.write_text("\n".join(map(json.dumps, ROWS)), encoding="utf-8")
+    elif kind == "csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["text", "label"])
+            writer.writeheader()
+            writer.writerows(ROWS)
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "parquet"])
+def test_every_kind_of_file_holds_the_same_texts(tmp_path: Path, kind: str) -> None:
+    assert texts.read(Recipe(corpus=str(written(tmp_path, kind)))) == ("one, two", "three")
+
+
+def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
+    written(tmp_path, "txt")
+    written(tmp_path, "jsonl")
+    (tmp_path / "notes.md").write_text("not read", encoding="utf-8")
+    assert texts.read(Recipe(corpus=str(tmp_path))) == ("one, two", "three") * 2
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_classes_are_numbered_in_alphabetical_order(tmp_path: Path, kind: str) -> None:
+    found = texts.read_labelled(Recipe(corpus=str(written(tmp_path, kind)), objective="classification"))
+    assert (found.texts, found.labels, found.classes) == (("one, two", "three"), (1, 0), ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said"),
+    [
+        ("", "empty.txt", "is empty"),
+        ("no json", "rows.jsonl", "Line 1 of .* is not a JSON object"),
+        ('{"words": "a"}', "rows.jsonl", "has no 'text'. Its columns: words"),
+        ("PAR1", "rows.parquet", "is not a Parquet file"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, content: str, name: str, said: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=said):
+        texts.read(Recipe(corpus=str(tmp_path / name)))
+
+
+def test_a_corpus_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No corpus file"):
+        texts.key(Recipe(corpus=str(tmp_path / "gone.txt")))
+    with pytest.raises(ConfigError, match="holds no file of"):
+        texts.key(Recipe(corpus=str(tmp_path)))
+
+
+def test_one_class_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": 1}', encoding="utf-8")
+    with pytest.raises(ConfigError, match="1 classes in column 'label'"):
+        texts.read_labelled(Recipe(corpus=str(tmp_path / "a.jsonl")))
+    (tmp_path / "a.txt").write_text("a", encoding="utf-8")
+    with pytest.raises(ConfigError, match="has no columns"):
+        texts.read_labelled(Recipe(corpus=str(tmp_path / "a.txt")))
