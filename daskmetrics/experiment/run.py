@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -19,6 +20,7 @@ from daskmetrics import store
 from daskmetrics.arms import Arm
 from daskmetrics.bandit import Campaign, champions
 from daskmetrics.cluster import connect, workers
+from daskmetrics.dashboard import Feed
 from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
@@ -148,27 +150,28 @@ class _Driver:
     def drive(self) -> Outcome:
         profile = self.experiment.config.cluster
         self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
-        with connect(profile) as client:
+        with connect(profile) as client, Feed(client, self.journal.entries) as feed:
             self.display.say(f"Dashboard: {client.dashboard_link}")
             settings = Settings(slots=UNITS_PER_WORKER * max(profile.workers, len(workers(client))))
-            self._measure(client, settings)
+            self._measure(client, settings, feed)
             if self.experiment.tasks:
-                self._search(client, settings)
+                self._search(client, settings, feed)
         self._complete_store()
         return Outcome(self.computed, self.failed)
 
-    def _measure(self, client: Client, settings: Settings) -> None:
+    def _measure(self, client: Client, settings: Settings, feed: Feed) -> None:
         units = measuring.units(self.experiment, self.folder, self.journal.records())
         known = {record.key for record in self.journal.records()}
-        for kind in ("train", "measure"):
-            own = [unit for unit in units if unit.kind == kind]
+        planned = {kind: [unit for unit in units if unit.kind == kind] for kind in ("train", "measure")}
+        feed.note(type="planned", units={kind: len(own) for kind, own in planned.items()})
+        for kind, own in planned.items():
             self.display.phase(kind, len(own), sum(unit.key in known for unit in own))
         sweep = Sweep(units)
         run_source(sweep, client, self.journal, settings, self._show, self.display.say)
         for unit in sweep.blocked():
             self.display.say(f"[yellow]{unit.name} was not measured, since training its suite failed[/]")
 
-    def _search(self, client: Client, settings: Settings) -> None:
+    def _search(self, client: Client, settings: Settings, feed: Feed) -> None:
         config = self.experiment.config.search
         problem = searching.problem(self.experiment, self.journal.records())
         key = searching.search_key(self.experiment, problem)
@@ -186,8 +189,11 @@ class _Driver:
         search = searching.Search(self.experiment, campaign, key)
         self.display.phase("search", math.ceil(campaign.budget))  # in the cost that the budget is counted in
 
+        feed.note(type="search", budget=campaign.budget, exhaustive=problem.exhaustive_cost, spent=campaign.spent)
+
         def show(record: Record) -> None:
             self._show(record, campaign.spent)
+            feed.think(partial(searching.belief, self.experiment, campaign))
 
         run_source(search, client, self.journal, settings, show, self.display.say)
         best = campaign.recommendation()

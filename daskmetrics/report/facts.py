@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from daskmetrics.arms import Arm, Suite, training_order
 from daskmetrics.execution.units import Record
 from daskmetrics.report.run import Run, cell_of
+from daskmetrics.status import cause
 
 Values = Mapping[Arm, float]
 
@@ -115,17 +115,6 @@ def failures(run: Run) -> tuple[Failure, ...]:
         groups.setdefault((kind, status, cause(reason)), []).append((name, reason))
     found = [Failure(kind, status, len(all_), *all_[0]) for (kind, status, _), all_ in groups.items()]
     return tuple(sorted(found, key=lambda failure: -failure.count))
-
-
-def cause(reason: str) -> str:
-    """A reason without what differs from unit to unit: quoted names, paths, addresses and numbers.
-
-    Examples
-    --------
-    >>> cause("DataError: no 'a/b.txt' in /tmp/x7/y, 3 of 4") == cause("DataError: no 'c.txt' in /tmp/x8/z, 1 of 9")
-    True
-    """
-    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+@\S+|(?<!\w)/\S+|0x[0-9a-f]+|\d+", "#", reason)
 
 
 def survived(run: Run) -> Counter[str]:
