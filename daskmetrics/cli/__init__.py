@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from daskmetrics.cli import keeping, listing, mapping, reading, replaying, run
+from daskmetrics.cli import explaining, keeping, listing, mapping, reading, replaying, run
 
 
 @click.group("metrics", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -19,6 +19,6 @@ def main() -> None:
     """
 
 
-for file in (run, mapping, reading, keeping, replaying, listing):
+for file in (run, mapping, reading, explaining, keeping, replaying, listing):
     for verb in file.VERBS:
         main.add_command(verb)

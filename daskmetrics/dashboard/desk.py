@@ -101,7 +101,8 @@ def busy(workers: Iterable[Any], now: float) -> Busy:
     slots = []
     for name in ("GPU", "CPU"):
         offered = sum(worker.resources.get(name, 0.0) for worker in workers)
-        used = sum(worker.used_resources.get(name, 0.0) for worker in workers)
+        # what waits at a worker counts as used, too
+        used = sum(min(worker.used_resources.get(name, 0.0), worker.resources.get(name, 0.0)) for worker in workers)
         slots.append(used / offered if offered else float("nan"))
     processors = sum(worker.nthreads for worker in workers)
     cpu = sum(worker.metrics.get("cpu", 0.0) for worker in workers)

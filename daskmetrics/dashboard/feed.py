@@ -49,9 +49,7 @@ class Feed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task is None or self._task.cancel() is False:
-            return
-        if error is None:
+        if self._task is not None and self._task.cancel() and error is None:
             last = asyncio.run_coroutine_threadsafe(self._send(), self._client.loop.asyncio_loop)
             try:
                 last.result(LAST_WORDS)
@@ -77,6 +75,8 @@ class Feed:
 
     async def _go_on(self) -> None:
         try:
+            if not await self._client.run_on_scheduler(_listens):
+                return
             self._plan()
             await self._send()
             self.note(type="live")
@@ -105,6 +105,11 @@ class Feed:
     async def _tell(self, news: list[dict[str, Any]]) -> None:
         if news:
             await self._client.scheduler.daskmetrics_hear(news=news)
+
+
+def _listens(dask_scheduler: Any) -> bool:
+    """Asked first: a scheduler leaves calls of what it does not know without an answer."""
+    return "daskmetrics_hear" in dask_scheduler.handlers
 
 
 def _shown(entry: Mapping[str, Any]) -> dict[str, Any]:

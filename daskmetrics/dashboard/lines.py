@@ -31,12 +31,14 @@ def plain_figure(title: str, across: str, up: str, **more: Any) -> Any:
     return fig
 
 
-def legend_at(fig: Any, place: str) -> None:
-    """A legend that covers little; a click on a name hides its line."""
-    fig.legend.update(
-        location=place, click_policy="hide", label_text_font_size="12px", background_fill_alpha=0.7,
-        border_line_color=None, spacing=0, padding=4,
+def legend_above(fig: Any) -> None:
+    """A legend in one line above the lines, which covers none of them; a click on a name hides its line."""
+    legend = fig.legend[0]
+    legend.update(
+        orientation="horizontal", click_policy="hide", label_text_font_size="12px", border_line_color=None,
+        padding=0, margin=2, background_fill_alpha=0,
     )  # fmt: skip
+    fig.add_layout(legend, "above")
 
 
 class CostLine:
@@ -61,9 +63,9 @@ class CostLine:
         )
         fig.line(
             "cost", "missed", source=self.source, color=COLOURS[4], line_width=1.6, line_dash="dashed",
-            y_range_name="missed", legend_label="may be missed (95 % bound of the posterior)",
+            y_range_name="missed", legend_label="may be missed, 95 % bound",
         )  # fmt: skip
-        legend_at(fig, "right")
+        legend_above(fig)
 
     def update(self, board: Board) -> None:
         """Show the board's curve."""
@@ -77,7 +79,7 @@ class CostLine:
         self.figure.x_range.end = max(whole, cost.max(initial=0.0)) or 100
         low, high = _span(best)
         self.figure.y_range.update(start=low, end=high)
-        self.figure.extra_y_ranges["missed"].end = _span(np.append(missed, 0.0))[1]
+        self.figure.extra_y_ranges["missed"].end = 1.1 * np.nanmax(missed, initial=0.0) or 1.0
 
 
 def _span(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -117,7 +119,7 @@ class BusyLines:
         self.figure.y_range = Range1d(0, 1.05)
         self.figure.yaxis.formatter = NumeralTickFormatter(format="0 %")
         self.figure.xaxis.formatter = DatetimeTickFormatter(minutes="%H:%M", seconds="%H:%M:%S", minsec="%H:%M:%S")
-        legend_at(self.figure, "top_left")
+        legend_above(self.figure)
         self._last = 0.0
 
     def update(self, busy: Sequence[Busy]) -> None:

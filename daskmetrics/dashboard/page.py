@@ -143,7 +143,8 @@ def _head(board: Board, desk: Desk) -> str:
     if board.leader:
         facts.append((escape(board.leader), "leading arm" if board.state != "finished" else "best arm"))
     left = board.left(time.monotonic())
-    facts.append((duration(left) if left else "–", f"left of {escape(board.state)}" if left else "time left"))
+    if left:
+        facts.append((duration(left), f"left of {escape(board.state)}"))
     facts.append((f"{len(desk.scheduler.workers)}", "workers"))
     tiles = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in facts)
     cluster = f'<div class="line">{escape(desk.cluster)}</div>' if desk.cluster else ""

@@ -11,7 +11,7 @@ from distributed.dashboard.components.scheduler import env
 
 from daskmetrics.dashboard.curves import Curves
 from daskmetrics.dashboard.desk import NAME
-from daskmetrics.dashboard.lines import COLOURS, DASHES, legend_at, plain_figure
+from daskmetrics.dashboard.lines import COLOURS, DASHES, legend_above, plain_figure
 
 EVERY = 1000  # milliseconds between looks at the desk
 MOST_NAMED = 16  # ranks that the legend names
@@ -74,5 +74,5 @@ class TrainingPage:
         self.loss.line("step", "loss", source=source, **look, **named)
         self.speed.line("step", "speed", source=source, **look, **named)
         if number == 0:
-            legend_at(self.loss, "top_right")
-            legend_at(self.speed, "bottom_right")
+            legend_above(self.loss)
+            legend_above(self.speed)

@@ -112,6 +112,7 @@ def _begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             "arms": len(experiment.arms),
             "checkpoints": len(experiment.checkpoints),
             "tasks": {task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
+            "widths": dict(experiment.widths),
             "environment": environment(),
         }
     )

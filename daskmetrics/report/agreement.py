@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.arms import Arm
+from daskmetrics.report.ranks import rank_correlation
 from daskmetrics.report.sheet import COLOURS, MARKERS, WIDTH, Box, blank, round_values
 
 COLUMNS = 3
@@ -18,25 +17,6 @@ LEFT, TOP, ACROSS, DOWN = 0.62, 0.58, 0.24, 0.78  # inches: margins, and gaps be
 PANEL_HEIGHT = 1.7
 ROOM = 0.06  # between the outermost points and the edge of their panel, as a share of their range
 Range = tuple[float, float]
-
-
-def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's rho: Pearson's correlation of the ranks, ties sharing their mean rank; NaN if a side is constant.
-
-    Examples
-    --------
-    >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
-    0.8
-    """
-    ranks = np.array([_ranks(np.asarray(values, dtype=float)) for values in (a, b)])
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
-    norm = float(np.sqrt((centred**2).sum(axis=1).prod()))
-    return float((centred[0] * centred[1]).sum()) / norm if norm else float("nan")
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[inverse])
 
 
 def metric_against_score(

@@ -10,6 +10,7 @@ from typing import Any
 
 from daskmetrics.arms import Arm, Suite, training_order
 from daskmetrics.execution.units import Record
+from daskmetrics.metrics.catalogue import CATALOGUE
 from daskmetrics.report.run import Run, cell_of
 from daskmetrics.status import cause
 
@@ -151,6 +152,15 @@ def top(run: Run) -> Sequence[Mapping[str, Any]]:
 def champions(run: Run) -> Sequence[Mapping[str, Any]]:
     """The best arm of every kind of task, as the result lists them; none if the tasks are of one kind."""
     return run.result.get("kinds", ()) if run.result else ()
+
+
+def units(run: Run, metric: str) -> str:
+    """Of a metric, as the plan of the run's store has them; empty if it has none."""
+    plans = (entry["template"]["metrics"] for entry in reversed(run.entries) if entry["type"] == "plan")
+    known = next((dict(zip(plan["names"], plan["units"], strict=True)) for plan in plans), {})
+    if metric in known:
+        return known[metric]
+    return CATALOGUE[metric].units if metric in CATALOGUE else ""
 
 
 def _of(run: Run, kind: str) -> Iterator[Record]:

@@ -11,7 +11,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from daskmetrics.arms import Arm
-from daskmetrics.metrics.catalogue import CATALOGUE
 from daskmetrics.report import facts, png
 from daskmetrics.report.agreement import metric_against_score
 from daskmetrics.report.maps import Marks, Quantity, heat_maps
@@ -74,7 +73,7 @@ def _scores(run: Run) -> Picture:
 
 
 def _metrics(run: Run, metrics: Metrics) -> Picture:
-    rows = [Quantity(name, units(name), values) for name, values in metrics.items()]
+    rows = [Quantity(name, facts.units(run, name), values) for name, values in metrics.items()]
     caption = (
         f"{_MAP} All models of a row share its colours. Hatched: the metric is undefined there, or the "
         "checkpoint could not be measured."
@@ -83,7 +82,9 @@ def _metrics(run: Run, metrics: Metrics) -> Picture:
 
 
 def _agreement(run: Run, metrics: Metrics) -> Picture:
-    figure = metric_against_score(metrics, {n: units(n) for n in metrics}, facts.mean_scores(run), run.models)
+    figure = metric_against_score(
+        metrics, {n: facts.units(run, n) for n in metrics}, facts.mean_scores(run), run.models
+    )
     caption = (
         "Each point is an arm that was scored on every task. Spearman's ρ tells whether the metric ranks arms as the "
         "scores do: 1 alike, -1 in reverse, 0 not at all. The search chose these arms, promising ones above all, and "
@@ -129,11 +130,6 @@ def _marks(run: Run) -> Marks:
         return Marks()
     best = run.best()
     return Marks(best.arm, best.default)
-
-
-def units(metric: str) -> str:
-    """The unit of a metric of this package; those of plug-ins stand in the store."""
-    return CATALOGUE[metric].units if metric in CATALOGUE else ""
 
 
 def _picture(name: str, title: str, caption: str, figure: Figure) -> Picture:

@@ -9,9 +9,10 @@ from scipy.stats import spearmanr
 
 from daskmetrics.arms import Arm, Suite, grid
 from daskmetrics.report import png
-from daskmetrics.report.agreement import metric_against_score, rank_correlation
+from daskmetrics.report.agreement import metric_against_score
 from daskmetrics.report.figures import pictures
 from daskmetrics.report.maps import Marks, Quantity, heat_maps, plane
+from daskmetrics.report.ranks import rank_correlation
 from daskmetrics.report.sheet import round_values
 
 pytest.importorskip("matplotlib")
