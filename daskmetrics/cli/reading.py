@@ -8,6 +8,8 @@ import click
 
 from daskmetrics.cli.common import friendly, run_folder
 
+FORMATS = ("html", "csv", "parquet", "netcdf")
+
 
 @click.command()
 @run_folder
@@ -25,9 +27,7 @@ def status(run: Path) -> None:
 
 @click.command()
 @run_folder
-@click.option(
-    "--format", "kind", type=click.Choice(["html", "csv", "parquet", "netcdf"]), default="html", show_default=True
-)
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="html", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="File of the numbers.  [default: in RUN/report]")
 @friendly
 def report(run: Path, kind: str, output: Path | None) -> None:
@@ -48,7 +48,7 @@ def report(run: Path, kind: str, output: Path | None) -> None:
 @click.command()
 @run_folder
 @click.option(
-    "--within", metavar="SHARE", help="Also the shallowest and the earliest arm within so much of it, e.g. 1%."
+    "--within", metavar="SHARE", help="Instead the shallowest and the earliest arm within so much of it, e.g. 1%."
 )
 @click.option("--sure", type=float, default=0.8, show_default=True, help="Probability with which --within must hold.")
 @friendly

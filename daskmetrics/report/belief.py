@@ -1,4 +1,4 @@
-"""What the search believes of every arm, worked out again from what the journal holds: the numbers that it decided on."""
+"""What the search believes of every arm, worked out again from its journal: the numbers that it decided on."""
 
 from __future__ import annotations
 

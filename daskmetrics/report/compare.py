@@ -42,15 +42,12 @@ def compare_published_text(run: Run, published: Scores, source: str) -> str:
     DataError
         If they share no cell.
     """
-    own, theirs = (
-        {_plain(cell): score for cell, score in cells(run).items()},
-        {_plain(cell): score for cell, score in published.items()},
-    )
+    own, theirs = _plain(cells(run)), _plain(published)
     if not own.keys() & theirs.keys():
-        models = sorted({cell.arm.model for cell in theirs})
         raise DataError(
-            f"'{source}' and the run in '{run.folder.path}' share no cell. It has the models {', '.join(models)}; the run "
-            f"has {', '.join(run.models)}, with the tasks {', '.join(run.tasks)}."
+            f"'{source}' and the run in '{run.folder.path}' share no cell. The table has the models "
+            f"{', '.join(sorted({cell.arm.model for cell in theirs}))}, the run {', '.join(run.models)}, with the tasks "
+            f"{', '.join(run.tasks)}."
         )
     return "\n".join(fact("published", source) + _agreement(own, theirs, "published"))
 
@@ -133,7 +130,9 @@ def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return found
 
 
-def _plain(cell: Cell) -> Cell:
-    """A cell by names that differ neither in case nor in the organisation before them."""
-    arm = cell.arm
-    return Cell(Arm(arm.model.rpartition("/")[2].lower(), arm.revision, arm.layer), cell.task)
+def _plain(scores: Scores) -> dict[Cell, float]:
+    """Scores by cells whose models differ neither in case nor in the organisation before their name."""
+    return {
+        Cell(Arm(cell.arm.model.rpartition("/")[2].lower(), cell.arm.revision, cell.arm.layer), cell.task): score
+        for cell, score in scores.items()
+    }

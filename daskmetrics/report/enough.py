@@ -89,9 +89,9 @@ def _told(one: Enough, best: Enough) -> str:
         return "the best arm itself"
     parameters, flops = _change(one.parameters, best.parameters), _change(one.flops, best.flops)
     return (
-        f"{one.arm}: {wording.place(one.arm)}, {wording.probability(one.chance)} to be good enough; {parameters} weights "
-        f"in its blocks ({one.parameters:,.0f}) and {flops} operations per text of {LENGTH} tokens ({one.flops:.3g}) "
-        "than the best arm"
+        f"{one.arm}: {wording.place(one.arm)}, {wording.probability(one.chance)} to be good enough; {parameters} "
+        f"weights in its blocks ({one.parameters:,.0f}) and {flops} operations per text of {LENGTH} tokens "
+        f"({one.flops:.3g}) than the best arm"
     )
 
 
@@ -116,7 +116,7 @@ def _width(run: Run, model: str) -> int:
     widths = run.start.get("widths", {})
     if model not in widths:
         raise DataError(
-            f"The journal in '{run.folder.path}' does not say how wide '{model}' is, since an earlier version wrote it. "
-            "Run the configuration again in a new folder."
+            f"The journal in '{run.folder.path}' does not say how wide '{model}' is, since an earlier version wrote "
+            "it. Run the configuration again in a new folder."
         )
     return int(widths[model])

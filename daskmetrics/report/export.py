@@ -77,10 +77,8 @@ def _rows(what: str, arrays: xarray.Dataset) -> list[pandas.DataFrame]:
     """Numbers of a kind as rows; what was never asked for is left out."""
     found = []
     for name in [str(name) for name in arrays if f"{name}_status" in arrays]:
-        flat = arrays[[name, f"{name}_stderr", f"{name}_status"]].to_dataframe().reset_index()
-        flat.columns = flat.columns.map(
-            {name: "value", f"{name}_stderr": "stderr", f"{name}_status": "status"}.get
-        ).where(flat.columns.isin([name, f"{name}_stderr", f"{name}_status"]), flat.columns)
+        columns = {name: "value", f"{name}_stderr": "stderr", f"{name}_status": "status"}
+        flat = arrays[list(columns)].rename(columns).to_dataframe().reset_index()
         flat = flat[flat["status"] > 0].rename(columns={"checkpoint": "revision"})
         flat = flat.assign(what=what, name=name, units=arrays[name].attrs["units"], status=_labels(flat["status"]))
         found.append(flat[["model", "revision", "step", "layer", "what", "name", "value", "stderr", "status", "units"]])
@@ -99,17 +97,18 @@ def _dataset(run: Run) -> xarray.Dataset:
 
     import xarray
 
-    both = xarray.merge([_plain(what, arrays) for what, arrays in _arrays(run)], combine_attrs="override")
+    both = xarray.merge(
+        [_plain(what, arrays) for what, arrays in _arrays(run)], compat="no_conflicts", combine_attrs="override"
+    )
     if not both:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
-    both.attrs = {
-        key: value if isinstance(value, str | int | float) else json.dumps(value) for key, value in both.attrs.items()
-    }
+    texts = {key: json.dumps(value) for key, value in both.attrs.items() if not isinstance(value, str | int | float)}
+    both = both.assign_attrs(texts)
     for name in ("model", "checkpoint"):
         both = both.assign_coords({name: both[name].astype(str)})
     return both
 
 
 def _plain(what: str, arrays: xarray.Dataset) -> xarray.Dataset:
-    """Variables are named ``score_NAME`` and ``metric_NAME``: netCDF allows no slash, and a task may be named like a metric."""
+    """Variables named ``score_NAME`` and ``metric_NAME``: netCDF allows no slash, and names may be alike."""
     return arrays.rename({str(name): f"{what}_{str(name).replace('/', '_')}" for name in arrays})
