@@ -29,8 +29,9 @@ def status(run: Path) -> None:
 @run_folder
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="html", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="File of the numbers.  [default: in RUN/report]")
+@click.option("--svg", is_flag=True, help="Also each figure as SVG.")
 @friendly
-def report(run: Path, kind: str, output: Path | None) -> None:
+def report(run: Path, kind: str, output: Path | None, svg: bool) -> None:
     """Write the HTML report and figures of RUN from its files, or all its numbers for other programs."""
     from daskmetrics import report as reports
 
@@ -40,7 +41,7 @@ def report(run: Path, kind: str, output: Path | None) -> None:
 
         click.echo(export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
         return
-    reports.write(loaded.folder)
+    reports.write(loaded.folder, svg)
     click.echo(reports.summary_text(loaded))
     click.echo(reports.whereabouts(loaded.folder))
 

@@ -46,8 +46,8 @@ def compare_published_text(run: Run, published: Scores, source: str) -> str:
     if not own.keys() & theirs.keys():
         raise DataError(
             f"'{source}' and the run in '{run.folder.path}' share no cell. The table has the models "
-            f"{', '.join(sorted({cell.arm.model for cell in theirs}))}, the run {', '.join(run.models)}, with the tasks "
-            f"{', '.join(run.tasks)}."
+            f"{', '.join(sorted({cell.arm.model for cell in theirs}))}; the run has {', '.join(run.models)}, with the "
+            f"tasks {', '.join(run.tasks)}."
         )
     return "\n".join(fact("published", source) + _agreement(own, theirs, "published"))
 
