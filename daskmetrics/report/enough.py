@@ -87,11 +87,11 @@ def enough_text(run: Run, within: float, sure: float) -> str:
 def _told(one: Enough, best: Enough) -> str:
     if one.arm == best.arm:
         return "the best arm itself"
-    parameters, flops = _change(one.parameters, best.parameters), _change(one.flops, best.flops)
+    weights, operations = _change(one.parameters, best.parameters), _change(one.flops, best.flops)
     return (
-        f"{one.arm}: {wording.place(one.arm)}, {wording.probability(one.chance)} to be good enough; {parameters} "
-        f"weights in its blocks ({one.parameters:,.0f}) and {flops} operations per text of {LENGTH} tokens "
-        f"({one.flops:.3g}) than the best arm"
+        f"{one.arm}: {wording.place(one.arm)}, {wording.probability(one.chance)} to be good enough; its blocks have "
+        f"{one.parameters:,.0f} weights ({weights} than the best arm) and take {one.flops:.3g} operations for a text of "
+        f"{LENGTH} tokens ({operations})"
     )
 
 

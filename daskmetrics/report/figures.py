@@ -140,7 +140,8 @@ def _agreement(run: Run, metrics: Metrics) -> Picture:
     figure = metric_against_score(metrics, units, facts.standard_scores(run), run.models)
     caption = (
         "Each point is an arm that was scored at least once: the mean of its scores, each in standard deviations of "
-        "its task's scores. Arms were scored on different tasks, and the search chose them: read the shape, not the digits."
+        "its task's scores. Arms were scored on different tasks, and the search chose them: read the shape, not the "
+        "digits."
     )
     return Picture("agreement", "Metric against score", caption, figure)
 
