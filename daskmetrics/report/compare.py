@@ -16,6 +16,7 @@ from daskmetrics.report.run import Run
 from daskmetrics.report.text import fact, table
 from daskmetrics.report.wording import number
 
+NAMES = "run", "other"
 FEWEST = 5  # cells below which a rank correlation says nothing
 Scores = Mapping[Cell, float]
 
@@ -27,10 +28,9 @@ def compare_text(one: Run, other: Run) -> str:
     ----------
     one, other : Run
     """
-    names = _names(one, other)
-    rows = [("", *names), *_answers(one, other)]
-    lines = [*table(rows), "", *_tasks(one, other, names)]
-    lines += [*_agreement(cells(one), cells(other), names[1]), *_settings(one, other, names)]
+    where = [line for name, run in zip(NAMES, (one, other), strict=True) for line in fact(name, str(run.folder.path))]
+    lines = [*where, "", *table([("", *NAMES), *_answers(one, other)]), "", *_tasks(one, other)]
+    lines += [*_agreement(cells(one), cells(other), NAMES[1]), *_settings(one, other)]
     return "\n".join(lines)
 
 
@@ -57,11 +57,6 @@ def cells(run: Run) -> dict[Cell, float]:
     return {Cell(arm, task): score for arm, own in facts.scores(run).items() for task, score in own.items()}
 
 
-def _names(one: Run, other: Run) -> tuple[str, str]:
-    names = one.folder.path.name, other.folder.path.name
-    return names if names[0] != names[1] else (str(one.folder.path), str(other.folder.path))
-
-
 def _answers(one: Run, other: Run) -> list[tuple[str, str, str]]:
     said = {
         "state": lambda run: "finished" if run.finished else "unfinished",
@@ -84,11 +79,11 @@ def _of_result(run: Run, tell: Any) -> str:
     return str(tell(run.result)) if run.result else "no answer yet"
 
 
-def _tasks(one: Run, other: Run, names: tuple[str, str]) -> list[str]:
+def _tasks(one: Run, other: Run) -> list[str]:
     """What each run's best arm scored, and the difference, task by task."""
     if not (one.result and other.result):
         return []
-    rows = [("task", *(f"best of {name}" for name in names), "difference")]
+    rows = [("task", *(f"best of {name}" for name in NAMES), "difference")]
     for task in dict.fromkeys([*one.tasks, *other.tasks]):
         first, second = (run.best().scores.get(task) for run in (one, other))
         both = [number(score["score"], score["stderr"]) if score else "not measured" for score in (first, second)]
@@ -112,7 +107,7 @@ def _agreement(one: Scores, other: Scores, name: str) -> list[str]:
     return lines
 
 
-def _settings(one: Run, other: Run, names: tuple[str, str]) -> list[str]:
+def _settings(one: Run, other: Run) -> list[str]:
     """Settings in which the runs differ; without them scores could not be compared."""
     first, second = (_flat(run.config) for run in (one, other))
     rows = [
@@ -120,7 +115,7 @@ def _settings(one: Run, other: Run, names: tuple[str, str]) -> list[str]:
         for key in dict.fromkeys([*first, *second])
         if first.get(key) != second.get(key) and not key.startswith("name")
     ]
-    return ["", *table([("set otherwise", *names), *rows])] if rows else ["", "Both are set up alike."]
+    return ["", *table([("set otherwise", *NAMES), *rows])] if rows else ["", "Both are set up alike."]
 
 
 def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:

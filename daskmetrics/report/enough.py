@@ -90,8 +90,8 @@ def _told(one: Enough, best: Enough) -> str:
     weights, operations = _change(one.parameters, best.parameters), _change(one.flops, best.flops)
     return (
         f"{one.arm}: {wording.place(one.arm)}, {wording.probability(one.chance)} to be good enough; its blocks have "
-        f"{one.parameters:,.0f} weights ({weights} than the best arm) and take {one.flops:.3g} operations for a text of "
-        f"{LENGTH} tokens ({operations})"
+        f"{one.parameters:,.0f} weights ({weights} than the best arm) and take {one.flops:.3g} operations for a text "
+        f"of {LENGTH} tokens ({operations})"
     )
 
 

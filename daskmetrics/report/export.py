@@ -31,7 +31,7 @@ def frame(run: Run) -> pandas.DataFrame:
     """
     import pandas
 
-    parts = [part for what, arrays in _arrays(run) for part in _rows(what, arrays)]
+    parts = [part for what, arrays in _arrays(run) for part in _rows(what, arrays) if len(part)]
     if not parts:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
     return pandas.concat(parts, ignore_index=True)
