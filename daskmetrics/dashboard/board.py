@@ -182,15 +182,15 @@ class Board:
     def values(self, name: str) -> Floats:
         """One value per arm, NaN where there is none."""
         if name in (BELIEF, DOUBT):
-            return self.belief[int(name == DOUBT)]
+            return np.asarray(self.belief[int(name == DOUBT)])
         if name == SCORED:
             return np.where(self._count > 0, self._count, np.nan).astype(np.float32)
         if name == MEAN:
             with np.errstate(invalid="ignore", divide="ignore"):
                 return np.where(self._count == len(self.grid.tasks), self._sum / self._count, np.nan).astype(np.float32)
         if name in self.grid.tasks:
-            return self.scores[self._rows["tasks"][name]]
-        return self.metrics[self._rows["metrics"][name]]
+            return np.asarray(self.scores[self._rows["tasks"][name]])
+        return np.asarray(self.metrics[self._rows["metrics"][name]])
 
     @property
     def failures(self) -> list[Failures]:

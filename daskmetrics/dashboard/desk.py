@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,14 +99,21 @@ def busy(workers: Iterable[Any], now: float) -> Busy:
         Seconds since 1970.
     """
     workers = list(workers)
-    slots = []
-    for name in ("GPU", "CPU"):
-        offered = sum(worker.resources.get(name, 0.0) for worker in workers)
-        # what waits at a worker counts as used, too
-        used = sum(min(worker.used_resources.get(name, 0.0), worker.resources.get(name, 0.0)) for worker in workers)
-        slots.append(used / offered if offered else float("nan"))
     processors = sum(worker.nthreads for worker in workers)
     cpu = sum(worker.metrics.get("cpu", 0.0) for worker in workers)
     told = [worker.metrics["gpu_utilization"] for worker in workers if "gpu_utilization" in worker.metrics]
-    gpu = sum(told) / len(told) / 100 if told else float("nan")
-    return Busy(now, len(workers), *slots, cpu / 100 / processors if processors else float("nan"), gpu)
+    return Busy(
+        time=now,
+        workers=len(workers),
+        gpu_slots=_held(workers, "GPU"),
+        cpu_slots=_held(workers, "CPU"),
+        cpu=cpu / 100 / processors if processors else math.nan,
+        gpu=sum(told) / len(told) / 100 if told else math.nan,
+    )
+
+
+def _held(workers: Sequence[Any], slot: str) -> float:
+    """Share of the slots of a name that are held; what waits at a worker holds them too, and counts once."""
+    offered = sum(worker.resources.get(slot, 0.0) for worker in workers)
+    held = sum(min(worker.used_resources.get(slot, 0.0), worker.resources.get(slot, 0.0)) for worker in workers)
+    return held / offered if offered else math.nan

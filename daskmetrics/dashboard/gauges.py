@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prometheus_client import REGISTRY
@@ -82,16 +83,14 @@ def _run(board: Board) -> Iterator[Family]:
     yield _gauge("cost_budget_seconds", "Assumed seconds that the search may spend", board.budget)
     yield _gauge("cost_exhaustive_seconds", "Assumed seconds of scoring every cell", board.exhaustive)
     left = board.left(time.monotonic())
-    yield _gauge(
-        "eta_seconds", "Seconds that the present phase will still take", float("nan") if left is None else left
-    )
+    yield _gauge("eta_seconds", "Seconds that the present phase will still take", math.nan if left is None else left)
 
 
 def _gauge(name: str, about: str, value: float) -> Family:
     return GaugeMetricFamily(f"daskmetrics_{name}", about, value=value)
 
 
-def _labelled(name: str, about: str, values: dict[Any, float], *labels: str) -> Family:
+def _labelled(name: str, about: str, values: Mapping[Any, float], *labels: str) -> Family:
     family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=list(labels))
     for own, value in values.items():
         family.add_metric([str(label) for label in own], value)
