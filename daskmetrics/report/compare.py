@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import fsum
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from daskmetrics.arms import Arm, Cell
 from daskmetrics.errors import DataError
+from daskmetrics.planning import duration
 from daskmetrics.report import facts, wording
 from daskmetrics.report.ranks import rank_correlation
 from daskmetrics.report.run import Run
@@ -58,13 +59,13 @@ def cells(run: Run) -> dict[Cell, float]:
 
 
 def _answers(one: Run, other: Run) -> list[tuple[str, str, str]]:
-    said = {
+    said: dict[str, Callable[[Run], str]] = {
         "state": lambda run: "finished" if run.finished else "unfinished",
         "arms": lambda run: f"{run.start['arms']:,}",
         "tasks": lambda run: str(len(run.tasks)),
         "cells scored": lambda run: f"{run.counts['score', 'ok']:,} of {facts.cells_planned(run):,}",
         "cost": lambda run: _of_result(run, lambda r: f"{wording.percent(r['spent'] / r['exhaustive'])} of exhaustive"),
-        "worker time": lambda run: wording.duration(facts.spending(run).total),
+        "worker time": lambda run: duration(facts.spending(run).total),
         "best arm": lambda run: _of_result(run, lambda r: str(Arm(**r["best"]["arm"]))),
         "mean score": lambda run: _of_result(run, lambda _: number(run.best().score, run.best().stderr)),
         "default arm": lambda run: _of_result(

@@ -221,7 +221,7 @@ def units(run: Run, metric: str) -> str:
     plans = (entry["template"]["metrics"] for entry in reversed(run.entries) if entry["type"] == "plan")
     known = next((dict(zip(plan["names"], plan["units"], strict=True)) for plan in plans), {})
     if metric in known:
-        return known[metric]
+        return str(known[metric])
     return CATALOGUE[metric].units if metric in CATALOGUE else ""
 
 
