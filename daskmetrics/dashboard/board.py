@@ -151,6 +151,7 @@ class Board:
         self._failures: dict[tuple[str, str, str], Failures] = {}
         self._units: dict[tuple[str, str], Known] = {}
         self._searched: str | None = None
+        self._asked = 0
         self._open: dict[str, Decision] = {}
         self._pace = Pace(0.0, 0.0)
         self._hear = {
@@ -248,6 +249,9 @@ class Board:
         arm = "{model}@{revision}/{layer}".format(**pick["cell"]["arm"])
         decision = Decision(pick["index"] + 1, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
         self._open[ask["key"]] = decision
+        if decision.index <= self._asked:
+            return  # it was interrupted, and is asked for again
+        self._asked = decision.index
         self.latest[decision.index] = decision
         if len(self.latest) > LATEST:
             del self.latest[next(iter(self.latest))]
@@ -257,7 +261,7 @@ class Board:
 
     def _begin_path(self, search: str | None) -> None:
         """Decisions of an earlier search, whose numbers would be mixed up with this one's, are not shown."""
-        self._searched, self.spent = search, 0.0
+        self._searched, self._asked, self.spent = search, 0, 0.0
         self.latest.clear()
         self.curve.clear()
         for numbers in (self.first, self.last, self.paid):

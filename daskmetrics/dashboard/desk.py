@@ -89,6 +89,12 @@ class Desk(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
         self.busy.append(busy(self.scheduler.workers.values(), time.time()))
 
 
+def desk_of(scheduler: Any) -> Desk:
+    """The desk of a scheduler; an empty one where another scheduler of this process has brought our pages."""
+    desk = scheduler.extensions.get(NAME)
+    return desk if isinstance(desk, Desk) else Desk(scheduler)
+
+
 def busy(workers: Iterable[Any], now: float) -> Busy:
     """How busy these workers are, as the scheduler knows them.
 

@@ -12,7 +12,7 @@ from bokeh.models import Column, Div, Select
 from distributed.dashboard.components.scheduler import env
 
 from daskmetrics.dashboard.board import BELIEF, KINDS, SCORED, Board, Decision
-from daskmetrics.dashboard.desk import NAME, Desk
+from daskmetrics.dashboard.desk import Desk, desk_of
 from daskmetrics.dashboard.heat import Heat
 from daskmetrics.dashboard.lines import BusyLines, CostLine
 from daskmetrics.planning import duration
@@ -36,7 +36,7 @@ td.wide { white-space: normal; overflow-wrap: anywhere; }
 
 def run_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
     """Fill a bokeh document with the page of the scheduler's run; Dask calls it for every viewer."""
-    page = Page(scheduler.extensions[NAME])
+    page = Page(desk_of(scheduler))
     doc.title = "daskmetrics"
     doc.template = env.get_template("simple.html")
     doc.template_variables.update(extra)

@@ -10,7 +10,7 @@ from bokeh.models import ColumnDataSource, Div
 from distributed.dashboard.components.scheduler import env
 
 from daskmetrics.dashboard.curves import Curves
-from daskmetrics.dashboard.desk import NAME
+from daskmetrics.dashboard.desk import desk_of
 from daskmetrics.dashboard.lines import COLOURS, DASHES, legend_above, plain_figure
 
 EVERY = 1000  # milliseconds between looks at the desk
@@ -19,7 +19,7 @@ MOST_NAMED = 16  # ranks that the legend names
 
 def training_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
     """Fill a bokeh document with the page of training; Dask calls it for every viewer."""
-    page = TrainingPage(scheduler.extensions[NAME].training)
+    page = TrainingPage(desk_of(scheduler).training)
     doc.title = "daskmetrics: training"
     doc.template = env.get_template("simple.html")
     doc.template_variables.update(extra)

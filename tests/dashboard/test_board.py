@@ -92,6 +92,13 @@ def test_decisions_are_listed_with_their_scores_and_those_of_an_earlier_search_a
     assert len(board.latest) == LATEST and max(board.latest) == 3 * LATEST
 
 
+def test_a_decision_that_is_asked_for_again_after_an_interruption_counts_once(board):
+    board.hear([ask(0, "a@step1/0", "s"), ask(1, "a@step1/0", "t"), ask(0, "a@step1/0", "s")], 1.0)
+    assert board.paid[board.grid.index["a@step1/0"]] == 2 and list(board.latest) == [1, 2]
+    board.hear([record("score", "a@step1/0:s", {"score": 0.3})], 2.0)
+    assert board.spent == COST
+
+
 def test_beliefs_come_ready(board, history):
     told = history.belief(0)
     board.hear([told], 1.0)
