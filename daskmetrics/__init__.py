@@ -13,10 +13,10 @@ floor rooms                                                     what they know
 5     `forecast`                                                what a run will take, by trials and by what is free
 4     `experiment`, `mapping`, `report`, `keeping`, `replays`,  Dask and domain; any function; runs read, kept, replayed
       `doctor`                                                  ...; what will go wrong here
-3     `execution`, `cluster`, `training`                        durable futures; places to run; pretraining suites
+3     `execution`, `cluster`, `training`, `dashboard`           durable futures; places to run; pretraining; live pages
 2     `models`, `tasks`, `store`                                checkpoints to states; texts to scores; the Zarr store
 1     `metrics`, `bandit`, `planning`, `corpus`, `suites`       tensors; cells; costs; texts; where checkpoints lie
-0     `config`, `arms`, `layout`, `status`, `errors`            what is asked for, and the names of things
+0     `config`, `steps`, `arms`, `layout`, `status`, `errors`   what is asked for, and the names of things
 ===== ========================================================= =====================================================
 
 Examples

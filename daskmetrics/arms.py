@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -101,6 +102,20 @@ class Suite:
             raise ConfigError(f"Model '{self.model}' has layers 0...{self.depth}, but layers {beyond} were asked for.")
         if not self.revisions or not self.layers:
             raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
+
+    def _repr_html_(self) -> str:
+        """The suite as a notebook shows it, in the colours of its theme."""
+        rows = {
+            "checkpoints": f"{len(self.revisions):,}, {self.revisions[0]} to {self.revisions[-1]}",
+            "layers": f"{len(self.layers)} of {self.depth + 1}, {self.layers[0]} to {self.layers[-1]}",
+            "arms": f"{len(self.revisions) * len(self.layers):,}",
+        }
+        cells = "".join(
+            f'<tr style="background: none"><td style="text-align: left; opacity: .7">{name}</td>'
+            f'<td style="text-align: left">{html.escape(text)}</td></tr>'
+            for name, text in rows.items()
+        )
+        return f'<b>Suite {html.escape(self.model)}</b><table style="color: inherit">{cells}</table>'
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         return tuple(Checkpoint(self.model, revision) for revision in self.revisions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 
@@ -38,3 +39,14 @@ FLAGS = {
     "flag_meanings": " ".join(status.label for status in Status),
 }
 """Attributes that explain the numbers to a reader of the store (CF conventions, section 3.5)."""
+
+
+def cause(reason: str) -> str:
+    """A reason without what differs from unit to unit: quoted names, paths, addresses and numbers.
+
+    Examples
+    --------
+    >>> cause("DataError: no 'a/b.txt' in /tmp/x7/y, 3 of 4") == cause("DataError: no 'c.txt' in /tmp/x8/z, 1 of 9")
+    True
+    """
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+@\S+|(?<!\w)/\S+|0x[0-9a-f]+|\d+", "#", reason)

@@ -60,3 +60,9 @@ def test_order_of_training():
 @given(st.lists(st.integers() | st.text(), max_size=4), st.lists(st.integers() | st.text(), max_size=4))
 def test_keys_are_equal_exactly_when_contents_are(a, b):
     assert (content_key(a) == content_key(b)) == (a == b)
+
+
+def test_a_suite_in_a_notebook_says_what_it_holds_and_trusts_no_name():
+    shown = Suite("<b>", ("step0", "step1"), (0, 1, 2), 5)._repr_html_()
+    assert "2, step0 to step1" in shown and "3 of 6, 0 to 2" in shown and "&lt;b&gt;" in shown
+    assert "color: inherit" in shown and "<script" not in shown

@@ -12,6 +12,9 @@ from daskmetrics.config import Cluster
 RESOURCES = {"GPU": 1, "CPU": 1}
 """What each worker offers. Encoding takes GPU, scoring takes CPU, so that a probe never holds a GPU."""
 
+PAGES = "daskmetrics.dashboard.preload"
+"""What gives the dashboard our pages; it lives beside this room, and is loaded by the scheduler alone."""
+
 
 WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE": "False",
@@ -35,7 +38,7 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         # so that every link that Dask shows has the private prefix
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}" + prefix + "/status",
         PREFIX: prefix,
-        "distributed.scheduler.preload": [hiding.__name__],
+        "distributed.scheduler.preload": [hiding.__name__, PAGES],
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
         "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,

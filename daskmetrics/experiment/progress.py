@@ -18,7 +18,7 @@ from rich.progress import (
 
 from daskmetrics.execution import Record
 
-LINE_EVERY = 30.0  # seconds between plain lines where there is no terminal
+LINE_EVERY = 60.0  # seconds between plain lines where there is no terminal
 
 
 class Display:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -22,6 +23,7 @@ from daskmetrics import store
 from daskmetrics.arms import Arm
 from daskmetrics.bandit import Campaign, champions
 from daskmetrics.cluster import connect, here, ways, workers
+from daskmetrics.dashboard import Feed
 from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
@@ -143,6 +145,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             "arms": len(experiment.arms),
             "checkpoints": len(experiment.checkpoints),
             "tasks": {task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
+            "widths": dict(experiment.widths),
             "environment": environment(),
         }
     )
@@ -180,15 +183,16 @@ class _Driver:
 
     def drive(self, given: Client | None) -> Outcome:
         profile = self.experiment.config.cluster
-        with self._workers_of_its_own() if given is None else nullcontext(given) as client:
+        own = self._workers_of_its_own() if given is None else nullcontext(given)
+        with own as client, Feed(client, self.journal.entries) as feed:
             for line in ways(client.dashboard_link, profile.kind, here()):
                 self.display.say(line)
             self._train(client)
             slots = UNITS_PER_WORKER * max(profile.workers, len(workers(client)))
             settings = Settings(slots=slots, patience=profile.patience)
-            self._measure(client, settings)
+            self._measure(client, settings, feed)
             if self.experiment.tasks:
-                self._search(client, settings)
+                self._search(client, settings, feed)
             self.journal.append(usage.entry(client))
         self._complete_store()
         return Outcome(self.computed, self.failed)
@@ -212,18 +216,19 @@ class _Driver:
     def _warn(self, text: str) -> None:
         self.display.say(escape(text))
 
-    def _measure(self, client: Client, settings: Settings) -> None:
+    def _measure(self, client: Client, settings: Settings, feed: Feed) -> None:
         units = measuring.units(self.experiment, self.folder, self.journal.records())
         known = {record.key for record in self.journal.records()}
-        for kind in ("train", "measure"):
-            own = [unit for unit in units if unit.kind == kind]
+        planned = {kind: [unit for unit in units if unit.kind == kind] for kind in ("train", "measure")}
+        feed.note(type="planned", units={kind: len(own) for kind, own in planned.items()})
+        for kind, own in planned.items():
             self.display.phase(kind, len(own), sum(unit.key in known for unit in own))
         sweep = Sweep(units)
         run_source(sweep, client, self.journal, settings, self._show, self.display.say)
         for unit in sweep.blocked():
             self.display.say(f"[yellow]{unit.name} was not measured, since training its suite failed[/]")
 
-    def _search(self, client: Client, settings: Settings) -> None:
+    def _search(self, client: Client, settings: Settings, feed: Feed) -> None:
         config = self.experiment.config.search
         problem = searching.problem(self.experiment, self.journal.records())
         key = searching.search_key(self.experiment, problem)
@@ -241,8 +246,11 @@ class _Driver:
         search = searching.Search(self.experiment, campaign, key, self.folder.embeddings.resolve())
         self.display.phase("search", math.ceil(campaign.budget))  # in the cost that the budget is counted in
 
+        feed.note(type="search", budget=campaign.budget, exhaustive=problem.exhaustive_cost, spent=campaign.spent)
+
         def show(record: Record) -> None:
             self._show(record, campaign.spent)
+            feed.think(partial(searching.belief, self.experiment, campaign))
 
         run_source(search, client, self.journal, settings, show, self.display.say)
         best = campaign.recommendation()

@@ -26,6 +26,8 @@ from daskmetrics.planning import encode_seconds, score_seconds
 from daskmetrics.planning.cost import CHARACTERS_PER_TOKEN, CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, TextSize, size_of
 from daskmetrics.tasks import Task
 
+NORMAL_95 = 1.645  # a one-sided bound that holds with a probability of 95 %
+
 
 class Search:
     """Turns the picks of a campaign into work units and their records into outcomes.
@@ -122,6 +124,29 @@ def decided(entries: Iterable[Mapping[str, Any]], key: Key) -> list[Pick]:
     notes = (entry["note"] for entry in entries if entry["type"] == "ask")
     picks = {note["pick"]["index"]: note["pick"] for note in notes if note.get("search") == key}
     return [Pick.from_dict(picks[index]) for index in takewhile(picks.__contains__, count())]
+
+
+def belief(experiment: Experiment, campaign: Campaign) -> dict[str, Any]:
+    """What is believed of every arm by now, as the dashboard takes it.
+
+    Returns
+    -------
+    dict
+        ``values``: posterior mean and standard deviation (2, A) as the bytes of float32, NaN for arms that could not be
+        measured; ``leader``; ``shortfall``: how far the 95 % bound of any arm lies above the leader's mean.
+    """
+    state = campaign.state
+    known = state.belief.without_pending()
+    places = {arm: i for i, arm in enumerate(experiment.arms)}
+    values = np.full((2, len(places)), np.nan, np.float32)
+    values[:, [places[arm] for arm in campaign.problem.arms]] = known.mean, known.sd
+    bound = np.where(state.usable, known.mean + NORMAL_95 * known.sd, -np.inf)
+    return {
+        "type": "belief",
+        "values": values.tobytes(),
+        "leader": str(campaign.problem.arms[state.leader]),
+        "shortfall": float(max(0.0, np.delete(bound, state.leader).max(initial=-np.inf) - known.mean[state.leader])),
+    }
 
 
 def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:

@@ -8,17 +8,25 @@
 `text`         texts for a terminal
 `log`          the journal line by line, and all that is known of one unit
 `maps`         heat maps of layer x checkpoint
+`curves`       quantities along the layers
 `agreement`    metric against score
+`predictors`   their rank correlations, by kind of task
 `plots`        the search's path, training loss
 `sheet`        the blank sheet on which panels are drawn
 `figures`      which figures a run has, as PNG with captions
 `png`          pixels as a file, quickly
 `html`         the page and the notebook cards
 `arrays`       the store as labelled arrays
+`export`       all numbers in one file
+`belief`       the posterior, worked out again from the journal
+`explain`      why an arm was chosen, or was not
+`enough`       the shallowest and the earliest arm that are good enough
+`compare`      two runs, or a run and what others published
+`ranks`        rank correlation
 `snippet`      the lines of Python that load an arm
 ============== =======================================================================
 
-Nothing here computes anything anew, imports torch or needs a scheduler.
+Nothing here measures anything anew, imports torch or needs a scheduler.
 """
 
 from __future__ import annotations
@@ -33,8 +41,8 @@ from daskmetrics.report.text import best_text, status_text, summary_text, wherea
 __all__ = ["Best", "Run", "best_text", "status_text", "summary_text", "whereabouts", "write"]
 
 
-def write(folder: RunFolder) -> Path:
-    """Write the HTML report and its figures; the path of the page.
+def write(folder: RunFolder, vectors: bool = False) -> Path:
+    """Write the HTML report and its figures, with ``vectors`` as SVG, too; the path of the page.
 
     Raises
     ------
@@ -46,4 +54,4 @@ def write(folder: RunFolder) -> Path:
     from daskmetrics.report.html import write_page
 
     with private(), room_for(f"the report in '{folder.report}'"):
-        return write_page(Run(folder.path))
+        return write_page(Run(folder.path), vectors)

@@ -5,38 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.arms import Arm
-from daskmetrics.report.sheet import COLOURS, MARKERS, WIDTH, Box, blank, round_values
+from daskmetrics.report.ranks import rank_correlation
+from daskmetrics.report.sheet import COLOURS, MARKERS, WIDTH, Box, blank, frame, spanned
 
 COLUMNS = 3
 FEWEST = 5  # points below which a rank correlation says nothing
 LEFT, TOP, ACROSS, DOWN = 0.62, 0.58, 0.24, 0.78  # inches: margins, and gaps between panels
 PANEL_HEIGHT = 1.7
-ROOM = 0.06  # between the outermost points and the edge of their panel, as a share of their range
-Range = tuple[float, float]
-
-
-def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's rho: Pearson's correlation of the ranks, ties sharing their mean rank; NaN if a side is constant.
-
-    Examples
-    --------
-    >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
-    0.8
-    """
-    ranks = np.array([_ranks(np.asarray(values, dtype=float)) for values in (a, b)])
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
-    norm = float(np.sqrt((centred**2).sum(axis=1).prod()))
-    return float((centred[0] * centred[1]).sum()) / norm if norm else float("nan")
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[inverse])
 
 
 def metric_against_score(
@@ -45,7 +23,7 @@ def metric_against_score(
     scores: Mapping[Arm, float],
     models: Sequence[str],
 ) -> Figure:
-    """One panel per metric: each point an arm, its metric against its mean score."""
+    """One panel per metric: each point an arm, its metric against its score in standard deviations."""
     rows = -(-len(metrics) // COLUMNS)
     height = TOP + rows * (PANEL_HEIGHT + DOWN) - 0.22
     figure, ax = blank(height)
@@ -71,40 +49,14 @@ def _panel(
     outer: bool,
 ) -> None:
     points = [(metric[arm], score, models.index(arm.model)) for arm, score in scores.items() if arm in metric]
-    across, up = _range([x for x, _, _ in points]), _range(list(scores.values()))
-    _frame(ax, box, across, up, outer)
+    across, up = spanned([x for x, _, _ in points]), spanned(list(scores.values()))
+    frame(ax, box, across, up, "score, sd of a task" if outer else None)
     for model in sorted({model for _, _, model in points}):
         own = [(box.x(x, *across), box.y(y, *up)) for x, y, of in points if of == model]
         ax.plot(*zip(*own, strict=True), **_style(model))
     middle = box.left + box.width / 2
     ax.text(box.left + box.width, box.top + 0.07, _rho([p[:2] for p in points]), ha="right", fontsize=8.5)
     ax.text(middle, box.bottom - 0.28, label, ha="center", va="top", fontsize=8.5)
-
-
-def _frame(ax: Any, box: Box, across: Range, up: Range, outer: bool) -> None:
-    """The two axes of a panel with a light grid; the scores stand beside the outer panels only."""
-    right = box.left + box.width
-    for value, text in round_values(*across):
-        x = box.x(value, *across)
-        ax.plot([x, x], [box.bottom, box.top], color="0.9", lw=0.6, zorder=0)
-        ax.text(x, box.bottom - 0.07, text, ha="center", va="top", fontsize=7.5)
-    for value, text in round_values(*up):
-        y = box.y(value, *up)
-        ax.plot([box.left, right], [y, y], color="0.9", lw=0.6, zorder=0)
-        if outer:
-            ax.text(box.left - 0.06, y, text, ha="right", va="center_baseline", fontsize=7.5)
-    ax.plot([box.left, box.left, right], [box.top, box.bottom, box.bottom], color="black", lw=0.7, zorder=1)
-    if outer:
-        at = box.left - 0.48, box.bottom + box.height / 2
-        ax.text(*at, "mean score", rotation=90, ha="center", va="center", fontsize=8.5)
-
-
-def _range(values: Sequence[float]) -> Range:
-    """From the least to the greatest value, with some room on either side."""
-    if not values:
-        return 0.0, 1.0
-    room = ROOM * ((max(values) - min(values)) or abs(values[0]) or 1.0)
-    return min(values) - room, max(values) + room
 
 
 def _rho(points: Sequence[tuple[float, float]]) -> str:

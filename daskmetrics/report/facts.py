@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from statistics import fmean, median, pstdev
 from typing import Any
 
 from daskmetrics.arms import Arm, Suite, training_order
 from daskmetrics.execution.units import Record
+from daskmetrics.metrics.catalogue import CATALOGUE
+from daskmetrics.report.ranks import rank_correlation
 from daskmetrics.report.run import Run, cell_of
+from daskmetrics.status import cause
 
 Values = Mapping[Arm, float]
+FEWEST = 5  #: arms below which a rank correlation says nothing
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,64 @@ def scores(run: Run) -> dict[Arm, dict[str, float]]:
 def mean_scores(run: Run) -> dict[Arm, float]:
     """Mean raw score of each arm that was scored on every task; others could not be compared with them."""
     return {arm: fsum(own.values()) / len(own) for arm, own in scores(run).items() if len(own) == len(run.tasks)}
+
+
+def standard_scores(run: Run) -> dict[Arm, float]:
+    """Mean of each scored arm's scores in standard deviations of their task, over the arms scored on it.
+
+    Arms that were scored on different tasks become comparable, as far as the search chose them alike for each task.
+    """
+    by_task: dict[str, list[float]] = {}
+    known = scores(run)
+    for own in known.values():
+        for task, score in own.items():
+            by_task.setdefault(task, []).append(score)
+    scale = {task: (fmean(values), pstdev(values)) for task, values in by_task.items() if len(values) > 1}
+    standard = {
+        arm: [(own[task] - mean) / sd for task, (mean, sd) in scale.items() if task in own and sd]
+        for arm, own in known.items()
+    }
+    return {arm: fmean(values) for arm, values in standard.items() if values}
+
+
+def errors(run: Run) -> dict[str, float]:
+    """Median standard error of each task's scores and each metric's values, where they have one."""
+    found: dict[str, list[float]] = {}
+    for record in _of(run, "score"):
+        if record.value["stderr"] is not None:
+            found.setdefault(run.cells[record.key].task, []).append(record.value["stderr"])
+    for record in _of(run, "measure"):
+        for row in record.value["stderr"]:
+            for name, value in zip(record.value["names"], row, strict=True):
+                if value is not None:
+                    found.setdefault(name, []).append(value)
+    return {name: median(values) for name, values in found.items()}
+
+
+def correlations(run: Run) -> dict[str, dict[str, tuple[float, int]]]:
+    """Whether a metric ranks arms as scores do: Spearman's rho and the cells it rests on, by metric and kind of task.
+
+    Rho is taken over the arms scored on a task, and averaged over the tasks of a kind, each weighing as many as its
+    arms; ``all tasks`` is the average over all of them. A task with fewer than `FEWEST` arms says nothing.
+    """
+    known, kinds = scores(run), {task: about["kind"].replace("_", " ") for task, about in run.tasks.items()}
+    groups = {"all tasks": list(kinds), **{kind: [t for t in kinds if kinds[t] == kind] for kind in kinds.values()}}
+    found: dict[str, dict[str, tuple[float, int]]] = {}
+    for name, values in metrics(run).items():
+        each = {task: _agreement(values, {a: own[task] for a, own in known.items() if task in own}) for task in kinds}
+        for group, tasks in groups.items():
+            told = [(rho, n) for task in tasks for rho, n in [each[task]] if n >= FEWEST and rho == rho]
+            count = sum(n for _, n in told)
+            rho = fsum(rho * n for rho, n in told) / count if count else math.nan
+            found.setdefault(name, {})[group] = rho, count
+    return found
+
+
+def _agreement(metric: Values, score: Values) -> tuple[float, int]:
+    arms = [arm for arm in score if arm in metric]
+    if len(arms) < FEWEST:
+        return math.nan, len(arms)
+    return rank_correlation([metric[arm] for arm in arms], [score[arm] for arm in arms]), len(arms)
 
 
 def leader(run: Run) -> tuple[Arm, float] | None:
@@ -117,17 +180,6 @@ def failures(run: Run) -> tuple[Failure, ...]:
     return tuple(sorted(found, key=lambda failure: -failure.count))
 
 
-def cause(reason: str) -> str:
-    """A reason without what differs from unit to unit: quoted names, paths, addresses and numbers.
-
-    Examples
-    --------
-    >>> cause("DataError: no 'a/b.txt' in /tmp/x7/y, 3 of 4") == cause("DataError: no 'c.txt' in /tmp/x8/z, 1 of 9")
-    True
-    """
-    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+@\S+|(?<!\w)/\S+|0x[0-9a-f]+|\d+", "#", reason)
-
-
 def survived(run: Run) -> Counter[str]:
     """Failed attempts by fault, of units that succeeded all the same."""
     fine = {record.key for record in run.records if record.ok}
@@ -162,6 +214,15 @@ def top(run: Run) -> Sequence[Mapping[str, Any]]:
 def champions(run: Run) -> Sequence[Mapping[str, Any]]:
     """The best arm of every kind of task, as the result lists them; none if the tasks are of one kind."""
     return run.result.get("kinds", ()) if run.result else ()
+
+
+def units(run: Run, metric: str) -> str:
+    """Of a metric, as the plan of the run's store has them; empty if it has none."""
+    plans = (entry["template"]["metrics"] for entry in reversed(run.entries) if entry["type"] == "plan")
+    known = next((dict(zip(plan["names"], plan["units"], strict=True)) for plan in plans), {})
+    if metric in known:
+        return str(known[metric])
+    return CATALOGUE[metric].units if metric in CATALOGUE else ""
 
 
 def _of(run: Run, kind: str) -> Iterator[Record]:

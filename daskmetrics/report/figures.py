@@ -1,9 +1,11 @@
-"""Which figures a run has: each a PNG with a title and a caption that says how to read it."""
+"""Which figures a run has: each with a title and a caption that says how to read it."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from matplotlib import rc_context
@@ -11,11 +13,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from daskmetrics.arms import Arm
-from daskmetrics.metrics.catalogue import CATALOGUE
 from daskmetrics.report import facts, png
 from daskmetrics.report.agreement import metric_against_score
+from daskmetrics.report.curves import layer_curves
 from daskmetrics.report.maps import Marks, Quantity, heat_maps
 from daskmetrics.report.plots import Step, search_path, training_loss
+from daskmetrics.report.predictors import correlation_table
 from daskmetrics.report.run import Run, cell_of
 
 Metrics = Mapping[str, Mapping[Arm, float]]
@@ -27,12 +30,29 @@ _MAP = "Each map has the training steps of a model from left to right and its la
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as it is shown: name of its file, title, how to read it, and the PNG itself."""
+    """A figure as it is shown: name of its file, title, how to read it, and how it is drawn."""
 
     name: str
     title: str
     caption: str
-    png: bytes
+    figure: Figure
+
+    @cached_property
+    def png(self) -> bytes:
+        """The figure as a PNG file."""
+        with rc_context(_STYLE):
+            canvas = FigureCanvasAgg(self.figure)
+            self.figure.set_dpi(DPI)
+            canvas.draw()
+            return png.encode(np.asarray(canvas.buffer_rgba())[..., :3], DPI)
+
+    @property
+    def svg(self) -> bytes:
+        """The figure as an SVG file with its texts as texts; the same bytes whenever it is drawn."""
+        with rc_context({**_STYLE, "svg.fonttype": "none", "svg.hashsalt": self.name}):
+            file = io.BytesIO()
+            self.figure.savefig(file, format="svg", metadata={"Date": None})
+            return file.getvalue()
 
 
 def pictures(run: Run) -> Iterator[Picture]:
@@ -43,17 +63,19 @@ def pictures(run: Run) -> Iterator[Picture]:
             yield _scores(run)
         if suites and (metrics := facts.metrics(run)):
             yield _metrics(run, metrics)
-            if facts.mean_scores(run):
+            yield _layers(run, metrics)
+            if facts.scores(run):
+                yield _predictors(run)
                 yield _agreement(run, metrics)
         if suites and run.picks:
             yield _path(run)
         if losses := facts.losses(run):
             caption = "Mean loss on one batch that is the same for all checkpoints of a model."
-            yield _picture("training", "Training loss", caption, training_loss(losses))
+            yield Picture("training", "Training loss", caption, training_loss(losses))
 
 
 def _scores(run: Run) -> Picture:
-    scores = facts.scores(run)
+    scores, errors = facts.scores(run), facts.errors(run)
     count = len(run.tasks)
     looked = {arm: float(len(own)) for arm, own in scores.items()}
     rows = [
@@ -62,7 +84,12 @@ def _scores(run: Run) -> Picture:
     ]
     if count <= MOST_TASKS:
         rows += [
-            Quantity(task, about["main_score"], {a: own[task] for a, own in scores.items() if task in own}, "cividis")
+            Quantity(
+                _titled(task, errors),
+                about["main_score"],
+                {a: own[task] for a, own in scores.items() if task in own},
+                "cividis",
+            )
             for task, about in run.tasks.items()
         ]
     caption = (
@@ -70,26 +97,53 @@ def _scores(run: Run) -> Picture:
         "means over different tasks could not be compared; the second row counts the tasks that were. "
         "Scores are raw; the search compares tasks by its own reward."
     )
-    return _picture("scores", "Scores", caption, heat_maps(rows, facts.suites(run), _marks(run)))
+    return Picture("scores", "Scores", caption, heat_maps(rows, facts.suites(run), _marks(run)))
+
+
+def _titled(name: str, errors: Mapping[str, float]) -> str:
+    """A name with the standard error that its values typically have."""
+    return f"{name} (standard error {errors[name]:.2g})" if name in errors else name
 
 
 def _metrics(run: Run, metrics: Metrics) -> Picture:
-    rows = [Quantity(name, units(name), values) for name, values in metrics.items()]
+    errors = facts.errors(run)
+    rows = [Quantity(_titled(name, errors), facts.units(run, name), values) for name, values in metrics.items()]
     caption = (
         f"{_MAP} All models of a row share its colours. Hatched: the metric is undefined there, or the "
         "checkpoint could not be measured."
     )
-    return _picture("metrics", "Label-free metrics", caption, heat_maps(rows, facts.suites(run), _marks(run)))
+    return Picture("metrics", "Label-free metrics", caption, heat_maps(rows, facts.suites(run), _marks(run)))
+
+
+def _layers(run: Run, metrics: Metrics) -> Picture:
+    means = facts.mean_scores(run)
+    rows = [Quantity("mean score", "mean score", means)] if means else []
+    rows += [Quantity(name, facts.units(run, name), values) for name, values in metrics.items()]
+    caption = "How each quantity changes from layer to layer; a line is a checkpoint, the later the lighter."
+    return Picture("layers", "Along the layers", caption, layer_curves(rows, facts.suites(run)))
+
+
+def _predictors(run: Run) -> Picture:
+    caption = (
+        "Spearman's ρ between metric and score over the arms scored on a task, averaged over the tasks of a kind; in "
+        "brackets the cells that it rests on. 1: the metric ranks arms as the scores do; -1: in reverse; 0: not at "
+        "all. "
+        "The search chose these cells, promising arms above all, and neighbouring layers resemble each other: ρ "
+        "describes these cells, it is no test."
+    )
+    title = "Which metrics predict quality here"
+    return Picture("predictors", title, caption, correlation_table(facts.correlations(run)))
 
 
 def _agreement(run: Run, metrics: Metrics) -> Picture:
-    figure = metric_against_score(metrics, {n: units(n) for n in metrics}, facts.mean_scores(run), run.models)
+    units = {name: facts.units(run, name) for name in metrics}
+    figure = metric_against_score(metrics, units, facts.standard_scores(run), run.models)
     caption = (
-        "Each point is an arm that was scored on every task. Spearman's ρ tells whether the metric ranks arms as the "
-        "scores do: 1 alike, -1 in reverse, 0 not at all. The search chose these arms, promising ones above all, and "
-        "layers of one checkpoint resemble each other: ρ describes the points shown, it is no test."
+        "Each point is an arm that was scored at least once: the mean of its scores, each in standard deviations of "
+        "its task's scores. Arms were scored on different tasks, and the search chose them: read the shape, not the "
+        "digits."
     )
-    return _picture("agreement", "Metric against score", caption, figure)
+    return Picture("agreement", "Metric against score", caption, figure)
 
 
 def _path(run: Run) -> Picture:
@@ -104,7 +158,7 @@ def _path(run: Run) -> Picture:
     )
     if run.picks[-1]["index"] >= len(run.picks):
         caption += " Decisions that an earlier search of this run had answered already are not drawn."
-    return _picture("path", "The search's path", caption, figure)
+    return Picture("path", "The search's path", caption, figure)
 
 
 def _steps(run: Run, unit: float) -> list[Step]:
@@ -129,15 +183,3 @@ def _marks(run: Run) -> Marks:
         return Marks()
     best = run.best()
     return Marks(best.arm, best.default)
-
-
-def units(metric: str) -> str:
-    """The unit of a metric of this package; those of plug-ins stand in the store."""
-    return CATALOGUE[metric].units if metric in CATALOGUE else ""
-
-
-def _picture(name: str, title: str, caption: str, figure: Figure) -> Picture:
-    canvas = FigureCanvasAgg(figure)
-    figure.set_dpi(DPI)
-    canvas.draw()
-    return Picture(name, title, caption, png.encode(np.asarray(canvas.buffer_rgba())[..., :3], DPI))

@@ -22,15 +22,20 @@ if TYPE_CHECKING:
 EXTRA = "No figures: they need matplotlib, which comes with the extra 'plot': pip install 'daskmetrics[plot]'"
 
 
-def write_page(run: Run) -> Path:
-    """Write ``report/index.html`` and the figures beside it, unless they show the journal as it is; the page's path."""
+def write_page(run: Run, vectors: bool = False) -> Path:
+    """Write ``report/index.html`` and the figures beside it, unless they show the journal as it is; the page's path.
+
+    With ``vectors`` the figures are written as SVG files, too.
+    """
     folder = run.folder.report
     folder.mkdir(exist_ok=True)
-    if _is_fresh(folder / "index.html", run):
+    if _is_fresh(folder / "index.html", run) and not vectors:
         return folder / "index.html"
     pictures, note = _pictures(run)
     for picture in pictures:
         _write(folder / f"{picture.name}.png", picture.png)
+        if vectors:
+            _write(folder / f"{picture.name}.svg", picture.svg)
     return _write(folder / "index.html", page(run, pictures, note).encode())
 
 

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from daskmetrics.arms import Arm, Suite, step_of
+from daskmetrics.arms import Arm, Suite
 from daskmetrics.report.sheet import WIDTH, Box, blank, round_values
+from daskmetrics.steps import step_label
 
 LEFT, RIGHT, TOP, BOTTOM = 0.6, 0.95, 0.72, 0.52  # margins in inches
 GAP = 0.4  # inches between two rows, for the title of the lower one
@@ -87,20 +88,6 @@ def plane(values: Mapping[Arm, float], suite: Suite) -> NDArray[np.float64]:
     """
     rows = [[values.get(Arm(suite.model, r, layer), np.nan) for r in suite.revisions] for layer in suite.layers]
     return np.array(rows, dtype=float)
-
-
-def step_label(revision: str) -> str:
-    """A revision as short as an axis wants it.
-
-    Examples
-    --------
-    >>> [step_label(name) for name in ("step512", "step143000", "step1500", "main")]
-    ['512', '143k', '1500', 'main']
-    """
-    step = step_of(revision)
-    if step is None:
-        return revision if len(revision) <= 8 else revision[:7] + "…"
-    return f"{step // 1000}k" if step and step % 1000 == 0 else str(step)
 
 
 def _boxes(suites: Sequence[Suite], bottom: float, height: float) -> Iterator[Box]:

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from daskmetrics.arms import Arm, Suite
-from daskmetrics.report.maps import step_label
 from daskmetrics.report.sheet import COLOURS, MARKERS, WIDTH
+from daskmetrics.steps import step_label
 
 STAGES = {"baseline": ("#7f7f7f", "o", 14), "search": ("#0072b2", ".", 34), "confirm": ("#d55e00", "D", 16)}
 MOST_CHECKPOINTS = 26  # labelled beside the search's path

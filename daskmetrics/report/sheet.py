@@ -6,6 +6,7 @@ of a second.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,3 +76,44 @@ def round_values(low: float, high: float) -> list[tuple[float, str]]:
         return [(value, f"{value:.3g}") for value in inside]
     decimals = max(len(f"{value:.6f}".rstrip("0").partition(".")[2]) for value in inside)
     return [(value, f"{value:.{decimals}f}") for value in inside]
+
+
+Range = tuple[float, float]
+ROOM = 0.06  # between the outermost points and the edge of their panel, as a share of their range
+
+
+def spanned(values: Sequence[float]) -> Range:
+    """From the least to the greatest value, with some room on either side.
+
+    Examples
+    --------
+    >>> spanned([]), spanned([0.0, 100.0])
+    ((0.0, 1.0), (-6.0, 106.0))
+    """
+    if not values:
+        return 0.0, 1.0
+    room = ROOM * ((max(values) - min(values)) or abs(values[0]) or 1.0)
+    return min(values) - room, max(values) + room
+
+
+def frame(
+    ax: Any, box: Box, across: Range, up: Range, label: str | None, ticks: Sequence[tuple[float, str]] | None = None
+) -> None:
+    """The two axes of a panel with a light grid, ticks across as given or at round values.
+
+    With a label, what lies up is written beside it.
+    """
+    right = box.left + box.width
+    for value, text in round_values(*across) if ticks is None else ticks:
+        x = box.x(value, *across)
+        ax.plot([x, x], [box.bottom, box.top], color="0.9", lw=0.6, zorder=0)
+        ax.text(x, box.bottom - 0.07, text, ha="center", va="top", fontsize=7.5)
+    for value, text in round_values(*up):
+        y = box.y(value, *up)
+        ax.plot([box.left, right], [y, y], color="0.9", lw=0.6, zorder=0)
+        if label is not None:
+            ax.text(box.left - 0.06, y, text, ha="right", va="center_baseline", fontsize=7.5)
+    ax.plot([box.left, box.left, right], [box.top, box.bottom, box.bottom], color="black", lw=0.7, zorder=1)
+    if label is not None:
+        at = box.left - 0.48, box.bottom + box.height / 2
+        ax.text(*at, label, rotation=90, ha="center", va="center", fontsize=8.5)

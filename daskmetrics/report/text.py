@@ -18,32 +18,32 @@ __all__ = ["best_text", "headline", "status_text", "summary_text", "whereabouts"
 
 def status_text(run: Run) -> str:
     """What is done of what, what failed and why, who leads, and where the files lie."""
-    lines = [*_fact(run.start["name"], wording.state(run)), *_progress(run)]
+    lines = [*fact(run.start["name"], wording.state(run)), *_progress(run)]
     if run.tasks:
-        lines += _fact("cost", wording.cost(run))
-        lines += _fact("answer", headline(run)) if run.result else _fact("leader", wording.leading(run))
-    lines += _fact("time", f"{wording.worker_seconds(run)} (measured on the workers)")
+        lines += fact("cost", wording.cost(run))
+        lines += fact("answer", headline(run)) if run.result else fact("leader", wording.leading(run))
+    lines += fact("time", f"{wording.worker_seconds(run)} (measured on the workers)")
     lines += _planned(run)
     return "\n".join([*lines, *_failures(run), "", whereabouts(run.folder)])
 
 
 def summary_text(run: Run) -> str:
     """The answer with its confidence and price, and the scores of each task."""
-    lines = [*_fact(run.start["name"], wording.state(run))]
+    lines = [*fact(run.start["name"], wording.state(run))]
     if run.result:
         best = run.best()
-        lines += ["", *_answer(best), *_fact("certainty", wording.certainty(best))]
+        lines += ["", *_answer(best), *fact("certainty", wording.certainty(best))]
         lines += [*_effort(run), "", *_scores(run, best), *_kinds(run)]
     else:
         lines += [*_progress(run), *_effort(run)]
-        lines += _fact("leader", wording.leading(run)) if run.tasks else _fact("search", "none: the run has no tasks")
+        lines += fact("leader", wording.leading(run)) if run.tasks else fact("search", "none: the run has no tasks")
     return "\n".join([*lines, *_failures(run)])
 
 
 def best_text(run: Run) -> str:
     """The best arm and the lines of Python that load it."""
     best = run.best()
-    lines = [f"# {line}" for line in _answer(best) + _fact("certainty", wording.certainty(best))]
+    lines = [f"# {line}" for line in _answer(best) + fact("certainty", wording.certainty(best))]
     return "\n".join([*lines, "", best.code.rstrip()])
 
 
@@ -58,7 +58,7 @@ def _progress(run: Run) -> list[str]:
     train = _counted(run, "train")
     measure = _counted(run, "measure", f" of {run.start['checkpoints']:,} checkpoints")
     search = wording.searched(run) if run.tasks else "none: the run has no tasks"
-    return [*(_fact("train", train) if train else []), *_fact("measure", measure), *_fact("search", search)]
+    return [*(fact("train", train) if train else []), *fact("measure", measure), *fact("search", search)]
 
 
 def _counted(run: Run, kind: str, of: str = "") -> str:
@@ -79,18 +79,18 @@ def _answer(best: Best) -> list[str]:
             ("default", best.default, best.default_score, best.default_stderr),
         )
     ]
-    return lines + _fact("difference", wording.difference(best))
+    return lines + fact("difference", wording.difference(best))
 
 
 def _effort(run: Run) -> list[str]:
-    cost = [*_fact("searched", wording.searched(run)), *_fact("cost", wording.cost(run))] if run.tasks else []
-    return [*cost, *_fact("time", f"{wording.worker_seconds(run)} (measured on the workers)"), *_planned(run)]
+    cost = [*fact("searched", wording.searched(run)), *fact("cost", wording.cost(run))] if run.tasks else []
+    return [*cost, *fact("time", f"{wording.worker_seconds(run)} (measured on the workers)"), *_planned(run)]
 
 
 def _planned(run: Run) -> list[str]:
     """The prediction, if there was one, and how it goes."""
     told = prediction.prediction(run)
-    return _fact("plan", told.text) if told else []
+    return fact("plan", told.text) if told else []
 
 
 def _scores(run: Run, best: Best) -> list[str]:
@@ -126,21 +126,27 @@ def _failures(run: Run) -> list[str]:
     lines = ["", "without a value:"] if failures else []
     for each in failures:
         text = f"{each.count:,} x {each.kind}, {each.status}: {each.reason} (first: {each.example})"
-        lines += _fact("", text)
+        lines += fact("", text)
     if run.failed:
         where = run.folder.path
-        lines += ["", *_fact("look into", f"daskmetrics logs {where} {run.failed[0].name}")]
-        lines += _fact("try again", f"daskmetrics retry {where}, and the same command again")
+        lines += ["", *fact("look into", f"daskmetrics logs {where} {run.failed[0].name}")]
+        lines += fact("try again", f"daskmetrics retry {where}, and the same command again")
     return lines + _survived(run)
 
 
 def _survived(run: Run) -> list[str]:
     faults = ", ".join(f"{n:,} x {fault}" for fault, n in facts.survived(run).most_common())
-    return ["", *_fact("survived", f"{faults} of attempts whose units succeeded later")] if faults else []
+    return ["", *fact("survived", f"{faults} of attempts whose units succeeded later")] if faults else []
 
 
-def _fact(label: str, text: str) -> list[str]:
-    """A label and its text, wrapped beside it."""
+def fact(label: str, text: str) -> list[str]:
+    """A label and its text, wrapped beside it.
+
+    Examples
+    --------
+    >>> fact("run", "demo")
+    ['run         demo']
+    """
     label = plain(label)
     first = f"{label:<{LABEL}}" if len(label) < LABEL else f"{label}: "
     return textwrap.wrap(

@@ -134,7 +134,9 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     arms = grid(suites)
     costs = np.ones((len(arms), len(story.tasks)))
     baseline = suites[-1].checkpoints()[-1]
-    problem = Problem(arms, story.tasks, arm_features(suites), 4 * costs, costs, baseline)
+    blocks = [_block(story, suite, checkpoint).values for suite in suites for checkpoint in suite.checkpoints()]
+    features = arm_features(suites, np.concatenate(blocks))
+    problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline)
     campaign = Campaign(problem, policy_named("race"), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
@@ -8,23 +9,34 @@ from PIL import Image
 from scipy.stats import spearmanr
 
 from daskmetrics.arms import Arm, Suite, grid
-from daskmetrics.report import png
-from daskmetrics.report.agreement import metric_against_score, rank_correlation
+from daskmetrics.report import facts, png
+from daskmetrics.report.agreement import metric_against_score
+from daskmetrics.report.curves import chosen
 from daskmetrics.report.figures import pictures
 from daskmetrics.report.maps import Marks, Quantity, heat_maps, plane
+from daskmetrics.report.ranks import rank_correlation
 from daskmetrics.report.sheet import round_values
 
 pytest.importorskip("matplotlib")
 
+NAMES = ["scores", "metrics", "layers", "predictors", "agreement", "path", "training"]
+
 
 def test_the_pictures_of_a_finished_run(finished):
     made = list(pictures(finished))
-    assert [picture.name for picture in made] == ["scores", "metrics", "agreement", "path", "training"]
+    assert [picture.name for picture in made] == NAMES
     assert all(picture.title and picture.caption and picture.png for picture in made)
 
 
 def test_pictures_do_not_depend_on_when_they_are_made(finished):
-    assert list(pictures(finished)) == list(pictures(finished))
+    first, second = ([(picture.png, picture.svg) for picture in pictures(finished)] for _ in range(2))
+    assert first == second
+
+
+def test_an_svg_is_a_drawing_with_its_texts(finished):
+    drawn = {picture.name: picture.svg.decode() for picture in pictures(finished)}
+    assert all(ET.fromstring(text).tag.endswith("svg") for text in drawn.values())
+    assert "nats" in drawn["layers"] and "prompt_entropy" in drawn["predictors"] and "<path" in drawn["path"]
 
 
 @pytest.mark.parametrize("decisions", [1, 3, 15])
@@ -85,3 +97,29 @@ def test_a_png_reads_back():
     image = Image.open(io.BytesIO(png.encode(pixels, dpi=150)))
     np.testing.assert_array_equal(np.asarray(image), pixels)
     assert image.info["dpi"] == pytest.approx((150, 150), abs=0.1)
+
+
+def test_the_table_of_correlations_is_spearmans_by_kind_of_task(finished):
+    found = facts.correlations(finished)
+    known, metrics = facts.scores(finished), facts.metrics(finished)
+    tasks = [task for task, about in finished.tasks.items() if about["kind"] == "retrieval"]
+    arms = [arm for arm, own in known.items() if tasks[0] in own and arm in metrics["curvature"]]
+    pairs = [(metrics["curvature"][arm], known[arm][tasks[0]]) for arm in arms]
+    assert len(tasks) == 1 and found["curvature"]["retrieval"][1] == len(arms)
+    assert found["curvature"]["retrieval"][0] == pytest.approx(spearmanr(*zip(*pairs, strict=True)).statistic)
+    assert set(found["curvature"]) == {"all tasks", "classification", "retrieval"}
+
+
+def test_scores_in_standard_deviations_are_centred_on_their_task(finished):
+    known, standard = facts.scores(finished), facts.standard_scores(finished)
+    assert standard.keys() == known.keys()
+    whole = [arm for arm, own in known.items() if len(own) == len(finished.tasks)]
+    by_mean = sorted(whole, key=lambda arm: sum(known[arm].values()))
+    assert standard[by_mean[-1]] > 0 > min(standard.values()) and standard[by_mean[-1]] > standard[by_mean[0]]
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 144])
+def test_few_lines_are_drawn_from_the_first_checkpoint_to_the_last(count):
+    names = [f"step{i}" for i in range(count)]
+    shown = chosen(names)
+    assert len(shown) == min(count, 8) == len(set(shown)) and (shown[0], shown[-1]) == (names[0], names[-1])

@@ -72,7 +72,7 @@ def test_the_answer_comes_first_and_everything_else_follows(finished, written):
 
 
 def test_the_figures_are_png_files_too(finished, written):
-    for name in ("scores", "metrics", "agreement", "path", "training"):
+    for name in ("scores", "metrics", "layers", "predictors", "agreement", "path", "training"):
         png = (finished.folder.report / f"{name}.png").read_bytes()
         assert png.startswith(b"\x89PNG")
         assert struct.unpack(">I", png[16:20])[0] == 1500  # pixels wide
@@ -88,7 +88,7 @@ def test_a_run_without_tasks_has_a_page(a_run):
     run = a_run(tasks=())
     text = write(run.folder).read_text(encoding="utf-8")
     assert Checker(text) and "Metrics only" in text and "Scores by task" not in text
-    assert sorted(p.stem for p in run.folder.report.glob("*.png")) == ["metrics", "training"]
+    assert sorted(p.stem for p in run.folder.report.glob("*.png")) == ["layers", "metrics", "training"]
 
 
 def test_a_run_of_which_nothing_could_be_measured_has_a_page(a_run):
@@ -100,7 +100,7 @@ def test_a_run_of_which_nothing_could_be_measured_has_a_page(a_run):
 def test_without_matplotlib_the_page_names_the_extra(finished, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("figures", "maps", "plots", "agreement", "sheet"):
+    for name in ("figures", "maps", "plots", "agreement", "curves", "predictors", "sheet"):
         monkeypatch.delitem(sys.modules, f"daskmetrics.report.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     (finished.folder.report / "index.html").unlink(missing_ok=True)

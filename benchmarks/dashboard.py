@@ -1,0 +1,211 @@
+"""What the page of a run costs the scheduler: the paper's grid, made-up records, one viewer who looks at all of it.
+
+python -m benchmarks.dashboard                5,184 arms x 32 tasks, a record every 10 ms for 20 s
+python -m benchmarks.dashboard --seconds 2    the same, smaller
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import numpy as np
+
+from daskmetrics.arms import Suite, grid
+from daskmetrics.dashboard.page import Page
+
+STEPS = tuple(f"step{step}" for step in range(0, 144_000, 1000))
+SUITES = (
+    Suite("pythia-14m", STEPS, tuple(range(1, 7)), 6),
+    Suite("pythia-70m", STEPS, tuple(range(1, 7)), 6),
+    Suite("pythia-410m", STEPS, tuple(range(1, 25)), 24),
+)
+METRICS = {"prompt_entropy": "nats", "curvature": "radians", "effective_rank": "dimensions", "infonce": "nats"}
+TASKS = tuple(f"task{i}" for i in range(32))
+COST = 2.0  # assumed seconds of every cell
+
+
+class History:
+    """A run that is made up: the news that its driver would send, in their order."""
+
+    def __init__(self, suites: tuple[Suite, ...] = SUITES, tasks: tuple[str, ...] = TASKS, seed: int = 0) -> None:
+        self.suites, self.tasks, self.arms = suites, tasks, grid(suites)
+        self.random = np.random.default_rng(seed)
+        self.exhaustive = COST * len(self.arms) * len(tasks)
+
+    def quality(self) -> np.ndarray:
+        """Best in the middle layers of late checkpoints (A,)."""
+        depths = {suite.model: suite.depth for suite in self.suites}
+        last = {suite.model: max(1, len(suite.revisions) - 1) for suite in self.suites}
+        place = {suite.model: {name: i for i, name in enumerate(suite.revisions)} for suite in self.suites}
+        size = {suite.model: 0.04 * i for i, suite in enumerate(self.suites)}
+        time_ = np.array([place[arm.model][arm.revision] / last[arm.model] for arm in self.arms])
+        depth = np.array([arm.layer / depths[arm.model] for arm in self.arms])
+        return np.array([size[arm.model] for arm in self.arms]) + 0.35 + 0.25 * time_ * (1 - 1.5 * (depth - 0.6) ** 2)
+
+    def opening(self, budget: float = 0.2) -> list[dict[str, Any]]:
+        """What is told before the first record."""
+        suites = [{**vars(suite)} for suite in self.suites]
+        axes = {
+            "metrics": {"names": list(METRICS), "units": list(METRICS.values())},
+            "tasks": {"names": list(self.tasks), "units": ["accuracy"] * len(self.tasks)},
+        }
+        checkpoints = sum(len(suite.revisions) for suite in self.suites)
+        return [
+            {"type": "plan", "template": {"suites": suites, **axes}},
+            {
+                "type": "start",
+                "name": "made-up",
+                "checkpoints": checkpoints,
+                "arms": len(self.arms),
+                "tasks": self.tasks,
+            },
+            {"type": "live"},
+        ]
+
+    def measured(self) -> Iterator[dict[str, Any]]:
+        """A record per checkpoint; one in forty has failed."""
+        quality = dict(zip(self.arms, self.quality().tolist(), strict=True))
+        for suite in self.suites:
+            for number, checkpoint in enumerate(suite.checkpoints()):
+                arms = suite.arms()[number * len(suite.layers) :][: len(suite.layers)]
+                values = [[(i + 1) * quality[arm] for i, _ in enumerate(METRICS)] for arm in arms]
+                value = {"layers": list(suite.layers), "names": list(METRICS), "values": values}
+                yield self._record(f"m{checkpoint}", str(checkpoint), "measure", value, number % 40 == 17)
+
+    def searched(self, budget: float = 0.2) -> Iterator[dict[str, Any]]:
+        """Decisions and their records, promising arms first and each on all tasks, and now and then a belief."""
+        quality = self.quality()
+        yield {"type": "search", "budget": budget * self.exhaustive, "exhaustive": self.exhaustive, "spent": 0.0}
+        order = np.argsort(-(quality + self.random.normal(0, 0.05, len(quality))))
+        index = 0
+        for arm in order.tolist():
+            for task in self.tasks:
+                name = f"{self.arms[arm]}:{task}"
+                cell = {"arm": vars(self.arms[arm]), "task": task}
+                pick = {"index": index, "cell": cell, "stage": "search", "cost": COST}
+                yield {"type": "ask", "key": name, "note": {"search": "s", "pick": pick}}
+                score = float(quality[arm] + self.random.normal(0, 0.01))
+                yield self._record(name, name, "score", {"score": score}, index % 97 == 31)
+                if index % 200 == 0:
+                    yield self.belief(index)
+                index += 1
+
+    def belief(self, known: int) -> dict[str, Any]:
+        """A posterior that grows surer."""
+        sd = np.full(len(self.arms), 0.3 / (1 + known / 500))
+        mean = self.quality() + self.random.normal(0, 1, len(sd)) * sd * 0.2
+        leader = int(mean.argmax())
+        values = np.array([mean, sd], np.float32).tobytes()
+        return {"type": "belief", "values": values, "leader": str(self.arms[leader]), "shortfall": float(1.645 * sd[0])}
+
+    def _record(self, key: str, name: str, kind: str, value: Any, failed: bool) -> dict[str, Any]:
+        how = (
+            {"status": "oom", "reason": f"CUDA out of memory in {name}"} if failed else {"status": "ok", "reason": None}
+        )
+        return {"type": "record", "key": key, "name": name, "kind": kind, "value": None if failed else value, **how}
+
+
+async def measure(seconds: float, rate: float) -> dict[str, float]:
+    """Let a real scheduler hear records at this rate, first unseen and then with a viewer's WebSocket open."""
+    from distributed import Scheduler
+
+    settings = {
+        "distributed.scheduler.preload": "daskmetrics.dashboard.preload",
+        "distributed.scheduler.dashboard.bokeh-application.unused_session_lifetime_milliseconds": 1000,
+    }
+    history, updates, hearing = History(), list[float](), list[float]()
+    with dask.config.set(settings), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a dashboard of another program on the usual port
+        async with Scheduler(dashboard_address="127.0.0.1:0", port=0, host="127.0.0.1") as scheduler:
+            desk = scheduler.extensions["daskmetrics"]
+            idle = await _cpu(seconds / 2, lambda: None)
+            replayed = _timed(lambda: desk.hear([*history.opening(), *history.measured()]))
+            news = history.searched()
+
+            def second() -> None:
+                hearing.append(_timed(lambda: desk.hear([next(news) for _ in range(int(rate))])))
+
+            unseen = await _cpu(seconds, second)
+            page = f"http://127.0.0.1:{scheduler.http_server.port}/individual-daskmetrics"
+            with _update_times(updates):
+                viewer = await asyncio.create_subprocess_exec(
+                    sys.executable, "-c", VIEWER, page, stdout=asyncio.subprocess.PIPE
+                )
+                assert viewer.stdout is not None and await viewer.stdout.readline()
+                seen = await _cpu(seconds, second)
+            viewer.kill()
+            await viewer.wait()
+    return {
+        "arms": len(history.arms),
+        "cells": len(history.arms) * len(TASKS),
+        "taking in 432 measured checkpoints, ms": 1e3 * replayed,
+        f"taking in {rate:.0f} entries, ms": 1e3 * float(np.median(hearing)),
+        "one update of a page, ms (median)": 1e3 * float(np.median(updates)),
+        "one update of a page, ms (greatest)": 1e3 * max(updates),
+        "a scheduler without a run, % of a core": 100 * idle,
+        "more with a run that nobody looks at, %": 100 * (unseen - idle),
+        "more with a viewer, %": 100 * (seen - idle),
+    }
+
+
+VIEWER = """
+import sys, time
+from bokeh.client import pull_session
+session = pull_session(url=sys.argv[1])
+print("open", flush=True)
+while True:
+    session.force_roundtrip()
+    time.sleep(1)
+"""
+
+
+@contextmanager
+def _update_times(found: list[float]) -> Iterator[None]:
+    """Time every look of every page."""
+    plain = Page.update
+
+    def timed(page: Page) -> None:
+        found.append(_timed(lambda: plain(page)))
+
+    Page.update = timed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Page.update = plain  # type: ignore[method-assign]
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    """CPU seconds of this process."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+async def _cpu(seconds: float, each_second: Callable[[], None]) -> float:
+    """Share of a core that this process takes while something is done once a second."""
+    began, used = time.perf_counter(), time.process_time()
+    while time.perf_counter() < began + seconds:
+        each_second()
+        await asyncio.sleep(1.0)
+    return (time.process_time() - used) / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rate", type=float, default=100.0, help="journal entries per second")
+    wanted = parser.parse_args()
+    for name, value in asyncio.run(measure(wanted.seconds, wanted.rate)).items():
+        print(f"{name:<42} {value:10,.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import math
+
+from daskmetrics.dashboard.curves import POINTS, Curves
+
+
+def event(step, rank=0, **more):
+    return {"rank": rank, "step": step, "loss": 5.0 / (step + 1), "tokens_per_second": 100.0, **more}
+
+
+def test_every_rank_has_its_line():
+    curves = Curves()
+    for rank in range(3):
+        curves.hear(event(7, rank), 1.0)
+    curves.hear(event(7, 0, model="tiny"), 1.0)
+    assert list(curves.points) == ["rank 0", "rank 1", "rank 2", "tiny rank 0"]
+    assert curves.points["rank 1"] == [(7, 0.625, 100.0, 1.0)]
+
+
+def test_a_long_training_is_thinned_out():
+    curves = Curves()
+    for step in range(10 * POINTS):
+        curves.hear(event(step), 0.0)
+    steps = [step for step, *_ in curves.points["rank 0"]]
+    assert len(steps) <= POINTS and steps == sorted(steps) and steps[-1] > 9.9 * POINTS
+
+
+def test_training_that_goes_on_from_an_older_state_overwrites_what_came_after_it():
+    curves = Curves()
+    for step in (0, 1, 2, 3, 2):
+        curves.hear(event(step), 0.0)
+    assert [step for step, *_ in curves.points["rank 0"]] == [0, 1, 2]
+
+
+def test_events_of_other_code_do_no_harm():
+    curves = Curves()
+    curves.hear({"text": "hello"}, 0.0)
+    curves.hear({"rank": 0, "step": 1, "loss": None}, 0.0)
+    assert curves.version == 1 and math.isnan(curves.points["rank 0"][0][1])

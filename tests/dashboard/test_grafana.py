@@ -1,0 +1,28 @@
+"""The Grafana dashboard asks for numbers that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+from benchmarks.dashboard import History
+from daskmetrics.dashboard.desk import Desk
+from daskmetrics.dashboard.gauges import Gauges
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
+
+
+def test_every_number_that_it_asks_for_is_published():
+    desk = Desk(SimpleNamespace(workers={}))
+    desk.hear(History().opening())
+    desk.look()
+    desk.training.hear({"rank": 0, "step": 1, "loss": 2.0}, 0.0)
+    gauges = Gauges()
+    gauges.desk = desk
+    published = {name for family in gauges.collect() for name in (family.name, f"{family.name}_total")}
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = [name for p in panels for t in p["targets"] for name in re.findall(r"daskmetrics_\w+", t["expr"])]
+    assert asked and set(asked) <= published
+    assert len({panel["id"] for panel in panels}) == len(panels)

@@ -1,0 +1,171 @@
+"""The pages as a viewer has them: served by a real scheduler behind its private prefix, looked at by a real browser."""
+
+from __future__ import annotations
+
+import io
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from distributed import get_worker
+from PIL import Image
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.dashboard import History
+from daskmetrics.arms import Suite
+from daskmetrics.dashboard import Feed
+from daskmetrics.dashboard.desk import NAME
+from tests.browser import chromium, complaints
+
+STEPS = tuple(f"step{2**i}" for i in range(8))
+SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, tuple(range(7)), 6))
+TASKS = ("stdlib:order", "stdlib:package")
+GREY = (0xE9, 0xEC, 0xEF)  # of arms without a value
+
+
+@pytest.fixture
+def prefix(client):
+    return client.dashboard_link.removesuffix("/status")
+
+
+@pytest.fixture
+def desk(client):
+    return client.cluster.scheduler.extensions[NAME]
+
+
+@pytest.fixture
+def history():
+    return History(SUITES, TASKS)
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url) as answer:
+        return answer.read().decode()
+
+
+def wait_until(true, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "It did not happen in time."
+        time.sleep(0.1)
+
+
+@contextmanager
+def told(client, desk, entries):
+    """A feed of a journal that holds these entries, once they have arrived."""
+    with Feed(client, entries) as feed:
+        wait_until(lambda: desk.board is not None and desk.board.name == "made-up")
+        yield feed
+
+
+def test_pages_are_in_the_menu_and_in_jupyterlabs_panel(prefix):
+    assert "/individual-daskmetrics" in get(f"{prefix}/individual-plots.json")
+    for page in ("individual-daskmetrics", "individual-daskmetrics-training"):
+        assert f'<a href="{page}">' in get(f"{prefix}/individual-daskmetrics")
+
+
+@pytest.mark.parametrize("path", ["individual-daskmetrics", "individual-daskmetrics-training", "metrics"])
+def test_without_the_prefix_there_is_nothing(prefix, path):
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        get(f"{prefix.rpartition('/')[0]}/{path}")
+
+
+def test_a_feed_tells_what_was_recorded_before_and_what_comes(client, desk, history):
+    entries = [*history.opening(), *list(history.measured())[:9]]
+    with told(client, desk, entries) as feed:
+        wait_until(lambda: desk.board.done("measure") == 9)
+        entries += list(history.measured())[9:]
+        feed.think(lambda: history.belief(10))
+        wait_until(lambda: desk.board.done("measure") == 16 and desk.board.leader)
+        entries.append({"type": "finished"})
+    assert desk.board.state == "finished"  # the last words were told on leaving
+
+
+def test_a_scheduler_without_our_pages_is_left_alone(client, desk, history):
+    handlers = client.cluster.scheduler.handlers
+    hear = handlers.pop("daskmetrics_hear")
+    try:
+        with Feed(client, history.opening()) as feed:
+            wait_until(lambda: feed._is_over)
+            feed.think(lambda: pytest.fail("nobody listens"))
+    finally:
+        handlers["daskmetrics_hear"] = hear
+
+
+def test_prometheus_reads_our_numbers(client, desk, prefix, history):
+    entries = [*history.opening(), *history.measured(), *list(history.searched())[:60]]
+    with told(client, desk, entries):
+        wait_until(lambda: desk.board.counts["score", "ok"] > 20 and desk.busy)
+        families = {family.name: family for family in text_string_to_metric_families(get(f"{prefix}/metrics"))}
+    ours = {name: family for name, family in families.items() if name.startswith("daskmetrics_")}
+    units = {(s.labels["kind"], s.labels["state"]): s.value for s in ours["daskmetrics_units"].samples}
+    assert units["measure", "ok"] == 16 and units["score", "ok"] == ours["daskmetrics_cells_scored"].samples[0].value
+    assert ours["daskmetrics_best_score"].samples[0].value == pytest.approx(desk.board.best)
+    assert ours["daskmetrics_cost_spent_seconds"].type == "counter"
+    assert ours["daskmetrics_workers"].samples[0].value == 2
+    assert all(family.documentation for family in ours.values()) and len(ours) > 12
+    assert "dask_scheduler_workers" in families  # beside Dask's own
+
+
+def report_training(ranks: int) -> None:
+    for step in range(20):
+        for rank in range(ranks):
+            event = {"rank": rank, "step": step, "loss": 7 / (step + 1) + rank / 10, "tokens_per_second": 900.0 + rank}
+            get_worker().log_event("daskmetrics-train", event)
+
+
+def test_training_and_the_state_of_the_cluster_come_as_events(client, desk, prefix):
+    client.submit(report_training, 3, pure=False).result()
+    client.log_event("daskmetrics-cluster", {"text": "30 jobs run, 2 wait (Priority)"})
+    wait_until(lambda: desk.cluster and len(desk.training.points) >= 3)
+    assert desk.training.points["rank 2"][-1][:3] == (19, pytest.approx(0.55), 902.0)
+    assert 'daskmetrics_training_step{rank="rank 1"} 19.0' in get(f"{prefix}/metrics")
+
+
+def grey(png: bytes) -> float:
+    """Share of a screenshot that has the colour of arms without a value."""
+    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+    return float((pixels == GREY).all(axis=2).mean())
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_the_page_fills_up(client, desk, prefix, history, width, tmp_path):
+    measured = list(history.measured())
+    entries = [*history.opening(), *measured[:11]]
+    with told(client, desk, entries), chromium() as browser:
+        page = browser.new_page(viewport={"width": width, "height": 1000})
+        complained = complaints(page)
+        page.goto(f"{prefix}/individual-daskmetrics")
+        page.get_by_text("prompt_entropy").first.wait_for(state="attached")
+        page.get_by_text("11 of 16").wait_for()
+        page.wait_for_timeout(1500)
+        partly = page.screenshot(path=tmp_path / "partly.png")
+        entries += [*measured[11:], *list(history.searched(budget=1.0))]
+        page.get_by_text("checkpoints measured").wait_for()
+        wait_until(lambda: desk.board.done("measure") == 16)
+        page.wait_for_timeout(3000)
+        full = page.screenshot(path=tmp_path / "full.png")
+        shown = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
+        named = [
+            page.get_by_text(text).count() for text in ("best mean score so far", "Latest decisions", "small@step")
+        ]
+    assert not complained
+    assert grey(partly) > 0.05 > 0.002 > grey(full)
+    assert shown[0] <= shown[1]  # nothing sticks out to the right
+    assert all(named)
+
+
+@pytest.mark.browser
+def test_the_page_of_training_draws_every_rank(client, desk, prefix):
+    client.submit(report_training, 4, pure=False).result()
+    wait_until(lambda: "rank 3" in desk.training.points)
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        complained = complaints(page)
+        page.goto(f"{prefix}/individual-daskmetrics-training")
+        page.get_by_text("4 ranks, step 19, 3,606 tokens per second in all").wait_for()
+    assert not complained
