@@ -44,9 +44,7 @@ class Rows:
         return Rows(self.arm[first:last], self.mix[first:last], self.noise[first:last])
 
     def with_more(self, more: Rows) -> Rows:
-        return Rows(
-            np.append(self.arm, more.arm), np.vstack([self.mix, more.mix]), np.append(self.noise, more.noise)
-        )
+        return Rows(np.append(self.arm, more.arm), np.vstack([self.mix, more.mix]), np.append(self.noise, more.noise))
 
     @classmethod
     def of(cls, model: Model, arms: Ints, tasks: Ints) -> Rows:

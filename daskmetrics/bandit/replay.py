@@ -16,6 +16,7 @@ from daskmetrics.bandit.problem import Floats, Observations, Outcome, Problem
 from daskmetrics.bandit.recommendation import Recommendation
 from daskmetrics.bandit.rewards import scale
 
+
 @dataclass(frozen=True)
 class Point:
     """Where a search stood: cost of its decisions, the arm it would have recommended, its regret, and the time.
