@@ -6,8 +6,9 @@ its cost. It is a single cell, or a duel: a rival and the leader on the same tas
 why a new task is tried at all, since one score of it alone tells nobody apart.
 
 Cheap tasks are thus asked first, and dear ones only where the cheap ones leave a doubt. Encodings that exist and
-checkpoints that are loaded make a cell cheap; an encoding to be made is shared by the rivals of its checkpoint. Pending cells count as observed, so that no question is asked twice in
-other words; a task whose cells have failed is worth less, as far as they failed.
+checkpoints that are loaded make a cell cheap; an encoding to be made is shared by the rivals of its checkpoint. Pending
+cells count as observed, so that no question is asked twice in other words; a task whose cells have failed is worth
+less, as far as they failed.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def _worth(state: State, leader: int, field: Field) -> Floats:
 
 
 def _shared(state: State, arms: Ints) -> Floats:
-    """Price of the cells of some arms (a, T); those of one checkpoint share what encoding a task for them would take."""
+    """Price of some arms' cells (a, T); those of one checkpoint share what encoding a task would take."""
     problem, whole = state.problem, state.cost[arms]
     alone = np.minimum(problem.score_cost[arms], whole)
     checkpoint = problem.checkpoint_index[arms]
