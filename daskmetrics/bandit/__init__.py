@@ -3,7 +3,8 @@
 Pure mathematics of numbers: nothing here knows of futures, files or weights. Imports run downwards in this list.
 
 =================== ==================================================================================
-`problem`           arms, tasks, features and costs; the ledger that charges shared encodings once
+`problem`           arms, tasks, features and costs
+`ledger`, `fleet`   what was paid for, shared encodings once; assumed workers, their clock and their checkpoints
 `rewards`           raw scores to values that tasks can be compared and averaged by
 `kernel`            what is believed before a score is seen, and how that is learnt
 `posterior`         a Gaussian process over all cells, and what it says of every arm; `memory` lets it grow

@@ -1,4 +1,4 @@
-"""What was paid for, and what every cell would cost next: encodings are shared, checkpoints stay where they were loaded."""
+"""What was paid for, and what every cell would cost next, with encodings and loaded checkpoints shared."""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@ its cost. It is a single cell, or a duel: a rival and the leader on the same tas
 why a new task is tried at all, since one score of it alone tells nobody apart.
 
 Cheap tasks are thus asked first, and dear ones only where the cheap ones leave a doubt. Encodings that exist and
-checkpoints that are loaded make a cell cheap. Pending cells count as observed, so that no question is asked twice in
-other words; a task whose cells have failed is worth less, as far as they failed.
+checkpoints that are loaded make a cell cheap; an encoding to be made is shared by the rivals of its checkpoint. Pending
+cells count as observed, so that no question is asked twice in other words; a task whose cells have failed is worth
+less, as far as they failed.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _worth(state: State, leader: int, field: Field) -> Floats:
     open_ = state.open[arms]
     noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
     variance = np.maximum(model.common_variance + model.own_variance - (white**2).sum(axis=2), 0.0) + noise
-    price = state.price[arms] + 1e-12 * state.problem.exhaustive_cost
+    price = _shared(state, arms) + 1e-12 * state.problem.exhaustive_cost
     single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / price, 0.0)
     # a duel: the rival's cell less the leader's
     prior = (common + own)[:, -1:]
@@ -121,6 +122,16 @@ def _worth(state: State, leader: int, field: Field) -> Floats:
     duel = np.where(ready, duel / np.maximum(both, 1e-300), 0.0)
     duel[last] = 0.0
     return np.stack([single, duel]) * _chance(state)
+
+
+def _shared(state: State, arms: Ints) -> Floats:
+    """Price of some arms' cells (a, T); those of one checkpoint share what encoding a task would take."""
+    problem, whole = state.problem, state.cost[arms]
+    alone = np.minimum(problem.score_cost[arms], whole)
+    checkpoint = problem.checkpoint_index[arms]
+    sharing = (checkpoint[:, None] == checkpoint).sum(axis=1)[:, None]
+    mine = np.where(problem.encode_cost[arms] > 0, alone + (whole - alone) / sharing, whole)
+    return np.asarray(state.price[arms] * mine / np.maximum(whole, 1e-300))
 
 
 def _chance(state: State) -> Floats:

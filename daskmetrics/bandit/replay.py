@@ -36,13 +36,15 @@ class Point:
 class Replay:
     """What a search did: its decisions, its answer and its regret along the way (the last point is the answer's).
 
-    ``utilisation`` is the share of the workers' time, until the last outcome, in which they worked.
+    ``utilisation`` is the share of the workers' time, until the last outcome, in which they worked; ``deciding`` that
+    until the last decision, after which a budget leaves nothing to do but wait for the cells that are open.
     """
 
     picks: tuple[Pick, ...]
     recommendation: Recommendation
     trace: tuple[Point, ...]
     utilisation: float = 1.0
+    deciding: float = 1.0
 
 
 def replay(
@@ -127,7 +129,7 @@ def replay(
             note(campaign.state.leader, campaign.recommendation().probability_within if sure else math.nan)
     answer = campaign.recommendation()
     note(problem.arm_index[answer.arm], answer.probability_within)
-    return Replay(campaign.picks, answer, tuple(trace), site.utilisation)
+    return Replay(campaign.picks, answer, tuple(trace), site.utilisation, site.deciding)
 
 
 class _Site:
@@ -139,7 +141,8 @@ class _Site:
         self._free = list(range(workers))
         self._running: list[tuple[float, int, int, Pick]] = []  # end, number, worker
         self._encoded: dict[tuple[int, int], float] = {}  # when the embeddings are there
-        self._worked = 0.0
+        self._worked = self._occupied = 0.0
+        self.deciding = 1.0  # share of the workers' time that was taken until the last start
         self.now = 0.0
 
     @property
@@ -157,6 +160,7 @@ class _Site:
     def start(self, pick: Pick, cell: tuple[int, int]) -> None:
         """On a worker that holds the checkpoint, if one is idle; else on any that holds none, or another."""
         problem, (arm, task) = self._problem, cell
+        self.deciding = self._occupied / (self._workers * self.now) if self.now else 1.0
         checkpoint = int(problem.checkpoint_index[arm])
         # of those that must load, take one whose own checkpoint no one will miss soonest: the first
         worker = min(self._free, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w))
@@ -176,7 +180,9 @@ class _Site:
 
     def finish(self) -> Pick:
         """The next cell to be done."""
+        busy, before = len(self._running), self.now
         self.now, _, worker, pick = heapq.heappop(self._running)
+        self._occupied += busy * (self.now - before)
         self._free.append(worker)
         return pick
 

@@ -57,13 +57,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Trial:
-    """One search of a known table; ``busy`` is the share of the workers' time that was not idle."""
+    """One search of a known table.
+
+    ``busy`` is the share of the workers' time that was not idle, ``deciding`` that until the last decision.
+    """
 
     setting: Setting
     seed: int
     path: tuple[Step, ...]
     cells: int
     busy: float
+    deciding: float = 1.0
 
     def after(self, share: float) -> Step | None:
         """The last step that cost no more than a share of the exhaustive cost."""
@@ -144,7 +148,7 @@ def conduct_one(plan: Plan, setting: Setting, seed: int) -> Trial:
     path = tuple(
         Step(p.cost / whole, p.time, float(judged.loss[problem.arm_index[p.arm]]), p.said) for p in found.trace
     )
-    return Trial(setting, seed, path, len(found.picks), found.utilisation)
+    return Trial(setting, seed, path, len(found.picks), found.utilisation, found.deciding)
 
 
 _held: list[Plan] = []  # of a process of the pool: sent once, not with every trial

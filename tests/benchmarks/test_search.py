@@ -23,6 +23,11 @@ def test_every_policy_is_compared_under_every_cost():
     assert line.split()[-1] == "2/2"  # its made-up table is easy
 
 
+def test_a_campaign_is_given_each_budget_in_question():
+    text = run("--small", "--only", "budgets")
+    assert text.count("found by 2 of 2") == 11  # its made-up table is easy
+
+
 def test_workers_are_compared_with_one_arm_at_a_time():
     text = run("--small", "--only", "workers")
     assert "race, 32 workers, 30 s per pull" in text and "one arm at a time (gp-ei), 32 workers" in text
