@@ -261,8 +261,9 @@ def _judge(job: Job, look: Look, rules: Rules) -> _Verdict:
 def _ended(row: Row | None) -> str:
     if row is None:
         return "is not in the queue any more"
+    how = "is ending" if row.state == "COMPLETING" else f"ended as {row.state}"  # as what, Slurm tells only then
     reason = f" ({row.reason})" if row.reason else ""
-    return f"ended as {row.state}{reason}" + (f" on {row.nodes}" if row.nodes else "")
+    return f"{how}{reason}" + (f" on {row.nodes}" if row.nodes else "")
 
 
 def _told(verdicts: Iterable[_Verdict]) -> Iterator[Say]:

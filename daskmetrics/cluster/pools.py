@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from daskmetrics import config
 from daskmetrics.config import Cluster
 
 
@@ -74,7 +75,7 @@ def pools(profile: Cluster) -> tuple[Pool, ...]:
         directives=profile.directives,
         max_jobs=profile.max_jobs,
     )
-    return (main, _scoring(profile)) if profile.scoring else (main,)
+    return (main, _scoring(profile, profile.scoring)) if profile.scoring else (main,)
 
 
 def _gres(profile: Cluster) -> str | None:
@@ -82,9 +83,7 @@ def _gres(profile: Cluster) -> str | None:
     return f"gpu{kind}:{profile.gpus_per_job}" if profile.gpus_per_job else None
 
 
-def _scoring(profile: Cluster) -> Pool:
-    own = profile.scoring
-    assert own is not None
+def _scoring(profile: Cluster, own: config.Pool) -> Pool:
     return Pool(
         name="scoring" if not profile.gpus_per_job else "cpu",
         workers=own.workers,

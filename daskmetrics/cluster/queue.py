@@ -18,13 +18,16 @@ PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPEC
 ALIVE = PENDING | {"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
 
 
+PASSING = re.compile(r"Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started")
+
+
 class SlurmError(DaskmetricsError):
     """Slurm did not do as it was asked; the message is Slurm's own."""
 
     @property
     def passing(self) -> bool:
         """Whether its controller only did not answer, which says nothing of what was asked."""
-        return bool(re.search(r"Unable to contact|Socket timed out|Connection refused|did not answer", str(self)))
+        return bool(PASSING.search(str(self)))
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,8 @@ def slurm(*words: str, script: str | None = None) -> str:
         done = subprocess.run(words, input=script, capture_output=True, text=True, check=False, timeout=WITHIN)
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{words[0]} did not answer within {WITHIN:.0f} s") from None
+    except OSError as error:  # a login node limits how many processes one may have
+        raise SlurmError(f"{words[0]} cannot be started: {error}") from None
     if done.returncode:
         raise SlurmError(_words(done.stderr or done.stdout, words))
     return done.stdout + done.stderr

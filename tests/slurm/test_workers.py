@@ -11,6 +11,7 @@ from daskmetrics import config
 from daskmetrics.cluster import connect, workers
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
 from tests.slurm.site import comes_true, jobs, needs_slurm, no_job_is_left, profile
+from tests.slurm.units import naps
 
 pytestmark = needs_slurm
 
@@ -70,4 +71,15 @@ def test_gpu_and_cpu_units_never_meet_on_the_wrong_worker(slurm, tmp_path):
         ("cpu", "cpu", False): 30,
         ("gpu", "gpu", True): 20,
     }
+    assert no_job_is_left()
+
+
+def test_an_adaptive_pool_follows_the_work(slurm, tmp_path):
+    wanted = config.cluster(profile(slurm, fewest=1, workers=3))
+    with connect(wanted, "adaptive") as client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
+        assert len(jobs()) == 1
+        run(Sweep(naps(tmp_path, 1.0, 24)), client, journal, Settings(slots=6))
+        records = list(journal.records())
+        assert len(records) == 24 and all(record.ok for record in records)
+        assert len({record.worker for record in records}) == 3 == len(workers(client))
     assert no_job_is_left()
