@@ -18,7 +18,7 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 faults: $(VENV)/.installed
-	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest tests/faults tests/execution $(PYTEST_ARGS)
+	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest tests/faults tests/execution tests/slurm $(PYTEST_ARGS)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/catalogue.py

@@ -8,7 +8,7 @@ export SLURM_CONF=$R/slurm.conf
 end() { # the daemons with these pid files, all at once
   local p pids=(); for f in "$@"; do [ ! -e "$f" ] || pids+=("$(cat "$f")"); done
   for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
-  for p in "${pids[@]}"; do for _ in $(seq 100); do kill -0 "$p" 2>/dev/null || break; sleep .1; done; done
+  for p in "${pids[@]}"; do for _ in $(seq 100); do kill -0 "$p" 2>/dev/null || break; sleep .1; done; kill -9 "$p" 2>/dev/null || true; done
 }
 case $cmd in
 controller-down) end $R/run/slurmctld.pid; exit 0 ;;

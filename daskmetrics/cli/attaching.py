@@ -127,16 +127,16 @@ def _end(run: Path, job: Submitted | None) -> None:
     loaded = _loaded(run)
     died = state is not None and state.name not in ("COMPLETED", "UNKNOWN")
     if loaded is None or died or not loaded.finished:
-        _tell_death(run, job, state)
+        _tell_death(job, state)
         sys.exit(1)
     click.echo(report.summary_text(loaded))
     click.echo(report.whereabouts(loaded.folder))
 
 
-def _tell_death(run: Path, job: Submitted | None, state: State | None) -> None:
+def _tell_death(job: Submitted | None, state: State | None) -> None:
     who = "The driver" if job is None else f"Job {job.job}"
     how = f" ({state.name.lower()}, exit code {state.exit.partition(':')[0]})" if state else ""
-    click.echo(f"{who} ended{how}, and the run is not finished: the same command resumes it.", err=True)
+    click.echo(f"{who} ended{how} before its work was done; the same command resumes it.", err=True)
     log = Path(job.log) if job else None
     if log and log.is_file():
         click.echo(f"The end of its log, {log}:", err=True)

@@ -20,16 +20,17 @@ def status(run: Path) -> None:
     """How far RUN is, what failed and why, and how its Slurm jobs stand; read from its files and Slurm's queue."""
     from daskmetrics import mapping, report
 
-    if (job := _driver_job(run)) is not None:
-        click.echo(job)
-        if not RunFolder(run).journal.exists():
-            return
+    if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
+        click.echo(job)  # it has not begun
+        return
 
     if mapping.is_map(run):
         told = mapping.recorded(run)
         click.echo(mapping.summary_text(told.results, len(told.items)))
         return
     loaded = report.Run(run)
+    if not loaded.finished and (job := _driver_job(run)):
+        click.echo(job)
     click.echo(report.status_text(loaded))
     if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
         click.echo(f"jobs        {_worker_jobs(loaded.start['name'])}")

@@ -90,8 +90,10 @@ def _inside(wanted: Config, workers: int | None) -> Config:
     """The same on the present Slurm job: on all of it, unless so many workers are asked for."""
     from daskmetrics.cluster.allocation import present
 
-    room = present(os.environ).slots(wanted.cluster.threads)
-    changed = wanted.cluster.model_copy(update={"kind": "allocation", "workers": workers or room})
+    room = present(os.environ)
+    count = workers or room.slots(wanted.cluster.threads)
+    room.require(count, wanted.cluster.threads)
+    changed = wanted.cluster.model_copy(update={"kind": "allocation", "workers": count, "scoring": None})
     return wanted.model_copy(update={"cluster": changed})
 
 

@@ -64,6 +64,20 @@ class Allocation:
             )
         return self.gpus or by_cpus
 
+    def require(self, workers: int, threads: int) -> None:
+        """Refuse more workers than find room.
+
+        Raises
+        ------
+        ConfigError
+            With how many do.
+        """
+        if workers > (slots := self.slots(threads)):
+            raise ConfigError(
+                f"{workers} workers do not fit into job {self.job}: it has {self.gpus} GPUs and {self.cpus} CPUs, room "
+                f"for {slots}. Ask for --workers {slots}, or for a larger job."
+            )
+
 
 def present(environment: Mapping[str, str]) -> Allocation:
     """The allocation that this process runs in.
@@ -123,12 +137,7 @@ def allocation_client(profile: Cluster, prefix: str, say: Callable[[str], None])
         If there is no allocation, or not room for so many workers.
     """
     room = present(os.environ)
-    slots = room.slots(profile.threads)
-    if profile.workers > slots:
-        raise ConfigError(
-            f"{profile.workers} workers do not fit into job {room.job}: it has {room.gpus} GPUs and {room.cpus} CPUs, "
-            f"room for {slots}. Ask for --workers {slots}, or for a larger job."
-        )
+    room.require(profile.workers, profile.threads)
     security = Security.temporary()
     with (
         SpecCluster(

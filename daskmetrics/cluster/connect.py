@@ -94,6 +94,8 @@ def _slurm_client(profile: Cluster, prefix: str, run: str, say: Callable[[str], 
 def _wait_for_workers(client: Client, profile: Cluster) -> None:
     until = time.monotonic() + profile.patience
     while not (here := workers(client)):
+        if problem := getattr(client.cluster, "problem", None):
+            raise problem
         if time.monotonic() >= until:
             raise ConfigError(
                 f"No worker arrived within {profile.patience:.0f} s on the {profile.kind} cluster. For Slurm see "

@@ -9,13 +9,15 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask
 from distributed import Security
 
 from daskmetrics.cluster.script import Post, script
-from daskmetrics.cluster.settings import private_prefix
+from daskmetrics.cluster.settings import dask_settings, private_prefix
 from daskmetrics.cluster.supervisor import Supervisor, rehearse
 from daskmetrics.config import Cluster
 from daskmetrics.config import cluster as read_profile
@@ -32,6 +34,14 @@ except ValueError:  # ... which Python allows in the main thread only
 signal.signal(signal.SIGINT, _before)
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Limits that a number of workers moves between."""
+
+    minimum: int
+    maximum: int
 
 
 class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
@@ -72,6 +82,8 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
             raise ConfigError("There is no 'sbatch' here. Run on the cluster's login node, or with: --cluster local")
         profile = profile if isinstance(profile, Cluster) else read_profile(profile)
         rehearse(profile, run)
+        self._prefix = prefix or private_prefix()
+        self._settings: Any = None
         logs = Path(profile.logs).absolute()
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # the workers' certificates pass through it
         self.profile, self._run, self._say = profile.model_copy(update={"logs": str(logs)}), run, say
@@ -85,7 +97,7 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
             log_directory=str(logs),
             security=Security.temporary(),
             shared_temp_directory=str(logs),
-            scheduler_options={"dashboard_address": "127.0.0.1:0", "http_prefix": prefix or private_prefix()},
+            scheduler_options={"dashboard_address": "127.0.0.1:0", "http_prefix": self._prefix},
             asynchronous=asynchronous,
         )
 
@@ -99,9 +111,16 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         return script(self.profile, post=self._post())
 
     def scale(self, n: int = 0, pool: str | None = None, **_: Any) -> None:
-        """Want another number of workers of a pool, by default the main one."""
+        """Want another number of workers of a pool, ``gpu`` or ``cpu``, by default the main one."""
         if self.supervisor:
-            self.supervisor.scale(n, pool)
+            self.supervisor.scale(n, n, pool)
+
+    def adapt(self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any) -> Range:
+        """Let the number of workers of a pool follow the work between two limits, of which the lower is at least 1."""
+        limits = Range(max(1, minimum), max(1, minimum, maximum))
+        if self.supervisor:
+            self.supervisor.scale(limits.minimum, limits.maximum, pool)
+        return limits
 
     def end_jobs(self) -> None:
         """Have all jobs cancelled now, before the rest is taken down."""
@@ -114,6 +133,8 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         return Post(self.scheduler.address, run=self._run, python=sys.executable, tls=tls)
 
     async def _start(self) -> None:
+        if self._settings is None:
+            self._settings = dask.config.set(dask_settings(self.profile, self._prefix))  # undone when it closes
         await super()._start()
         if self.supervisor is None:
             self.supervisor = Supervisor(self.profile, self._post(), self.scheduler, self._say)
@@ -128,3 +149,6 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         if self.supervisor:
             await asyncio.to_thread(self.supervisor.end)
         await super()._close()
+        if self._settings:
+            self._settings.__exit__(None, None, None)
+            self._settings = None

@@ -40,7 +40,7 @@ class _Kept:
     pool: Pool
     rules: Rules
     wanted: int
-    adaptive: bool
+    fewest: int
     fleet: Fleet = field(default_factory=Fleet)
     demands: deque[tuple[float, int]] = field(default_factory=deque)
 
@@ -69,10 +69,10 @@ class Supervisor:
         self._told = ""
         self._silent = False
 
-    def scale(self, workers: int, pool: str | None = None) -> None:
-        """Want another number of workers of a pool, by default the main one; it follows the work no longer."""
+    def scale(self, fewest: int, most: int, pool: str | None = None) -> None:
+        """Want another number of workers of a pool, by default the main one; between the two it follows the work."""
         kept = self.pools[pool or next(iter(self.pools))]
-        kept.wanted, kept.adaptive = workers, False
+        kept.fewest, kept.wanted = fewest, most
 
     async def run(self) -> None:
         """Keep the pools until it is cancelled or nothing helps; then `problem` says what, and the scheduler ends."""
@@ -120,13 +120,13 @@ class Supervisor:
         return {str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()}
 
     def _wanted(self, kept: _Kept, look: Look) -> int:
-        if not kept.adaptive:
+        if kept.fewest == kept.wanted:
             return kept.wanted
         held = sum(sum(job.held(look.workers)) for job in kept.fleet.jobs)
         kept.demands.append((look.now, held))
         while kept.demands[0][0] < look.now - MEMORY:
             kept.demands.popleft()
-        return follow((demand for _, demand in kept.demands), kept.pool.fewest, kept.wanted)
+        return follow((demand for _, demand in kept.demands), kept.fewest, kept.wanted)
 
     async def _perform(self, kept: _Kept, action: Submit | Cancel | Drain | Say | Stop) -> None:
         match action:
@@ -235,7 +235,7 @@ def _kept(pool: Pool, profile: Cluster) -> _Kept:
         lead=min(LEAD, seconds_of(pool.walltime) / 10),
         early=early(pool),
     )
-    return _Kept(pool, rules, pool.workers, adaptive=pool.fewest < pool.workers)
+    return _Kept(pool, rules, pool.workers, pool.fewest)
 
 
 def _cancel(jobs: list[str]) -> None:

@@ -46,3 +46,8 @@ def test_too_few_cpus_are_told(gpus):
 def test_outside_of_an_allocation_it_says_how_to_get_one():
     with pytest.raises(ConfigError, match=r"SLURM_JOB_ID is not set.*salloc --gres=gpu:4"):
         present({})
+
+
+def test_more_workers_than_find_room_are_refused():
+    with pytest.raises(ConfigError, match=r"9 workers do not fit into job 7.*Ask for --workers 4"):
+        Allocation("7", cpus=8, gpus=4).require(9, threads=2)

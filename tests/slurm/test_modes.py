@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -55,6 +54,13 @@ def call(place: Path, *words: str, before: tuple[str, ...] = (), code: int = 0) 
     return done.stdout + done.stderr
 
 
+def driver(run: Path) -> controller.Submitted:
+    """The job that was submitted to drive a run."""
+    found = controller.submitted(controller.Place(run / "controller"))
+    assert found is not None
+    return found
+
+
 def answer(run: Path) -> dict[str, Any]:
     """The recommendation, without where its files lie."""
     result = dm.open(run).result
@@ -70,7 +76,7 @@ def local(place) -> dict[str, Any]:
 
 def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
     said = call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away")
-    [job] = jobs()
+    job = driver(place / "runs/away").job
     for part in (f"Job {job} will drive", "daskmetrics attach runs/away", f"scancel --batch --signal=TERM {job}"):
         assert part in said
     assert f"Job {job} drives this run already" in call(
@@ -79,19 +85,19 @@ def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
     followed = call(place, "attach", "runs/away")
     assert f"Job {job} is completed, exit code 0" in followed and "best  " in followed
     assert answer(place / "runs/away") == local
-    log = Path(controller.submitted(controller.Place(place / "runs/away/controller")).log).read_text()
+    log = Path(driver(place / "runs/away").log).read_text()
     assert "Dashboard: http://127.0.0.1:" in log and "ssh -N -L" in log and "/proxy/" in log
     assert no_job_is_left()
 
 
 def test_scancel_of_the_driver_leaves_no_job_behind(place):
     call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/ended")
-    [driver] = jobs()
+    job = driver(place / "runs/ended").job
     assert comes_true(lambda: len(jobs("RUNNING")) == 3) is not None  # the driver and two workers
-    command("scancel", driver)
+    command("scancel", job)
     assert no_job_is_left(within=90)
     followed = call(place, "attach", "runs/ended", code=1)
-    assert f"Job {driver} ended (cancelled" in followed and "The end of its log" in followed
+    assert f"Job {job} ended (cancelled" in followed and "The end of its log" in followed
 
 
 def test_a_driver_that_dies_is_told_with_the_end_of_its_log(place):
@@ -106,7 +112,7 @@ def test_a_driver_that_dies_is_told_with_the_end_of_its_log(place):
         "site.yaml",
         "--submit",
         "--set",
-        "cluster.controller.directives=[--begin=now+2]",
+        "cluster.controller.directives=[--begin=now+5]",
     )
     (place / "prompts.txt").unlink()  # before the driver has looked
     said = call(place, "attach", "runs/broken", code=1)
@@ -126,6 +132,7 @@ def test_more_workers_than_the_allocation_has_room_for(place):
     words = ("run", "small.yaml", "--in-job", "--workers", "3", "--folder", "runs/toomany")
     said = call(place, *words, before=("salloc", "-c2", "--gres=gpu:2", "--mem=1G"), code=2)
     assert "3 workers do not fit" in said and "Ask for --workers 2" in said
+    assert not (place / "runs/toomany").exists()
 
 
 def test_a_profile_found_on_this_site_passes_its_trial(place):
@@ -168,5 +175,5 @@ def test_status_tells_of_jobs_without_a_scheduler(place):
          "--set", "cluster.controller.directives=[--hold]")  # fmt: skip
     said = call(place, "status", "runs/waiting")
     assert "is pending: JobHeldUser" in said
-    command("scancel", json.loads((place / "runs/waiting/controller/job.json").read_text())["job"])
+    command("scancel", driver(place / "runs/waiting").job)
     assert no_job_is_left()
