@@ -41,6 +41,11 @@ class Memory:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
+        self._basis: Basis
+        self._next: Iterator[Basis | None] | None
+        self._last: Observations
+        self._scores: int  # that were taken in
+        self._since: int  # scores from which on the basis is in use
         self._forget()
 
     def posterior(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Posterior:
@@ -71,11 +76,11 @@ class Memory:
         )
 
     def _forget(self) -> None:
-        nothing = self._last = Observations.of([])
+        nothing = Observations.of([])
         model = learn(self._problem, nothing)
         self._basis = Basis(model, Factor(model), *pooled(model, nothing, LIMIT), pooled=0)
-        self._next: Iterator[Basis | None] | None = None
-        self._scores = self._since = 0  # scores that were taken in; those from which on the basis is in use
+        self._next, self._last = None, nothing
+        self._scores = self._since = 0
 
     def _step(self, seen: Observations) -> None:
         """Take in one score more: begin a basis if it is time, or go on with one that was begun."""

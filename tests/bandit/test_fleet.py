@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.bandit.fleet import NOTHING, Fleet
@@ -43,6 +43,7 @@ def test_who_has_really_ended_is_free():
     assert fleet.held == [5]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 100), max_size=40), st.integers(1, 5))
 def test_what_is_over_only_grows_at_its_end(costs, workers):
     fleet, before = Fleet(workers), []
