@@ -24,7 +24,7 @@ def cluster() -> None:
 @cluster.command("list")
 @friendly
 def list_() -> None:
-    """List the profiles and where each comes from."""
+    """List the profiles."""
     import dask.config
 
     from daskmetrics import config
@@ -50,9 +50,10 @@ def _facts(profile: Cluster) -> tuple[str, str, str, str]:
 @click.argument("profile")
 @friendly
 def script(profile: str) -> None:
-    """Print the job scripts of PROFILE (a name or a YAML file), as Slurm gets them.
+    """Print the job scripts of PROFILE.
 
-    Words in capitals stand for what only a running scheduler knows.
+    PROFILE is a name or a YAML file. It is what Slurm gets, but for words in capitals: they stand for what only a
+    running scheduler knows.
     """
     from daskmetrics import config
     from daskmetrics.cluster.pools import pools
@@ -71,7 +72,10 @@ def script(profile: str) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write it.  [default: print it]")
 @friendly
 def init(output: Path | None) -> None:
-    """Write a profile for this machine's Slurm, from what sinfo and scontrol say of it."""
+    """Write a profile for the Slurm that is here.
+
+    It is made from what sinfo and scontrol say, with what else there is as comments.
+    """
     from daskmetrics.cluster import proposal, site
 
     if output is not None and output.exists():
@@ -90,9 +94,10 @@ def init(output: Path | None) -> None:
 @click.argument("profile")
 @friendly
 def test_(profile: str) -> None:
-    """Bring up one worker of PROFILE (a name or a YAML file), try all that a run needs of it, and go.
+    """Try PROFILE with one worker.
 
-    The exit code is 0 if everything is as it should be, 1 if a check failed, 2 if no worker came up.
+    PROFILE is a name or a YAML file. A worker is brought up, all that a run needs of it is tried, and it goes. The
+    exit code is 0 if everything is as it should be, 1 if a check failed, 2 if no worker came up.
     """
     from daskmetrics import config
     from daskmetrics.cluster import connect, trial, workers
@@ -102,7 +107,7 @@ def test_(profile: str) -> None:
     click.echo(f"Waiting for one worker ({wanted.kind}) ...", err=True)
     end_as_by_ctrl_c()
     began = time.perf_counter()
-    with connect(wanted) as client:
+    with connect(wanted, "trial", lambda text: click.echo(text, err=True)) as client:
         name = next(iter(workers(client).values()))["name"]
         done = [trial.Check("worker", trial.Verdict.OK, time.perf_counter() - began, f"'{name}' has arrived")]
         done += trial.checks(client, wanted, canary.question(), canary.require_same)

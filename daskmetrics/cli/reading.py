@@ -23,7 +23,6 @@ def status(run: Path) -> None:
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         click.echo(job)  # it has not begun
         return
-
     if mapping.is_map(run):
         told = mapping.recorded(run)
         click.echo(mapping.summary_text(told.results, len(told.items)))

@@ -102,7 +102,7 @@ def _submit(wanted: Config, place: RunFolder) -> None:
 
     from daskmetrics.cluster import controller
 
-    if wanted.cluster.kind == "local":
+    if wanted.cluster.kind in ("local", "allocation"):
         raise ConfigError(
             "--submit drives the run from a small job of its own, and its workers would be there, too: name a Slurm "
             "profile with --cluster. 'daskmetrics cluster list' shows them."

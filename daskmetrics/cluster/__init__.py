@@ -1,4 +1,4 @@
-"""Places to run: this machine, a Slurm partition, a scheduler that runs already.
+"""Places to run: this machine, jobs on a Slurm, a job that is there, a scheduler that runs already.
 
 `connect` turns a profile into a Dask client and takes everything down again at the end. Each cluster is private to the
 run: TLS between its processes, dashboards on the loopback interface behind a random prefix.

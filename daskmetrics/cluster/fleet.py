@@ -309,15 +309,22 @@ def _worth(job: Job, look: Look) -> tuple[bool, int, float]:
     return bool(held), sum(held), -job.submitted
 
 
+def demand(held: Sequence[int]) -> int:
+    """How many workers there would be work for, from the tasks that each of those there holds.
+
+    While all are busy more work may be waiting than is seen here, so that their number is doubled.
+
+    Examples
+    --------
+    >>> demand([1, 1, 1]), demand([1, 0, 1]), demand([])
+    (6, 2, 0)
+    """
+    busy = sum(tasks > 0 for tasks in held)
+    return 2 * busy if busy == len(held) else busy
+
+
 def follow(demands: Iterable[int], fewest: int, most: int) -> int:
     """How many workers an adaptive pool should have: as many as there was work for in the last while, within limits.
-
-    Parameters
-    ----------
-    demands : iterable of int
-        Tasks that its workers held at each of the last looks. A busy worker holds one more than it runs, so that the
-        pool doubles for as long as there is work.
-    fewest, most : int
 
     Examples
     --------

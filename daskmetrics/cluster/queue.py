@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -78,7 +79,7 @@ def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[
     """
     # asked by ids it would fail for a single one that is forgotten
     which = [f"--name={name}"] if name else []
-    shown = slurm("squeue", "--me", "--noheader", "--states=all", f"--format={FORMAT}", *which)
+    shown = slurm("squeue", f"--user={os.getuid()}", "--noheader", "--states=all", f"--format={FORMAT}", *which)
     rows = parsed(shown)
     return rows if ids is None else tuple(row for row in rows if row.id in ids)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.cluster import queue
-from daskmetrics.cluster.fleet import Cancel, Drain, Fleet, Job, Look, Rules, Say, Stop, Submit, decide, follow
+from daskmetrics.cluster.fleet import Cancel, Drain, Fleet, Job, Look, Rules, Say, Stop, Submit, decide, demand, follow
 from daskmetrics.cluster.guard import Guard
 from daskmetrics.cluster.pools import Pool, pools
 from daskmetrics.cluster.queue import Row, SlurmError, slurm, summary
@@ -122,11 +122,11 @@ class Supervisor:
     def _wanted(self, kept: _Kept, look: Look) -> int:
         if kept.fewest == kept.wanted:
             return kept.wanted
-        held = sum(sum(job.held(look.workers)) for job in kept.fleet.jobs)
-        kept.demands.append((look.now, held))
+        held = [tasks for job in kept.fleet.jobs if not job.drained for tasks in job.held(look.workers)]
+        kept.demands.append((look.now, demand(held)))
         while kept.demands[0][0] < look.now - MEMORY:
             kept.demands.popleft()
-        return follow((demand for _, demand in kept.demands), kept.fewest, kept.wanted)
+        return follow((wanted for _, wanted in kept.demands), kept.fewest, kept.wanted)
 
     async def _perform(self, kept: _Kept, action: Submit | Cancel | Drain | Say | Stop) -> None:
         match action:

@@ -129,6 +129,11 @@ def hurt(living: Living, count: int = 1) -> set[str]:
     return lost
 
 
+def resume(node: str) -> None:
+    """Take a node into service again, unless its daemon did so already."""
+    subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], capture_output=True, check=False)
+
+
 def test_cancelled_jobs_are_replaced(living):
     lost = hurt(living, 2)
     living.heals("scancel of two of four jobs", lost)
@@ -149,7 +154,7 @@ def test_a_node_that_goes_down_is_replaced(living):
     command("scontrol", "update", f"nodename={row.nodes}", "state=down", "reason=test")
     living.heals("a node set down", {row.id})
     assert any(f"Job {row.id} " in line for line in living.lines), living.lines
-    command("scontrol", "update", f"nodename={row.nodes}", "state=resume")
+    resume(row.nodes)
 
 
 def test_a_draining_node_is_left_when_its_unit_is_done(living):
@@ -157,7 +162,7 @@ def test_a_draining_node_is_left_when_its_unit_is_done(living):
     attempts = living.folder.joinpath("journal.jsonl").read_text().count('"attempt"')
     command("scontrol", "update", f"nodename={row.nodes}", "state=drain", "reason=test")
     living.heals("a node drained", {row.id})
-    command("scontrol", "update", f"nodename={row.nodes}", "state=resume")
+    resume(row.nodes)
     assert living.folder.joinpath("journal.jsonl").read_text().count('"attempt"') == attempts, "nothing was cut off"
 
 

@@ -104,17 +104,10 @@ def test_a_driver_that_dies_is_told_with_the_end_of_its_log(place):
     broken = {**SMALL, "name": "broken", "corpus": {"source": "prompts.txt", "prompts": 2}}
     (place / "broken.yaml").write_text(yaml.safe_dump(broken))
     (place / "prompts.txt").write_text("one\ntwo\nthree\n")
-    call(
-        place,
-        "run",
-        "broken.yaml",
-        "--cluster",
-        "site.yaml",
-        "--submit",
-        "--set",
-        "cluster.controller.directives=[--begin=now+5]",
-    )
-    (place / "prompts.txt").unlink()  # before the driver has looked
+    held = "cluster.controller.directives=[--hold]"
+    call(place, "run", "broken.yaml", "--cluster", "site.yaml", "--submit", "--set", held)
+    (place / "prompts.txt").unlink()
+    command("scontrol", "release", driver(place / "runs/broken").job)
     said = call(place, "attach", "runs/broken", code=1)
     assert "failed, exit code 2" in said and "prompts.txt" in said.partition("The end of its log")[2]
 
@@ -171,8 +164,8 @@ def test_jupyterlab_can_make_a_cluster_by_its_factory(place, slurm, monkeypatch)
 
 
 def test_status_tells_of_jobs_without_a_scheduler(place):
-    call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/waiting",
-         "--set", "cluster.controller.directives=[--hold]")  # fmt: skip
+    held = ("--folder", "runs/waiting", "--set", "cluster.controller.directives=[--hold]")
+    call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", *held)
     said = call(place, "status", "runs/waiting")
     assert "is pending: JobHeldUser" in said
     command("scancel", driver(place / "runs/waiting").job)
