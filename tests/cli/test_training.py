@@ -83,7 +83,7 @@ def test_a_dry_run_says_what_it_would_take(place):
         "64 sequences = 8 per pass x 4 passes x 2 ranks",
         "learning rate 0.01414, scaled by √2 ranks, cosine",
         "steps 8",
-        "memory per rank 0.38 GiB (assumed, float32)",
+        "memory per rank 0.37 GiB (assumed, float32)",
         "disk 0.7 MB of checkpoints in",
         "Nothing was started.",
     ):
