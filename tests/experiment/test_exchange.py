@@ -11,9 +11,11 @@ from types import ModuleType
 import pytest
 
 from daskmetrics import config, experiment, replays
-from daskmetrics.execution import Record
+from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.execution import Journal, Record, Settings
 from daskmetrics.execution.journal import read
-from daskmetrics.experiment import Display, exchange
+from daskmetrics.execution.loop import Loop
+from daskmetrics.experiment import Display, exchange, searching
 from daskmetrics.layout import RunFolder
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
@@ -101,24 +103,30 @@ def test_what_does_not_belong_is_left_out_and_counted(
     assert (taken.new, taken.elsewhere) == (len(LAYERS), len(LAYERS))
 
 
-def test_results_of_others_need_not_name_a_protocol(local_mteb: ModuleType, minilm: Path, tmp_path: Path) -> None:
-    """As the published results lie: the layer in the folder's name, and bare NaN in the files."""
-    folder = tmp_path / "results" / "local__minilm" / "main" / "experiments" / "layer_3__pooling_mean"
-    folder.mkdir(parents=True)
-    subset = {
-        "main_score": 0.5,
-        "cosine_spearman": 0.5,
-        "ap": float("nan"),
-        "hf_subset": "default",
-        "languages": ["eng-Latn"],
-    }
+def published(folder: Path, layer: int, score: float) -> None:
+    """A result as others publish it: the layer in the folder's name, and bare NaN in the file."""
+    place = folder / "results" / "local__minilm" / "main" / "experiments" / f"layer_{layer}__pooling_mean"
+    place.mkdir(parents=True)
+    subset = {"main_score": score, "ap": float("nan"), "hf_subset": "default", "languages": ["eng-Latn"]}
     result = {"task_name": "LocalSTS", "dataset_revision": "r", "mteb_version": "2.0", "evaluation_time": 3.0}
-    (folder / "LocalSTS.json").write_text(json.dumps({**result, "scores": {"test": [subset]}}))
+    (place / "LocalSTS.json").write_text(json.dumps({**result, "scores": {"test": [subset]}}))
+
+
+def test_results_of_others_need_no_protocol_and_no_worker(local_mteb: ModuleType, minilm: Path, tmp_path: Path) -> None:
+    for place, layer in enumerate(LAYERS):
+        published(tmp_path, layer, 0.4 + 0.1 * place)
+    only = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"], search={"reward": "mean"})
     run = RunFolder(tmp_path / "run")
-    taken = exchange.take_in(prepared(local_mteb, minilm), run, tmp_path)
-    assert (taken.new, taken.unmarked) == (1, 1)
+    taken = exchange.take_in(only, run, tmp_path)
+    assert (taken.new, taken.unmarked) == (len(LAYERS), len(LAYERS))
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
     assert (record.value["score"], record.seconds, record.worker) == (0.5, 3.0, "imported")
+    problem = searching.pose(only, only.suites)
+    campaign = Campaign(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
+    with Journal(run.journal, run.lock) as journal:
+        loop = Loop(searching.Search(only, campaign, "key", tmp_path), journal, Settings())
+        assert list(loop.step(0.0)) == [] and loop.done  # without a single worker
+    assert campaign.recommendation().arm.layer == LAYERS[-1]
 
 
 def test_scores_leave_as_csv_for_a_replay(first: RunFolder, tmp_path: Path) -> None:
