@@ -8,8 +8,8 @@ import numpy as np
 
 from daskmetrics.arms import seed_of
 from daskmetrics.bandit import Choice, State
-from daskmetrics.bandit.tries import averages
-from daskmetrics.bandit.whole import by_arms
+from daskmetrics.bandit.policies.tries import averages
+from daskmetrics.bandit.policies.whole import by_arms
 from daskmetrics.replays import Plan, Setting, Step, Trial, truth
 
 

@@ -9,8 +9,7 @@ Pure mathematics of numbers: nothing here knows of futures, files or weights. Im
 `kernel`            what is believed before a score is seen, and how that is learnt
 `posterior`         a Gaussian process over all cells, and what it says of every arm; `memory` lets it grow
 `policy`            what a policy sees (`State`) and answers (`Choice`)
-`race` ...          one policy per file; `registry` knows them by name
-`tries`, `whole`    what policies that are there to compare with share
+`policies`          one per file: `race` is the default; `policies.registry` knows them by name
 `prices`            the assumed costs, corrected by measured ones
 `confidence`        probabilities of being the best or nearly so, and who else may be
 `recommendation`    the best arm, its confidence and its price
@@ -22,10 +21,10 @@ Pure mathematics of numbers: nothing here knows of futures, files or weights. Im
 
 from daskmetrics.bandit.campaign import Budget, Campaign, Pick
 from daskmetrics.bandit.objectives import champions, weigh
+from daskmetrics.bandit.policies.registry import installed, place_of, policy_named
 from daskmetrics.bandit.policy import Choice, Policy, State
 from daskmetrics.bandit.problem import Outcome, Problem, arm_features
 from daskmetrics.bandit.recommendation import Recommendation
-from daskmetrics.bandit.registry import place_of, policies, policy_named
 
 __all__ = [
     "Budget",
@@ -39,8 +38,8 @@ __all__ = [
     "State",
     "arm_features",
     "champions",
+    "installed",
     "place_of",
-    "policies",
     "policy_named",
     "weigh",
 ]

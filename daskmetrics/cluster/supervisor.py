@@ -30,6 +30,7 @@ TICK = 0.5  # seconds between looks at the scheduler, which costs nothing
 HASTE = 0.1  # share of the time between looks at the queue after which one is due if a worker is gone
 LEAD = 600.0  # seconds before a job's end at which the next is asked for; less of a short job
 MEMORY = 60.0  # seconds for which an adaptive pool remembers what it had to do
+LIVE = "daskmetrics-cluster"  # topic that the live page listens to
 TAIL = 20  # lines of a failed job's log that are shown
 
 
@@ -174,8 +175,9 @@ class Supervisor:
                 self.scheduler.add_resources(worker=worker.address, resources=nothing)
 
     def _tell(self, look: Look) -> None:
-        """Say how the jobs stand whenever other reasons hold them up."""
+        """Say how the jobs stand whenever other reasons hold them up; the live page shows it always."""
         rows = self._own(look)
+        self.scheduler.log_event(LIVE, {"text": f"Jobs: {summary(rows)}"})
         reasons = sorted({row.reason or row.state for row in rows if row.pending})
         if (text := ", ".join(reasons)) != self._told:
             self._told = text

@@ -59,14 +59,13 @@ class Voice:
         self._step, self._phase = step, phase
 
     def took(self, step: int, loss: float) -> None:
-        if self._order.rank:
-            return
         before, since = self._last
         now = time.perf_counter()
         self._last = step, now
         rate = (step - before) * effective(self._recipe) / max(now - since, 1e-9) if before else None
         self._news = {"took": step, "loss": loss, "rate": rate, **_occupied(self.device)}
-        _note(Path(self._order.folder) / "progress.jsonl", {"loss": loss, "rate": rate}, step)
+        if self._order.rank == 0:
+            _note(Path(self._order.folder) / "progress.jsonl", {"loss": loss, "rate": rate}, step)
 
     def failed(self, error: BaseException) -> None:
         """Say why this rank takes no further step."""

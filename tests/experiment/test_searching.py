@@ -194,7 +194,7 @@ def test_a_policy_may_be_an_object_or_a_place(prepared):
     own = experiment.prepare(prepared().config, mine)
     assert own.policy is mine and own.config.search.policy.endswith("<locals>.mine")
     assert own.key != prepared().key
-    assert prepared(search={"policy": "daskmetrics.bandit.lucb:ask"}).policy is policy_named("lucb")
+    assert prepared(search={"policy": "daskmetrics.bandit.policies.lucb:ask"}).policy is policy_named("lucb")
 
 
 def test_every_kind_of_budget_and_the_wanted_confidence_end_a_search(prepared):

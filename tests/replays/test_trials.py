@@ -57,6 +57,6 @@ def test_an_unknown_policy_ends_before_any_search(known):
 def test_a_policy_of_ones_own_is_named_by_its_place(known):
     (mine, ours) = (
         next(iter(conduct(Plan(known, Terms(), 0.2), [Setting(name)], [0])))
-        for name in ("daskmetrics.bandit.race:ask", "race")
+        for name in ("daskmetrics.bandit.policies.race:ask", "race")
     )
     assert np.array_equal([s.loss for s in mine.path], [s.loss for s in ours.path])

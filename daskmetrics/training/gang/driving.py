@@ -264,7 +264,7 @@ class _Running:
             return
         news = {name: said[name] for name in ("step", "phase", "error", "failed", "permanent", "code") if name in said}
         self.signs[said["rank"]] = self.signs[said["rank"]].with_news(time.monotonic(), **news)
-        if "took" in said:
+        if "took" in said and said["rank"] == 0:
             self.watch.took(self.job, said)
 
     def _look(self) -> None:

@@ -21,6 +21,8 @@ from distributed import get_worker
 from daskmetrics.training.gang.orders import Host, Order
 
 POLL = 0.1  # seconds
+LIVE = "daskmetrics-train"
+"""Topic that the live page of training listens to."""
 _STORES: dict[str, Any] = {}
 """Meeting places that this worker holds, by topic; they outlive the ranks."""
 
@@ -116,10 +118,25 @@ def _relay(process: subprocess.Popen[bytes], order: Order, worker: Any) -> None:
             break
         *lines, held = (held + block).split(b"\n")
         for line in lines:
-            worker.log_event(order.topic, json.loads(line))
+            said = json.loads(line)
+            worker.log_event(order.topic, said)
+            if "took" in said:
+                worker.log_event(LIVE, _shown(order, said))
     deadline = time.monotonic() + 10
     while _is_wanted(worker, order.key) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(POLL / 10)  # it has said its last word, and is about to end
+
+
+def _shown(order: Order, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A rank's step as the live page shows it; what all ranks did together is shared evenly."""
+    speed = said["rate"] and said["rate"] * int(str(order.recipe["context"])) / len(order.names)
+    return {
+        "model": order.model,
+        "rank": order.rank,
+        "step": said["took"],
+        "loss": said["loss"],
+        "tokens_per_second": speed,
+    }
 
 
 def _is_wanted(worker: Any, key: str) -> bool:

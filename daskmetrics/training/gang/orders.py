@@ -114,6 +114,11 @@ class Order:
     interface: str | None = None
 
     @property
+    def model(self) -> str:
+        """The suite's name."""
+        return self.topic.removeprefix("train-").rpartition("-")[0]
+
+    @property
     def key(self) -> str:
         """Of the Dask task that hosts the rank."""
         return f"{self.topic}-{self.attempt}-rank{self.rank}"

@@ -14,6 +14,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.errors import ConfigError
 from daskmetrics.training import suite
+from daskmetrics.training.gang import hosting
 from daskmetrics.training.gang.driving import GangError, train
 from tests.training.gang.conftest import Listening, Planted, weights
 
@@ -38,7 +39,7 @@ def undisturbed(client, tmp_path_factory, corpus):
     job = Job("tiny", recipe, tmp_path_factory.mktemp("undisturbed") / "suite", Gang(timeout=60))
     watch = Listening()
     train(client, job, watch)
-    assert not watch.blamed()
+    assert not watch.blamed() and watch.steps == sorted(set(watch.steps))
     return job
 
 
@@ -67,6 +68,15 @@ def test_the_checkpoints_of_all_steps_are_there(undisturbed):
     }  # fmt: skip
     told = [suite.summary(undisturbed.folder, revision)["loss"] for revision in undisturbed.revisions]
     assert told[-1] < told[0] - 1
+
+
+def test_the_live_page_hears_of_every_rank(client, undisturbed):
+    told = [event for _, event in client.get_events(hosting.LIVE) if event["model"] == undisturbed.name]
+    for rank in (0, 1):
+        own = [event for event in told if event["rank"] == rank]
+        assert own[-1]["step"] == undisturbed.recipe.steps and own[-1]["tokens_per_second"] > 0
+    last = [event["loss"] for event in told if event["step"] == undisturbed.recipe.steps]
+    assert len(set(last)) == 1, "the loss is the mean over all ranks"
 
 
 def survives(client, job, watch, undisturbed, faults) -> list[str]:

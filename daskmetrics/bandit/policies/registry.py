@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 
-from daskmetrics.bandit import (
+from daskmetrics.bandit.policies import (
     gp_ei,
     gp_ucb,
     halving,
@@ -39,12 +39,12 @@ OWN: Mapping[str, Policy] = {
 }
 
 
-def policies() -> Mapping[str, Policy]:
+def installed() -> Mapping[str, Policy]:
     """All policies that are installed; an entry point cannot replace one of our own.
 
     Examples
     --------
-    >>> {"race", "random", "sweep"} <= set(policies())
+    >>> {"race", "random", "sweep"} <= set(installed())
     True
     """
     found = {point.name: point.load() for point in entry_points(group=GROUP)}
@@ -61,7 +61,7 @@ def policy_named(name: str) -> Policy:
     """
     if ":" in name:
         return _at(name)
-    known = policies()
+    known = installed()
     if name not in known:
         raise unknown("policy", name, known)
     return known[name]
@@ -86,7 +86,7 @@ def place_of(policy: Policy) -> str:
     Examples
     --------
     >>> place_of(race.ask)
-    'daskmetrics.bandit.race:ask'
+    'daskmetrics.bandit.policies.race:ask'
     """
     own = policy if hasattr(policy, "__qualname__") else type(policy)
     return f"{own.__module__}:{own.__qualname__}"

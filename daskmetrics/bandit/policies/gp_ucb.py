@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
+from daskmetrics.bandit.policies.whole import by_arms
 from daskmetrics.bandit.policy import Choice, State
 from daskmetrics.bandit.problem import Floats, Ints
-from daskmetrics.bandit.whole import by_arms
 
 DELTA = 0.1  #: probability with which the bounds may fail
 SCALE = 5.0

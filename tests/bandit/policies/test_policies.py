@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Outcome, State, policies, policy_named, registry
+from daskmetrics.bandit import Outcome, State, installed, policy_named
 from daskmetrics.bandit.ledger import Ledger
+from daskmetrics.bandit.policies import registry
 from daskmetrics.bandit.replay import replay
 from daskmetrics.errors import ConfigError
 
@@ -38,8 +39,8 @@ def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
             return "theirs"
 
     monkeypatch.setattr(registry, "entry_points", lambda group: [Point("race"), Point("mine")])
-    assert policies()["mine"] == "theirs"
-    assert policies()["race"] != "theirs"
+    assert installed()["mine"] == "theirs"
+    assert installed()["race"] != "theirs"
 
 
 @pytest.mark.parametrize("name", ["race", "random", "sweep"])

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from daskmetrics.bandit.policies.tries import next_try
 from daskmetrics.bandit.policy import Choice, State
 from daskmetrics.bandit.problem import Ints
-from daskmetrics.bandit.tries import next_try
 
 JOINT = 128  #: arms drawn together: those with the greatest upper bound
 DRAWS = 64  #: draws in which a second winner is looked for

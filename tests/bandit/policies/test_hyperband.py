@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from daskmetrics.bandit import hyperband
+from daskmetrics.bandit.policies import hyperband
 
 
 def test_brackets_trade_arms_for_tasks(world, after):

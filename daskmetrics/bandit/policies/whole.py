@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from daskmetrics.bandit.policies.tries import averages, next_try
 from daskmetrics.bandit.policy import Choice, State
 from daskmetrics.bandit.posterior import first_max
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Problem
-from daskmetrics.bandit.tries import averages, next_try
 
 RIDGE = 0.1  #: of the linear models, on standardised values and features in (0, 1)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Campaign, policies, policy_named
-from daskmetrics.bandit.registry import OWN
+from daskmetrics.bandit import Campaign, installed, policy_named
+from daskmetrics.bandit.policies.registry import OWN
 from daskmetrics.bandit.replay import replay
 
 NAMES = sorted(OWN)
@@ -41,7 +41,7 @@ def test_nothing_is_chosen_that_cannot_be_paid_or_is_paid_already(world, after, 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_ends_and_asks_for_no_cell_twice(world, name):
     small = world(seed=1, revisions=3, layers=3, tasks=3)
-    result = replay(small.problem, small.table, policies()[name], budget=1.0, seed=0)
+    result = replay(small.problem, small.table, installed()[name], budget=1.0, seed=0)
     cells = [pick.cell for pick in result.picks]
     assert len(set(cells)) == len(cells) <= small.scores.size
     assert result.recommendation.confirmed
@@ -73,7 +73,7 @@ def test_a_plain_callable_is_a_policy(world):
 
 
 def test_the_policy_that_the_documentation_writes_works(world):
-    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
     exec(re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1), names)
     small = world(revisions=3)
@@ -83,5 +83,5 @@ def test_the_policy_that_the_documentation_writes_works(world):
 
 
 def test_the_documentation_lists_every_policy():
-    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([a-z-]+)` \| (?:cells|whole arms)", text, re.MULTILINE)) == set(OWN)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import policy_named
+from daskmetrics.bandit.policies.whole import design, ridge
 from daskmetrics.bandit.replay import replay
-from daskmetrics.bandit.whole import design, ridge
 
 WHOLE = ["linucb", "linear-ts", "gp-ei", "gp-ucb"]
 

@@ -13,10 +13,10 @@ from itertools import count
 import numpy as np
 
 from daskmetrics.arms import seed_of
-from daskmetrics.bandit.halving import climb, values
+from daskmetrics.bandit.policies.halving import climb, values
+from daskmetrics.bandit.policies.tries import order_of_cost
 from daskmetrics.bandit.policy import Choice, State
 from daskmetrics.bandit.problem import Ints
-from daskmetrics.bandit.tries import order_of_cost
 
 ETA = 3  #: as the paper recommends
 

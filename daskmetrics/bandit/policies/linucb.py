@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from daskmetrics.bandit.policies.whole import by_arms, design, ridge
 from daskmetrics.bandit.policy import Choice, State
 from daskmetrics.bandit.problem import Floats, Ints
-from daskmetrics.bandit.whole import by_arms, design, ridge
 
 ALPHA = 1.0  #: weight of the uncertainty, in standard deviations of the arms' values
 

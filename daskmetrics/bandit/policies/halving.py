@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from daskmetrics.bandit.policies.tries import order_of_cost
 from daskmetrics.bandit.policy import Choice, State
 from daskmetrics.bandit.problem import Floats, Ints
 from daskmetrics.bandit.rewards import scale
-from daskmetrics.bandit.tries import order_of_cost
 
 ETA = 2  #: arms are divided by, and tasks multiplied by
 

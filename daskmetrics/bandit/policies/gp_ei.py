@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
+from daskmetrics.bandit.policies.race import normal_tail
+from daskmetrics.bandit.policies.whole import by_arms
 from daskmetrics.bandit.policy import Choice, State
 from daskmetrics.bandit.problem import Floats, Ints
-from daskmetrics.bandit.race import normal_tail
-from daskmetrics.bandit.whole import by_arms
 
 
 def ask(state: State) -> Choice | None:

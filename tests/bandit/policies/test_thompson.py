@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from daskmetrics.bandit import thompson
+from daskmetrics.bandit.policies import thompson
 
 
 def test_it_tries_likely_winners_and_not_always_the_same(world, after, draw):

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskmetrics.bandit import halving
-from daskmetrics.bandit.tries import order_of_cost
+from daskmetrics.bandit.policies import halving
+from daskmetrics.bandit.policies.tries import order_of_cost
 
 
 def follow(world, after, known=None):
