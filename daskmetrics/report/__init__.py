@@ -12,6 +12,7 @@
 `agreement`    metric against score
 `predictors`   their rank correlations, by kind of task
 `plots`        the search's path, training loss
+`losses`       the loss of a training, step by step
 `sheet`        the blank sheet on which panels are drawn
 `figures`      which figures a run has, as PNG with captions
 `png`          pixels as a file, quickly
