@@ -110,10 +110,13 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         """The script of a main job."""
         return script(self.profile, post=self._post())
 
-    def scale(self, n: int = 0, pool: str | None = None, **_: Any) -> None:
-        """Want another number of workers of a pool, ``gpu`` or ``cpu``, by default the main one."""
+    def scale(self, n: int | None = None, pool: str | None = None, *, jobs: int | None = None) -> None:
+        """Want another number of workers, or of jobs, of a pool, ``gpu`` or ``cpu``, by default the main one."""
+        if (n is None) == (jobs is None):
+            raise ConfigError(f"scale() takes a number of workers or of jobs, but got n={n} and jobs={jobs}.")
         if self.supervisor:
-            self.supervisor.scale(n, n, pool)
+            wanted = n if n is not None else (jobs or 0) * self.supervisor.processes(pool)
+            self.supervisor.scale(wanted, wanted, pool)
 
     def adapt(self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any) -> Range:
         """Let the number of workers of a pool follow the work between two limits, of which the lower is at least 1."""

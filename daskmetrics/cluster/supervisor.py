@@ -24,7 +24,7 @@ from daskmetrics.cluster.queue import Row, SlurmError, slurm, summary
 from daskmetrics.cluster.script import Post, early, job_name, script
 from daskmetrics.config import Cluster
 from daskmetrics.config.times import seconds_of
-from daskmetrics.errors import ClusterLostError, ConfigError
+from daskmetrics.errors import ClusterLostError, ConfigError, unknown
 
 TICK = 0.5  # seconds between looks at the scheduler, which costs nothing
 HASTE = 0.1  # share of the time between looks at the queue after which one is due if a worker is gone
@@ -72,8 +72,18 @@ class Supervisor:
 
     def scale(self, fewest: int, most: int, pool: str | None = None) -> None:
         """Want another number of workers of a pool, by default the main one; between the two it follows the work."""
-        kept = self.pools[pool or next(iter(self.pools))]
+        kept = self._pool(pool)
         kept.fewest, kept.wanted = fewest, most
+
+    def processes(self, pool: str | None = None) -> int:
+        """Workers of each job of a pool, by default the main one."""
+        return self._pool(pool).pool.processes
+
+    def _pool(self, name: str | None) -> _Kept:
+        name = name or next(iter(self.pools))
+        if name not in self.pools:
+            raise unknown("pool of this cluster", name, self.pools)
+        return self.pools[name]
 
     async def run(self) -> None:
         """Keep the pools until it is cancelled or nothing helps; then `problem` says what, and the scheduler ends."""
