@@ -98,7 +98,20 @@ def profile(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
     own = _named("cluster", "profile", wanted)
     name = own.pop("profile", None)
     named = _read(_profile_path(name)) if name else {}
-    return dict(dask.config.merge(named, dask.config.get("daskmetrics.cluster", {}), own))
+    site: Mapping[str, Any] | None = dask.config.get("daskmetrics.cluster", None)
+    return _merged(named, site or {}, own)
+
+
+def _merged(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Mappings joined key by key, also those in them. Keys of any type: what is wrong with them is said later."""
+    merged: dict[Any, Any] = {}
+    for layer in weakest_first:
+        for key, value in layer.items():
+            before = merged.get(key)
+            if isinstance(before, Mapping) and isinstance(value, Mapping):
+                value = _merged(before, value)
+            merged[key] = value
+    return merged
 
 
 def _profile_path(name: str) -> Path:

@@ -118,7 +118,7 @@ class Recipe(Section):
         if not isinstance(size, str):
             return data
         if size.removeprefix("pythia-") not in SIZES:
-            raise ValueError(f"unknown size '{size}'; valid: {', '.join(SIZES)}")
+            raise ValueError(f"unknown size '{size[:40]}'; valid: {', '.join(SIZES)}")
         width, depth, heads = SIZES[size.removeprefix("pythia-")]
         return {"width": width, "depth": depth, "heads": heads, **data}
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from daskmetrics import config, experiment
 from daskmetrics.cli import main
-from daskmetrics.cluster.slurm import options
+from daskmetrics.cluster.pools import pools
+from daskmetrics.cluster.script import Post, script
+from daskmetrics.config import Cluster
 from daskmetrics.errors import ConfigError, DaskmetricsError
 
 WHOLE = config.parse(
@@ -101,10 +103,16 @@ def assert_harmless(found: config.Config) -> None:
     """Nothing in it leaves its folder or its line."""
     names = [found.name, *(model.name for model in found.models)]
     assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", name) for name in names)
-    said = options(found.cluster, "/prefix")
-    texts = [text for value in said.values() for text in (value if isinstance(value, list) else [value])]
-    # every text becomes a part of one line of a job's script
-    assert not [text for text in texts if isinstance(text, str) and not text.isprintable()]
+    for pool in pools(found.cluster):
+        lines = script(found.cluster, pool, Post(run=found.name)).split("\n")
+        assert all(line.isprintable() for line in lines)
+        assert len(lines) == len(script(tamed(found.cluster), pool, Post()).split("\n"))
+
+
+def tamed(cluster: Cluster) -> Cluster:
+    """The profile with one harmless letter in place of each line of the user's."""
+    lists = {name: ("x",) * len(value) for name, value in cluster if isinstance(value, tuple)}
+    return cluster.model_copy(update={**lists, "exports": dict.fromkeys(cluster.exports, "x")})
 
 
 @pytest.mark.parametrize("nasty", NASTY, ids=lambda value: repr(value)[:20])
