@@ -46,6 +46,8 @@ class Desk(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
     busy : deque of Busy
     cluster : str
         A line about queue and machines, as `CLUSTER` told it last.
+    closed : bool
+        Whether the scheduler has ended.
     """
 
     name = NAME
@@ -56,6 +58,7 @@ class Desk(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
         self.training = Curves()
         self.busy: deque[Busy] = deque(maxlen=REMEMBERED)
         self.cluster = ""
+        self.closed = False
         self._looking = PeriodicCallback(self.look, LOOK_EVERY * 1000)
 
     def open(self) -> None:
@@ -66,6 +69,7 @@ class Desk(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
 
     async def close(self) -> None:
         """Called by Dask when the scheduler ends."""
+        self.closed = True
         self._looking.stop()
 
     def hear(self, news: Iterable[Mapping[str, Any]]) -> None:

@@ -18,29 +18,34 @@ Family = GaugeMetricFamily | CounterMetricFamily
 
 
 class Gauges(Collector):
-    """What the desk knows, in the words of Prometheus; made anew whenever it is asked."""
+    """What a desk knows, in the words of Prometheus; made anew whenever it is asked.
+
+    Attributes
+    ----------
+    desks : list of Desk
+        Of the schedulers of this process, the latest last. They share one registry, so the latest that lives is shown.
+    """
 
     def __init__(self) -> None:
-        self.desk: Desk | None = None
+        self.desks: list[Desk] = []
 
     def collect(self) -> Iterator[Family]:
         """Called by prometheus_client for each scrape."""
-        if self.desk is None:
-            return
-        yield from _machines(self.desk)
-        yield from _training(self.desk)
-        if self.desk.board is not None:
-            yield from _run(self.desk.board)
+        self.desks = [desk for desk in self.desks if not desk.closed]
+        for desk in self.desks[-1:]:
+            yield from _machines(desk)
+            yield from _training(desk)
+            if desk.board is not None:
+                yield from _run(desk.board)
 
 
 GAUGES = Gauges()
+REGISTRY.register(GAUGES)
 
 
 def publish(desk: Desk) -> None:
-    """Show this desk's numbers; those of an earlier scheduler of this process are gone with it."""
-    if GAUGES.desk is None:
-        REGISTRY.register(GAUGES)
-    GAUGES.desk = desk
+    """Show this desk's numbers from now on."""
+    GAUGES.desks.append(desk)
 
 
 def _machines(desk: Desk) -> Iterator[Family]:

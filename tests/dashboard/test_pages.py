@@ -16,6 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.dashboard import History
 from daskmetrics.arms import Suite
+from daskmetrics.cluster import connect
+from daskmetrics.config import Cluster
 from daskmetrics.dashboard import Feed
 from daskmetrics.dashboard.desk import NAME
 from tests.browser import chromium, complaints
@@ -115,6 +117,12 @@ def report_training(ranks: int) -> None:
         for rank in range(ranks):
             event = {"rank": rank, "step": step, "loss": 7 / (step + 1) + rank / 10, "tokens_per_second": 900.0 + rank}
             get_worker().log_event("daskmetrics-train", event)
+
+
+def test_a_scheduler_that_came_and_went_takes_no_numbers_away(prefix, client):
+    with connect(Cluster(workers=1)) as other:
+        assert "daskmetrics_workers 1.0" in get(f"{other.dashboard_link.removesuffix('/status')}/metrics")
+    assert "daskmetrics_workers 2.0" in get(f"{prefix}/metrics")
 
 
 def test_training_and_the_state_of_the_cluster_come_as_events(client, desk, prefix):
