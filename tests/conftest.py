@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import warnings
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def local_mteb(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) ->
         patch.setenv("DASKMETRICS_TEST_MTEB", str(folder))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the benchmark's own
-            from tests.tasks import local_mteb
-
+            # whoever collected it before did not know the folder
+            local_mteb = importlib.reload(importlib.import_module("tests.tasks.local_mteb"))
         local_mteb.write(folder, texts=80)
         yield local_mteb
