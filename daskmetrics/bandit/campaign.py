@@ -199,7 +199,7 @@ class Campaign:
     @property
     def state(self) -> State:
         """All outcomes told, other decisions pending."""
-        return self._state(self._order(), self._looking)
+        return self._state(self.order, self._looking)
 
     def ask(self, n: int) -> list[Pick]:
         """Up to n new decisions; fewer, or none, while they must wait for outcomes."""
@@ -226,7 +226,8 @@ class Campaign:
         """
         return recommend(self.state, self.budget, self.spent, self.within)
 
-    def _order(self) -> list[int]:
+    @property
+    def order(self) -> list[int]:
         """Decisions whose outcome was told, in the order in which outcomes are taken in."""
         return list(self._told) if self.free_running else [i for i in self._fleet.order if i in self._told]
 

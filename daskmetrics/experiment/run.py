@@ -260,6 +260,7 @@ class _Driver:
                 "key": self.experiment.key,
                 "location": self._location(best.arm),
                 **best.as_dict(),
+                "order": campaign.order,  # from which the belief is worked out again, to the last bit
                 "kinds": [asdict(each) for each in champions(campaign.state, self.experiment.kinds)],
             }
         )

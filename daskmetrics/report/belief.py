@@ -128,9 +128,10 @@ def _measured(suite: Suite, blocks: Mapping[str, object]) -> Suite | None:
 
 
 def _history(run: Run) -> tuple[list[Cell], list[Outcome]]:
-    """Answered cells in the order of their decisions, those that an earlier search had asked for first."""
+    """Answered cells in the order in which the search took them in, those that an earlier one had asked for first."""
     told = {run.cells[record.key]: record for record in run.records if record.kind == "score"}
-    picked = [cell_of(pick) for pick in run.picks]
+    order = (run.result or {}).get("order", range(len(run.picks)))  # that of the decisions while a search goes on
+    picked = [cell_of(run.picks[index]) for index in order]
     cells = [*(cell for cell in told if cell not in set(picked)), *(cell for cell in picked if cell in told)]
     records = [told[cell] for cell in cells]
     return cells, [Outcome(r.value["score"], r.value["stderr"]) if r.ok else Outcome(None) for r in records]

@@ -153,7 +153,8 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     depth = next(suite.depth for suite in suites if suite.model == best.arm.model)
     location = {"path": "models/x", "revision": None, "depth": depth}
     kinds = [asdict(each) for each in champions(campaign.state, {task: kind(task) for task in story.tasks})]
-    journal.append({"type": "result", "key": story.key, "location": location, **best.as_dict(), "kinds": kinds})
+    about = {"location": location, "order": campaign.order, "kinds": kinds}
+    journal.append({"type": "result", "key": story.key, **best.as_dict(), **about})
     _store_scores(story, folder, journal)
     return True
 
