@@ -20,7 +20,7 @@ def test_every_number_that_it_asks_for_is_published():
     desk.look()
     desk.training.hear({"rank": 0, "step": 1, "loss": 2.0}, 0.0)
     gauges = Gauges()
-    gauges.desk = desk
+    gauges.desks.append(desk)
     published = {name for family in gauges.collect() for name in (family.name, f"{family.name}_total")}
     panels = json.loads(DASHBOARD.read_text())["panels"]
     asked = [name for p in panels for t in p["targets"] for name in re.findall(r"daskmetrics_\w+", t["expr"])]
