@@ -6,7 +6,7 @@ python benchmarks/tasks.py --small      little of both, as a test of correctness
 
 The tasks are those of the tests, on text of the standard library, in the formats of the hub. A round encodes the texts
 of a task and scores its last layer (one), and then does the same for all layers, each time from an empty cache of
-tokens; of the rounds the median counts. Importing and loading are done before.
+tokens; of the rounds the median counts. Importing and loading are done before. All on one thread, as on a worker.
 """
 
 from __future__ import annotations
@@ -121,12 +121,21 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     assert held <= budget
 
 
+def _as_on_a_worker() -> None:
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(words)
+    _as_on_a_worker()
     if given.worker:
         with tempfile.TemporaryDirectory() as folder:
             encode_many(Path(folder), given.worker, (1 if given.small else 64) << 20)
