@@ -16,7 +16,8 @@ floor rooms                                                     what they know
 3     `execution`, `cluster`, `training`, `dashboard`           durable futures; places to run; pretraining; live pages
 2     `models`, `tasks`, `store`                                checkpoints to states; texts to scores; the Zarr store
 1     `metrics`, `bandit`, `planning`, `corpus`, `suites`       tensors; cells; costs; texts; where checkpoints lie
-0     `config`, `steps`, `arms`, `layout`, `status`, `errors`   what is asked for, and the names of things
+0     `config`, `steps`, `arms`, `layout`, `status`, `topics`,  what is asked for, and the names of things
+      `errors`
 ===== ========================================================= =====================================================
 
 Examples

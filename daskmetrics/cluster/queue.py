@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from daskmetrics.config.times import seconds_of
 from daskmetrics.errors import ConfigError, DaskmetricsError
 
 WITHIN = 60.0  # seconds for Slurm's commands to answer, which on a busy site can be slow
@@ -124,9 +125,7 @@ def _left(text: str) -> int | None:
     """Seconds of ``D-HH:MM:SS``, from which leading parts may lack; None for UNLIMITED and the like."""
     if not re.fullmatch(r"(\d+-)?(\d+:)?\d+:\d+", text):
         return None
-    days, _, clock = text.rpartition("-")
-    hours, minutes, seconds = ([0, 0, 0] + [int(part) for part in clock.split(":")])[-3:]
-    return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
+    return seconds_of(text) if text.strip("0:-") else 0  # a span is never nothing, what is left of it may be
 
 
 def summary(rows: Iterable[Row]) -> str:

@@ -25,12 +25,12 @@ from daskmetrics.cluster.script import Post, early, job_name, script
 from daskmetrics.config import Cluster
 from daskmetrics.config.times import seconds_of
 from daskmetrics.errors import ClusterLostError, ConfigError, unknown
+from daskmetrics.topics import CLUSTER
 
 TICK = 0.5  # seconds between looks at the scheduler, which costs nothing
 HASTE = 0.1  # share of the time between looks at the queue after which one is due if a worker is gone
 LEAD = 600.0  # seconds before a job's end at which the next is asked for; less of a short job
 MEMORY = 60.0  # seconds for which an adaptive pool remembers what it had to do
-LIVE = "daskmetrics-cluster"  # topic that the live page listens to
 TAIL = 20  # lines of a failed job's log that are shown
 
 
@@ -187,7 +187,7 @@ class Supervisor:
     def _tell(self, look: Look) -> None:
         """Say how the jobs stand whenever other reasons hold them up; the live page shows it always."""
         rows = self._own(look)
-        self.scheduler.log_event(LIVE, {"text": f"Jobs: {summary(rows)}"})
+        self.scheduler.log_event(CLUSTER, {"text": f"Jobs: {summary(rows)}"})
         reasons = sorted({row.reason or row.state for row in rows if row.pending})
         if (text := ", ".join(reasons)) != self._told:
             self._told = text

@@ -14,10 +14,9 @@ from tornado.ioloop import PeriodicCallback
 
 from daskmetrics.dashboard.board import Board, Grid
 from daskmetrics.dashboard.curves import Curves
+from daskmetrics.topics import CLUSTER, TRAIN
 
 NAME = "daskmetrics"
-CLUSTER = "daskmetrics-cluster"  #: topic of a line about queue and machines: ``{"text": ...}``
-TRAIN = "daskmetrics-train"  #: topic of training: ``{"rank": ..., "step": ..., "loss": ..., "tokens_per_second": ...}``
 LOOK_EVERY = 2.0  # seconds between looks at how busy workers are
 REMEMBERED = 900  # such looks: half an hour
 

@@ -18,11 +18,10 @@ from typing import Any
 import psutil
 from distributed import get_worker
 
+from daskmetrics.topics import TRAIN
 from daskmetrics.training.gang.orders import Host, Order
 
 POLL = 0.1  # seconds
-LIVE = "daskmetrics-train"
-"""Topic that the live page of training listens to."""
 _STORES: dict[str, Any] = {}
 """Meeting places that this worker holds, by topic; they outlive the ranks."""
 
@@ -121,7 +120,7 @@ def _relay(process: subprocess.Popen[bytes], order: Order, worker: Any) -> None:
             said = json.loads(line)
             worker.log_event(order.topic, said)
             if "took" in said:
-                worker.log_event(LIVE, _shown(order, said))
+                worker.log_event(TRAIN, _shown(order, said))
     deadline = time.monotonic() + 10
     while _is_wanted(worker, order.key) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(POLL / 10)  # it has said its last word, and is about to end

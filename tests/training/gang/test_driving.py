@@ -13,8 +13,8 @@ import pytest
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.errors import ConfigError
+from daskmetrics.topics import TRAIN
 from daskmetrics.training import suite
-from daskmetrics.training.gang import hosting
 from daskmetrics.training.gang.driving import GangError, train
 from tests.training.gang.conftest import Listening, Planted, weights
 
@@ -71,7 +71,7 @@ def test_the_checkpoints_of_all_steps_are_there(undisturbed):
 
 
 def test_the_live_page_hears_of_every_rank(client, undisturbed):
-    told = [event for _, event in client.get_events(hosting.LIVE) if event["model"] == undisturbed.name]
+    told = [event for _, event in client.get_events(TRAIN) if event.get("model") == undisturbed.name]
     for rank in (0, 1):
         own = [event for event in told if event["rank"] == rank]
         assert own[-1]["step"] == undisturbed.recipe.steps and own[-1]["tokens_per_second"] > 0
