@@ -51,6 +51,8 @@ def local_mteb(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) ->
     folder = tmp_path_factory.mktemp("mteb-data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DASKMETRICS_TEST_MTEB", str(folder))
+        # read from HF_HOME only once, perhaps before it was ours
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", session_cache / "hf" / "datasets")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the benchmark's own
             # whoever collected it before did not know the folder

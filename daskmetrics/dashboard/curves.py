@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+Point = tuple[int, float, float, float]
+"""A rank's report: step, loss, tokens per second, and when it was heard."""
+
 POINTS = 1000  #: of one rank; when there are more, every other one is dropped and fewer are taken in
 
 
@@ -17,13 +20,17 @@ class Curves:
     ----------
     version : int
         Grows with every event.
-    points : mapping of str to list of (step, loss, tokens per second, time)
+    points : mapping of str to list of Point
         By the name of a rank, oldest first.
+    last : mapping of str to Point
+        What each rank of the latest training said last; earlier ones, and its own earlier attempts, are left out.
     """
 
     def __init__(self) -> None:
         self.version = 0
-        self.points: dict[str, list[tuple[int, float, float, float]]] = {}
+        self.points: dict[str, list[Point]] = {}
+        self.last: dict[str, Point] = {}
+        self._model: Any = None
         self._stride: Counter[str] = Counter()
         self._heard: Counter[str] = Counter()
 
@@ -35,13 +42,18 @@ class Curves:
         if "rank" not in event or "step" not in event:
             return
         name = " ".join(filter(None, (event.get("model"), f"rank {event['rank']}")))
+        loss, speed = (_number(event.get(part)) for part in ("loss", "tokens_per_second"))
+        point = (int(event["step"]), loss, speed, now)
+        if event.get("model") != self._model or (name in self.last and point[0] <= self.last[name][0]):
+            self.last.clear()  # another training, or it goes on from an older state, perhaps with fewer ranks
+        self._model = event.get("model")
+        self.last[name] = point
         points = self.points.setdefault(name, [])
-        if points and event["step"] < points[-1][0]:
-            points[:] = [point for point in points if point[0] < event["step"]]  # it goes on from an older state
+        if points and point[0] < points[-1][0]:
+            points[:] = [older for older in points if older[0] < point[0]]
         self._heard[name] += 1
         if self._heard[name] % (1 << self._stride[name]) == 0:
-            loss, speed = (_number(event.get(part)) for part in ("loss", "tokens_per_second"))
-            points.append((int(event["step"]), loss, speed, now))
+            points.append(point)
         if len(points) > POINTS:
             points[:] = points[::2]
             self._stride[name] += 1

@@ -59,7 +59,7 @@ def _machines(desk: Desk) -> Iterator[Family]:
 
 
 def _training(desk: Desk) -> Iterator[Family]:
-    last = {(rank,): points[-1] for rank, points in desk.training.points.items() if points}
+    last = {(rank,): point for rank, point in desk.training.last.items()}
     for place, name, about in (
         (0, "step", "Latest training step"),
         (1, "loss_nats", "Latest training loss, nats per token"),

@@ -54,13 +54,14 @@ class TrainingPage:
         self.head.text = self._said()
 
     def _said(self) -> str:
-        last = [points[-1] for points in self.curves.points.values() if points]
+        last = self.curves.last.values()
         style = "font: 16px Helvetica, Arial, sans-serif"
         if not last:
             return f'<div style="{style}">No training has reported yet.</div>'
         total = sum(speed for _, _, speed, _ in last if speed == speed)
         step = max(step for step, *_ in last)
-        return f'<div style="{style}">{len(last)} ranks, step {step:,}, {total:,.0f} tokens per second in all</div>'
+        ranks = "1 rank" if len(last) == 1 else f"{len(last)} ranks"
+        return f'<div style="{style}">{ranks}, step {step:,}, {total:,.0f} tokens per second in all</div>'
 
     def _add(self, name: str) -> None:
         number = len(self._sources)

@@ -95,6 +95,8 @@ class Run:
     ------
     ConfigError
         If there is no run in this folder.
+    DataError
+        If it has not begun, or its journal is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -106,6 +108,8 @@ class Run:
                 "`daskmetrics map ... --retry-failed` gives its failures another chance."
             )
         if not any(entry["type"] == "start" for entry in self.entries):
+            if self.driver is not None:
+                raise DataError(f"The run in '{path}' is being prepared by {self.driver}. Look again in a moment.")
             raise DataError(f"The run in '{path}' was killed before it began. Run it again.")
 
     def __repr__(self) -> str:

@@ -7,12 +7,15 @@ afterwards it looks their vectors up. What the benchmark needs for that, and doe
   a copy whose generators are as they were after loading;
 - making a task seeds the global generators of ``random``, ``numpy`` and ``torch``: they are put back;
 - ``datasets`` reads a column row by row, and a classifier does so for every fit: columns of classifications are lists;
+- ``datasets`` keeps a local folder whose README names its files by the folder's name alone, so that other data of that
+  name is taken for it: each content has a cache of its own;
 - its cache of results is not safe with several writers: it is left out, and only the driver exports.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +23,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmetrics.arms import Key, content_key
 from daskmetrics.errors import ConfigError
+from daskmetrics.layout import cache_folder
 
 AT_ONCE = 1024  # texts that the benchmark hands over at a time; it changes no score
 _DIMENSIONS = 8  # of the vectors while texts are noted; any will do
@@ -106,15 +112,31 @@ def make(place: str) -> Any:
             raise ConfigError(f"The benchmark has no task '{place}'. {str(error.args[0])[:300]}") from None
 
 
+def content(place: str) -> Key:
+    """Of the files of a task whose data set is a local folder, and of what it says of any other."""
+    dataset = make(place).metadata.dataset
+    folder = Path(str(dataset["path"]))
+    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    return content_key(dict(dataset), [(str(path.relative_to(folder)), _digest(path)) for path in files])
+
+
 @lru_cache(maxsize=4)
-def loaded(place: str) -> Any:
-    """The task with its data; never run itself, only copies of it."""
+def loaded(place: str, content: Key | None = None) -> Any:
+    """The task with its data; never run itself, only copies of it.
+
+    Parameters
+    ----------
+    place : str
+    content : Key, optional
+        Of a task of one's own (`content`): what `datasets` makes of such data is kept by it.
+    """
     task = make(place)
     with _undisturbed():
         import datasets
 
         datasets.disable_progress_bars()
-        task.load_data()
+        with _cached_below(cache_folder() / "datasets" / content if content else None):
+            task.load_data()
     from mteb.abstasks import AbsTaskClassification
 
     if isinstance(task, AbsTaskClassification):
@@ -122,7 +144,7 @@ def loaded(place: str) -> Any:
     return task
 
 
-def texts_of(place: str) -> tuple[str, ...]:
+def texts_of(place: str, content: Key | None = None) -> tuple[str, ...]:
     """Every distinct text that the benchmark hands to an encoder, in the order in which it does."""
     seen: dict[str, None] = {}
 
@@ -131,14 +153,14 @@ def texts_of(place: str) -> tuple[str, ...]:
         # distinct vectors: probes refuse features that do not vary
         return np.random.default_rng(len(seen)).normal(size=(len(batch), _DIMENSIONS)).astype(np.float32)
 
-    run(place, note)
+    run(place, note, content)
     return tuple(seen)
 
 
-def run(place: str, embed: Embed) -> tuple[Any, Encoded]:
+def run(place: str, embed: Embed, content: Key | None = None) -> tuple[Any, Encoded]:
     """The benchmark's ``TaskResult`` for an encoder that is only a function, and what it was asked to encode."""
     mteb, encoded = installed(), Encoded()
-    pristine = loaded(place)
+    pristine = loaded(place, content)
     with _undisturbed():
         task = copy.copy(pristine)
         task.rng_state, task.np_rng = copy.deepcopy((pristine.rng_state, pristine.np_rng))
@@ -177,6 +199,24 @@ def _encoder(embed: Embed, encoded: Encoded) -> Any:
             return vectors
 
     return Lookup()
+
+
+@contextmanager
+def _cached_below(folder: Path | None) -> Iterator[None]:
+    """What ``datasets`` prepares meanwhile lies in this folder; where it always does, if none is given."""
+    from datasets import config
+
+    before = config.HF_DATASETS_CACHE
+    config.HF_DATASETS_CACHE = folder or before
+    try:
+        yield
+    finally:
+        config.HF_DATASETS_CACHE = before
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ forward pass of a checkpoint serves the scores of all its layers, and only what 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -90,8 +89,14 @@ class MtebTask:
     @cached_property
     def key(self) -> Key:
         # a release of the benchmark pins the revision of each data set
-        data = _fingerprint(self.place) if self._is_own else None
-        return content_key("task", "mteb", _version(), self.place, self.pooling, *filter(None, [data]))
+        return content_key("task", "mteb", _version(), self.place, self.pooling, *filter(None, [self.content]))
+
+    @cached_property
+    def content(self) -> Key | None:
+        """Of the data set of a task of one's own, so that another content is another task."""
+        from daskmetrics.tasks import benchmark
+
+        return benchmark.content(self.place) if self._is_own else None
 
     @property
     def is_local(self) -> bool:
@@ -124,7 +129,7 @@ class MtebTask:
         from daskmetrics.tasks import benchmark
 
         try:
-            found = benchmark.texts_of(self.place)
+            found = benchmark.texts_of(self.place, self.content)
         except ConfigError:
             raise
         except Exception as error:  # whatever the benchmark and the hub make of data that is not there
@@ -165,7 +170,7 @@ class MtebTask:
                     f"The data of '{self.name}' has changed. Remove '{self._noted}' and run again."
                 ) from None
 
-        result, encoded = benchmark.run(self.place, look_up)
+        result, encoded = benchmark.run(self.place, look_up, self.content)
         plain = results.plain(json.loads(result.model_dump_json()))
         return results.score(plain, self.kind, encoded.judged(self.kind))
 
@@ -217,21 +222,6 @@ def _listed(path: Path) -> Listed:
     ]
     unique = {id(part): part for part in statistics}.values()
     return Listed(*(sum(part[field] for part in unique) for field in ("unique_texts", "total_text_length")))
-
-
-def _fingerprint(place: str) -> Key:
-    """Of the files of a local data set, so that another content is another task."""
-    from daskmetrics.tasks import benchmark
-
-    dataset = benchmark.make(place).metadata.dataset
-    folder = Path(str(dataset["path"]))
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-    return content_key(dict(dataset), [(str(path.relative_to(folder)), _digest(path)) for path in files])
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _version() -> str | None:

@@ -18,6 +18,19 @@ def test_every_rank_has_its_line():
     assert curves.points["rank 1"] == [(7, 0.625, 100.0, 1.0)]
 
 
+def test_what_is_said_last_is_of_the_latest_training_alone():
+    curves = Curves()
+    for step in (1, 2):
+        for rank in range(3):
+            curves.hear(event(step, rank, model="tiny"), 1.0)
+    assert [point[0] for point in curves.last.values()] == [2, 2, 2]
+    for rank in range(2):  # a rank was lost: it goes on from step 1 with two
+        curves.hear(event(2, rank, model="tiny"), 2.0)
+    assert list(curves.last) == ["tiny rank 0", "tiny rank 1"]
+    curves.hear(event(1, 0, model="small"), 3.0)
+    assert list(curves.last) == ["small rank 0"] and len(curves.points) == 4
+
+
 def test_a_long_training_is_thinned_out():
     curves = Curves()
     for step in range(10 * POINTS):

@@ -33,8 +33,8 @@ def test_a_run_without_tasks_says_so(a_run):
 def test_a_folder_without_a_run_and_a_run_that_never_began(tmp_path):
     with pytest.raises(ConfigError, match="No run in"):
         Run(tmp_path)
-    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock"):
-        pass
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock"), pytest.raises(DataError, match="prepared by process"):
+        Run(tmp_path)
     with pytest.raises(DataError, match="before it began"):
         Run(tmp_path)
 

@@ -143,6 +143,20 @@ def test_other_data_is_another_task(local_mteb: ModuleType) -> None:
     assert task_of(local_mteb, "LocalPairs").key == before
 
 
+def test_other_data_in_a_folder_of_the_same_name_is_seen(
+    local_mteb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = task_of(local_mteb, "LocalRetrieval")
+    assert before.evaluate(noise(before), seed=0).n == 40
+    local_mteb.write(tmp_path, texts=60)
+    elsewhere = local_mteb.LocalRetrieval.metadata.model_copy(
+        update={"dataset": {"path": str(tmp_path / "LocalRetrieval"), "revision": "local-1"}}
+    )
+    monkeypatch.setattr(local_mteb.LocalRetrieval, "metadata", elsewhere)
+    after = task_of(local_mteb, "LocalRetrieval")
+    assert after.key != before.key and after.evaluate(noise(after), seed=0).n == 30
+
+
 def test_data_that_is_not_here_says_what_gets_it(session_cache: Path) -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     with pytest.raises(ConfigError, match="daskmetrics prefetch --task mteb:BIOSSES"):

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from daskmetrics.config import Gang, Recipe
 from daskmetrics.training.gang.driving import Job
 
 SAVED = (0, 20, 60, 100, 140)
-RECIPE = Recipe(width=32, depth=2, heads=2, context=32, batch=8, steps=180, ranks=2, checkpoints=SAVED, corpus="stdlib")
+RECIPE = Recipe(width=32, depth=2, heads=2, context=32, batch=8, steps=400, ranks=2, checkpoints=SAVED, corpus="stdlib")
 
 
 @dataclass
@@ -75,7 +74,9 @@ def apart(a: Path, b: Path) -> float:
 
 
 class Planted:
-    """A fault that strikes once a revision is there; ``ranks`` are all that were ever seen.
+    """Faults, each of which strikes once a revision is there; ``ranks`` are all that were ever seen.
+
+    A gang is struck once: the next fault waits for the gang that comes after it.
 
     Parameters
     ----------
@@ -105,6 +106,7 @@ class Planted:
                 if (self.job.folder / f"step{step}" / "training.json").exists() and rank in living:
                     del self.faults[step]
                     self._strike(living[rank], fault)
+                    psutil.wait_procs(living.values(), timeout=60)
                     break
 
     def _strike(self, process: psutil.Process, fault: signal.Signals | str) -> None:
@@ -113,7 +115,6 @@ class Planted:
                 process.parent().kill()
             else:
                 os.kill(process.pid, fault)
-        time.sleep(0.2)
 
     def _living(self) -> dict[int, psutil.Process]:
         """Rank processes of this test, by rank: on one machine the local number is the rank."""
