@@ -238,7 +238,11 @@ class Search(Section):
     seed: int | None = Field(None, description="of the policy's own chances; by default the run's")
     baseline: str | None = Field(None, description="MODEL@REVISION; by default the last checkpoint of the last model")
     device: Literal["cpu", "gpu"] = Field("cpu", description="whose speed is assumed where costs are weighed")
-    window: int = Field(8, ge=1, description="decisions that may be open at once; part of what makes a run repeatable")
+    window: int | None = Field(
+        None,
+        ge=1,
+        description="decisions that may be open at once; by default 8, or the workers, if they are more",
+    )
     free_running: bool = Field(False, description="decide on whatever has arrived: quicker, and not repeatable")
     learn_costs: bool = Field(False, description="correct assumed costs by measured seconds, which differ between runs")
 

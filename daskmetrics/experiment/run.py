@@ -146,6 +146,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             "checkpoints": len(experiment.checkpoints),
             "tasks": {task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
             "widths": dict(experiment.widths),
+            "window": searching.window(experiment, journal.entries),
             "environment": environment(),
         }
     )
@@ -236,7 +237,7 @@ class _Driver:
             problem,
             self.experiment.policy,
             budget=searching.budget(config),
-            window=config.window,
+            window=searching.window(self.experiment, self.journal.entries),
             seed=self.experiment.search_seed,
             decided=searching.decided(self.journal.entries, key),
             confidence=config.confidence,

@@ -26,6 +26,7 @@ from daskmetrics.planning import encode_seconds, score_seconds
 from daskmetrics.planning.cost import CHARACTERS_PER_TOKEN, CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, TextSize, size_of
 from daskmetrics.tasks import Task
 
+LEAST_OPEN = 8  #: decisions, so that a few workers more or less decide the same
 NORMAL_95 = 1.645  # a one-sided bound that holds with a probability of 95 %
 
 
@@ -117,6 +118,20 @@ def _outcome(record: Record, seconds: float | None) -> Outcome:
 def budget(search: config.Search) -> Budget:
     """What a search may spend; the narrowest of what the configuration gives."""
     return Budget(search.budget, 3600 * search.gpu_hours if search.gpu_hours else None, search.cells)
+
+
+def window(experiment: Experiment, entries: Iterable[Mapping[str, Any]]) -> int:
+    """How many decisions may be open at once: as configured, else as this run began, else enough for its workers.
+
+    The number decides what is picked. So a run that goes on with more or fewer workers keeps the one it began with.
+    """
+    return settled_window(experiment, entries) or max(LEAST_OPEN, experiment.config.cluster.workers)
+
+
+def settled_window(experiment: Experiment, entries: Iterable[Mapping[str, Any]]) -> int | None:
+    """The `window`, unless the number of workers is still to decide it."""
+    begun = (e["window"] for e in entries if e["type"] == "start" and e["key"] == experiment.key and "window" in e)
+    return experiment.config.search.window or next(begun, None)
 
 
 def decided(entries: Iterable[Mapping[str, Any]], key: Key) -> list[Pick]:

@@ -35,9 +35,10 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     device : str
         Whose seconds are wanted: ``cpu``, or a kind of GPU.
     """
-    past = tuple(records(read(folder.journal))) if folder.journal.is_file() else ()
+    entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
+    past = tuple(records(entries))
     own = tuple(calibration for calibration in known if calibration.device == device)
-    phases = [_put_right(phase, own) for phase in _phases(experiment, folder, past, own, device)]
+    phases = [_put_right(phase, own) for phase in _phases(experiment, folder, entries, own, device)]
     plan = plan_of(experiment, folder, list(past))
     return Workload(
         tuple(phase for phase in phases if phase.units),
@@ -51,8 +52,9 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
 
 
 def _phases(
-    experiment: Experiment, folder: RunFolder, past: tuple[Record, ...], known: Sequence[Calibration], device: str
+    experiment: Experiment, folder: RunFolder, entries: Sequence[Entry], known: Sequence[Calibration], device: str
 ) -> Iterator[Phase]:
+    past = tuple(records(entries))
     cpu, own = seen_as(experiment, "cpu"), seen_as(experiment, device)
     done = {record.key for record in past if record.ok}
     units = [unit for unit in measuring.units(experiment, folder, past) if unit.key not in done]
@@ -63,20 +65,20 @@ def _phases(
             seconds = calibrated(kind, suite.model, assumed, known, device, otherwise)
             yield Phase(f"{kind} {suite.model}", len(group), seconds, chains=1 if kind == "train" else None)
     if experiment.tasks:
-        yield _search(experiment, past, known, device)
+        yield _search(experiment, entries, known, device)
 
 
-def _search(experiment: Experiment, past: tuple[Record, ...], known: Sequence[Calibration], device: str) -> Phase:
+def _search(experiment: Experiment, entries: Sequence[Entry], known: Sequence[Calibration], device: str) -> Phase:
     """The cells that the budget allows; an encoding that cells share is part of their mean cost."""
     cpu, posed = (searching.pose(seen_as(experiment, each), experiment.suites) for each in ("cpu", device))
     cells = len(experiment.arms) * len(experiment.tasks)
     budget = searching.budget(experiment.config.search)
     allowed = min(budget.within(posed.exhaustive_cost) / posed.exhaustive_cost * cells, budget.cells or cells)
-    scored = sum(record.kind == "score" and record.ok for record in past)
+    scored = sum(record.kind == "score" and record.ok for record in records(entries))
     units = max(0, round(allowed) - scored)
     assumed, otherwise = cpu.exhaustive_cost / cells, posed.exhaustive_cost / cells
     seconds = calibrated("search", "cells", assumed, known, device, otherwise)
-    return Phase("search", units, seconds, chains=experiment.config.search.window)
+    return Phase("search", units, seconds, chains=searching.settled_window(experiment, entries))
 
 
 def _put_right(phase: Phase, known: Sequence[Calibration]) -> Phase:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from daskmetrics import experiment as experiments
 from daskmetrics import mapping
-from daskmetrics.cluster import connect
+from daskmetrics.cluster import connect, workers
 from daskmetrics.config import Config
 from daskmetrics.errors import ConfigError, unknown
 from daskmetrics.execution import Journal, Record
@@ -83,7 +83,7 @@ class _Phase:
             shutil.copytree(self.base.path, folder.path)
         known = {r.key for r in records(read(folder.journal))} if folder.journal.exists() else set()
         with _cache(self.place / f"cache{self.count}") if self.phase == "train" else _cache(None):
-            prepared = prepare(self.config)
+            prepared = prepare(_on(self.config, len(workers(client))))
             began = time.perf_counter()
             _quietly(prepared, folder, client)
             seconds = time.perf_counter() - began
@@ -92,6 +92,11 @@ class _Phase:
             kinds = {"train": ("train",), "search": ("search",), "measure": ("measure",)}
             own = [s for s in samples(prepared, folder) if s.kind in kinds.get(self.phase, ("measure", "search"))]
         return Done(seconds, _chains([record for record in found if record.kind in wanted]), tuple(own))
+
+
+def _on(config: Config, count: int) -> Config:
+    """A configuration for so many workers, since a search keeps all of them busy."""
+    return config.model_copy(update={"cluster": config.cluster.model_copy(update={"workers": count})})
 
 
 def _chains(found: list[Record]) -> tuple[tuple[float, ...], ...]:

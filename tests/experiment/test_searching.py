@@ -47,7 +47,7 @@ class Bench:
             self.problem,
             policy_named(config.policy),
             budget=config.budget,
-            window=config.window,
+            window=searching.window(experiment, ()),
             seed=0,
             decided=decided,
         )
@@ -211,3 +211,13 @@ def test_no_cell_is_asked_for_when_the_time_is_over(prepared):
     time.sleep(0.001)
     assert late.ask(3) == []
     assert len(searching.Search(prepared(), campaign, "key", Path()).ask(3)) == 3
+
+
+def test_the_window_follows_the_workers_until_a_run_has_begun(prepared):
+    few, many = (prepared(cluster={"kind": "local", "workers": workers}) for workers in (2, 32))
+    assert few.key == many.key
+    assert [searching.window(each, ()) for each in (few, many)] == [8, 32]
+    begun = [{"type": "start", "key": "another", "window": 5}, {"type": "start", "key": many.key, "window": 32}]
+    assert searching.window(few, begun) == searching.settled_window(few, begun) == 32
+    assert searching.settled_window(few, ()) is None
+    assert searching.window(prepared(search={"window": 4}), begun) == 4
