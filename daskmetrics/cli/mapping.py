@@ -196,12 +196,9 @@ def _say_of_the_past(job: Job, journal: Journal, ledger: Ledger, display: Displa
 def _client(profile: Cluster, pins: Pins, name: str, display: Display) -> Iterator[Client]:
     from rich.markup import escape
 
-    from daskmetrics.cluster import connect, here, pin_workers, ways
+    from daskmetrics.cluster import connect, pin_workers
 
-    display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
-    with connect(profile, name, lambda text: display.say(escape(text))) as client:
-        for line in ways(client.dashboard_link, profile.kind, here()):
-            display.say(line)
+    with connect(profile, name, lambda text: display.say(escape(text)), greet=display.say) as client:
         for name, told in pin_workers(client, pins).items() if pins else ():
             shown = ", ".join(
                 f"{what} {' '.join(told[what]) or 'none'}" for what in ("cpus", "gpus") if told[what] is not None

@@ -54,7 +54,10 @@ def train(config: Path, settings: tuple[str, ...], workers: int | None, folder: 
 
     end_as_by_ctrl_c()
     if not all(job.is_done for job in training.jobs(wanted, found)):
-        with experiment.Display() as display, connect(wanted.cluster, wanted.name, display.say) as client:
+        with (
+            experiment.Display() as display,
+            connect(wanted.cluster, wanted.name, display.say, greet=display.say) as client,
+        ):
             training.train(client, wanted, display, found)
     _last_screen(found)
 

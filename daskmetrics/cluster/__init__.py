@@ -7,6 +7,5 @@ run: TLS between its processes, dashboards on the loopback interface behind a ra
 from daskmetrics.cluster.connect import connect, workers
 from daskmetrics.cluster.notebook import ProfileCluster
 from daskmetrics.cluster.pinning import Pins, pin_workers, require
-from daskmetrics.cluster.showing import here, ways
 
-__all__ = ["Pins", "ProfileCluster", "connect", "here", "pin_workers", "require", "ways", "workers"]
+__all__ = ["Pins", "ProfileCluster", "connect", "pin_workers", "require", "workers"]

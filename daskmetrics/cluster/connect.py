@@ -14,6 +14,7 @@ from distributed import Client
 from daskmetrics.cluster.existing import existing_client
 from daskmetrics.cluster.local import local_cluster
 from daskmetrics.cluster.settings import dask_settings, private_prefix
+from daskmetrics.cluster.showing import here, ways
 from daskmetrics.config import Cluster
 from daskmetrics.errors import ClusterLostError, ConfigError
 
@@ -24,7 +25,12 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def connect(
-    profile: Cluster, run: str = "session", say: Callable[[str], None] = log.warning, *, wait: bool = True
+    profile: Cluster,
+    run: str = "session",
+    say: Callable[[str], None] = log.warning,
+    *,
+    greet: Callable[[str], None] = lambda line: None,
+    wait: bool = True,
 ) -> Iterator[Client]:
     """A client whose workers can take work; the cluster ends with the context.
 
@@ -36,6 +42,8 @@ def connect(
         For whom; part of the names of Slurm jobs.
     say : callable
         Called with lines for the user, possibly from another thread: why jobs wait, which were lost.
+    greet : callable
+        Called with lines for the user before any worker is waited for: what was started, and how to look at it.
     wait : bool
         For the first worker; otherwise it comes when it comes.
 
@@ -51,7 +59,11 @@ def connect(
         prefix = private_prefix()
         stack.enter_context(dask.config.set(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_shutdown())
+        if profile.kind != "existing":
+            greet(f"Starting {profile.workers} workers ({profile.kind}) ...")
         client = stack.enter_context(_client(profile, prefix, run, say))
+        for line in ways(client.dashboard_link, profile.kind, here()):
+            greet(line)
         if wait:
             _wait_for_workers(client, profile)
         yield client
@@ -93,7 +105,7 @@ def _slurm_client(profile: Cluster, prefix: str, run: str, say: Callable[[str], 
 
 def _wait_for_workers(client: Client, profile: Cluster) -> None:
     until = time.monotonic() + profile.patience
-    while not (here := workers(client)):
+    while not (there := workers(client)):
         if problem := getattr(client.cluster, "problem", None):
             raise problem
         if time.monotonic() >= until:
@@ -102,7 +114,7 @@ def _wait_for_workers(client: Client, profile: Cluster) -> None:
                 f"'squeue --me' and the job logs in '{profile.logs}'; cluster.arrive_within sets the wait."
             )
         time.sleep(LOOK_EVERY)
-    for address, worker in here.items():
+    for address, worker in there.items():
         if not any(worker["resources"].get(name) for name in ("GPU", "CPU")):
             raise ConfigError(
                 f"Worker {address} offers no resource GPU or CPU, so that work would wait for ever. "

@@ -27,7 +27,15 @@ WORKER_SETTINGS = {
 
 
 def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
-    """Configuration in force while the cluster lives."""
+    """Configuration in force while the cluster lives; of an existing one, what its client needs."""
+    patient = {
+        "distributed.comm.timeouts.connect": "60s",
+        "distributed.comm.timeouts.tcp": "120s",
+        # importing torch holds the interpreter for seconds; that is no failure
+        "distributed.admin.tick.limit": "1 minute",
+    }
+    if profile.kind == "existing":
+        return patient
     return {
         # our own account of blame decides about retries, and needs to hear of the first death
         "distributed.scheduler.allowed-failures": 0,
@@ -44,10 +52,7 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
         # work that is cancelled when a run is stopped is no news to its user
         "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
-        "distributed.comm.timeouts.connect": "60s",
-        "distributed.comm.timeouts.tcp": "120s",
-        # importing torch holds the interpreter for seconds; that is no failure
-        "distributed.admin.tick.limit": "1 minute",
+        **patient,
     }
 
 

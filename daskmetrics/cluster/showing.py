@@ -71,7 +71,8 @@ def ways(link: str, kind: str, seat: Seat) -> list[str]:
     """
     lines = [f"Dashboard: {link}"]
     place = urlsplit(link)
-    if place.port is None or not (seat.remote or kind in ("slurm", "allocation")):
+    ours = place.port is not None and place.hostname == "127.0.0.1"  # others' dashboards listen where they please
+    if not (ours and (seat.remote or kind in ("slurm", "allocation"))):
         return lines
     jump = f"-J {seat.user}@{seat.login} " if seat.login else ""
     tunnel = f"ssh -N {jump}-L {place.port}:127.0.0.1:{place.port} {seat.user}@{seat.host}"

@@ -22,7 +22,7 @@ from rich.markup import escape
 from daskmetrics import store
 from daskmetrics.arms import Arm
 from daskmetrics.bandit import Campaign, champions
-from daskmetrics.cluster import connect, here, ways, workers
+from daskmetrics.cluster import connect, workers
 from daskmetrics.dashboard import Feed
 from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
@@ -186,8 +186,6 @@ class _Driver:
         profile = self.experiment.config.cluster
         own = self._workers_of_its_own() if given is None else nullcontext(given)
         with own as client, Feed(client, self.journal.entries) as feed:
-            for line in ways(client.dashboard_link, profile.kind, here()):
-                self.display.say(line)
             self._train(client)
             slots = UNITS_PER_WORKER * max(profile.workers, len(workers(client)))
             settings = Settings(slots=slots, patience=profile.patience)
@@ -199,9 +197,8 @@ class _Driver:
         return Outcome(self.computed, self.failed)
 
     def _workers_of_its_own(self) -> AbstractContextManager[Client]:
-        profile = self.experiment.config.cluster
-        self.display.say(f"Starting {profile.workers} workers ({profile.kind}) ...")
-        return connect(profile, self.experiment.config.name, self._warn)
+        config = self.experiment.config
+        return connect(config.cluster, config.name, self._warn, greet=self.display.say)
 
     def _train(self, client: Client) -> None:
         """Suites of several ranks, by gangs; those of one rank are units beside the measuring."""

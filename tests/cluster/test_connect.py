@@ -51,6 +51,15 @@ def test_a_scheduler_whose_workers_lack_resources_is_refused():
             pass
 
 
+def test_the_way_to_the_dashboard_is_told_before_any_worker_comes():
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+        told: list[str] = []
+        profile = Cluster(kind="existing", address=cluster.scheduler_address, arrive_within=1)
+        with pytest.raises(ConfigError, match="No worker arrived"), connect(profile, greet=told.append):
+            pass
+    assert told == [f"Dashboard: {cluster.dashboard_link}"]
+
+
 @pytest.mark.parametrize(
     ("address", "message"),
     [

@@ -28,3 +28,9 @@ def test_from_a_compute_node_the_way_leads_over_the_login_node():
 def test_below_a_hub_jupyters_path_begins_with_the_users():
     seat = Seat.of({"JUPYTERHUB_SERVICE_PREFIX": "/user/ada/"}, "ada", "hub")
     assert ways(LINK, "local", seat)[2].endswith("/user/ada/proxy/8787/secret/status")
+
+
+def test_the_dashboard_of_somebody_elses_scheduler_is_only_named():
+    link = "http://10.0.0.7:8787/status"
+    seat = Seat.of({"SSH_CONNECTION": "1.2.3.4 5 6.7.8.9 22"}, "ada", "login1")
+    assert ways(link, "existing", seat) == [f"Dashboard: {link}"]
