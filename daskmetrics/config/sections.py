@@ -352,6 +352,11 @@ class Cluster(Section):
         return 60 * self.unit_minutes if self.unit_minutes else None
 
     @property
+    def device(self) -> str:
+        """What its workers compute on: ``cpu``, or a kind of GPU."""
+        return self.gpu_type or "gpu" if self.kind == "slurm" and self.gpus_per_job else "cpu"
+
+    @property
     def patience(self) -> float:
         """Seconds that work may wait for a worker. In a queue it may be long, and what is wrong there is told."""
         return self.arrive_within or (WEEK if self.kind == "slurm" else 600.0)

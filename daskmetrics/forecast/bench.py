@@ -178,7 +178,7 @@ def _calibration(
     wall = fsum(trial.seconds * few for trial in trials if trial.workers == few)
     starts = sorted(trial.start for trial in trials)
     return Calibration(
-        device=device_of(profile),
+        device=profile.device,
         host=socket.gethostname(),
         at=time.time(),
         versions=calibrations.versions(),
@@ -188,11 +188,6 @@ def _calibration(
         start=starts[len(starts) // 2],
         overhead=max(0.0, wall / busy - 1.0) if overhead and busy else 0.0,
     )
-
-
-def device_of(profile: Cluster) -> str:
-    """What a profile's workers compute on."""
-    return profile.gpu_type or "gpu" if profile.kind == "slurm" and profile.gpus_per_job else "cpu"
 
 
 def _merged(samples: Sequence[Sample]) -> tuple[Sample, ...]:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import fsum
 from typing import Any
 
+import yaml
+
+from daskmetrics.config import Cluster
 from daskmetrics.execution import Record
 from daskmetrics.execution.journal import Entry, read, records
 from daskmetrics.experiment import Experiment, measuring, searching
@@ -96,9 +99,10 @@ def _put_right(phase: Phase, known: Sequence[Calibration]) -> Phase:
 
 
 def _start(known: Sequence[Calibration]) -> Figure:
-    if not known:
+    timed = [calibration for calibration in known if calibration.start]
+    if not timed:
         return Workload(()).start
-    latest = max(known, key=lambda calibration: calibration.at)
+    latest = max(timed, key=lambda calibration: calibration.at)
     return Figure(Interval.around(latest.start, 2.0), f"measured on {latest.host}", True, latest.at)
 
 
@@ -114,6 +118,18 @@ def samples(experiment: Experiment, folder: RunFolder) -> tuple[Sample, ...]:
                 assumed = _mean(assumed_seconds(seen_as(experiment, "cpu"), kind, record.name) for record in own)
                 made.append(Sample(kind, suite.model, tuple(record.seconds for record in own), assumed))
     return (*made, *_searched(experiment, found, entries))
+
+
+def of_run(experiment: Experiment, folder: RunFolder) -> Calibration | None:
+    """What the run in a folder says of its own units, on the workers that it had last; None before it has any."""
+    if not folder.journal.is_file():
+        return None
+    begun = [entry["at"] for entry in read(folder.journal) if entry["type"] == "start" and "at" in entry]
+    found = samples(experiment, folder)
+    if not (begun and found):
+        return None
+    profile = Cluster.model_validate(yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"])
+    return Calibration(profile.device, f"the workers of {folder.path}", begun[-1], samples=found)
 
 
 def seen_as(experiment: Experiment, device: str) -> Experiment:

@@ -16,10 +16,10 @@ from daskmetrics.config import Cluster, Config
 from daskmetrics.errors import ConfigError
 from daskmetrics.experiment import prepare
 from daskmetrics.forecast import calibrations, paper, site
-from daskmetrics.forecast.experiments import workload
+from daskmetrics.forecast.experiments import of_run, workload
 from daskmetrics.forecast.proposal import Proposal
 from daskmetrics.layout import RunFolder
-from daskmetrics.planning import NO_WAIT, Calibration, Limits, Offer, Workload, options
+from daskmetrics.planning import NO_WAIT, Limits, Offer, Workload, options
 
 ASSUMED_GPU = "l40s"
 """GPU whose speed is assumed where none was measured; others are told from it by their datasheets."""
@@ -77,7 +77,7 @@ def propose(path: Path, wishes: Wishes) -> Proposal:
         pairs = tuple((offer, work.workload()) for offer in _priced(paper.offers(wishes.offers), wishes.prices))
         return Proposal(work.name, None, pairs, wishes.limits, time.time())
     config = configuration.load(path, wishes.settings)
-    of = _workloads(config, wishes, calibrations.known())
+    of = _workloads(config, wishes)
     if wishes.offers is not None:
         pairs = tuple((offer, of(offer.device)) for offer in _priced(paper.offers(wishes.offers), wishes.prices))
         return Proposal(config.name, None, pairs, wishes.limits, time.time())
@@ -86,10 +86,14 @@ def propose(path: Path, wishes: Wishes) -> Proposal:
     return Proposal(config.name, str(path), pairs, wishes.limits, time.time(), wishes.settings)
 
 
-def _workloads(config: Config, wishes: Wishes, known: Sequence[Calibration]) -> Callable[[str], Workload]:
-    """What is to be done, in seconds of a device: of itself if it was measured, or of the nearest that was."""
+def _workloads(config: Config, wishes: Wishes) -> Callable[[str], Workload]:
+    """What is to be done, in seconds of a device: of itself if it was measured, or of the nearest that was.
+
+    A run that was begun is a measurement, too, and often the latest.
+    """
     place = RunFolder(wishes.folder or Path("runs") / config.name)
     prepared = prepare(config)
+    known = [*calibrations.known(), *filter(None, [of_run(prepared, place)])]
     measured = {calibration.device: calibration.at for calibration in known}
 
     @cache

@@ -107,3 +107,12 @@ def test_from_assumed_to_measured_to_run_and_looked_back_at(small):
     assert "<h3>Workers</h3>" in page.read_text() and "<b>Plan</b>" in page.read_text()
     again = daskmetrics("plan", small)
     assert "needs: 0 units" in again.stdout
+
+
+def test_a_run_that_was_begun_is_a_measurement(small):
+    assert daskmetrics("run", small, "--set", "tasks=[]").exit_code == 0
+    planned = daskmetrics(
+        "plan", small, "--set", "models.0.train.steps=4", "--set", "models.0.train.checkpoints=[0,2,4]"
+    )
+    assert planned.exit_code == 0, planned.output
+    assert "x measure a measured on the workers of runs/small" in planned.stdout
