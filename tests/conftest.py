@@ -55,7 +55,6 @@ def local_mteb(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) ->
         patch.setattr("datasets.config.HF_DATASETS_CACHE", session_cache / "hf" / "datasets")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the benchmark's own
-            # whoever collected it before did not know the folder
-            local_mteb = importlib.reload(importlib.import_module("tests.tasks.local_mteb"))
+            local_mteb = importlib.import_module("tests.tasks.local_mteb")
         local_mteb.write(folder, texts=80)
         yield local_mteb

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+collect_ignore = ["local_mteb.py"]  # it needs the benchmark; the fixture of that name imports it
 Write = Callable[[str, Any], str]
 
 
