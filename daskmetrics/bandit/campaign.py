@@ -169,6 +169,7 @@ class Campaign:
         self._picks: list[Pick] = []
         self._cells: list[tuple[int, int]] = []  # of the picks, as indices
         self._told: dict[int, Outcome] = {}  # in the order of arrival
+        self._arrived = 0  # of those to be known, which only grow: how many of the first were told
         self._baseline = _baseline(problem, BASELINE * self.budget)
         self._sure: dict[int, bool] = {}  # by number of outcomes: whether the wanted confidence was reached
         self._fruitless = -1  # number of outcomes that are known to leave nothing to decide
@@ -215,6 +216,11 @@ class Campaign:
         self._told[index] = outcome
         if self.free_running:
             self._fleet.free(index)
+        if self._memory.is_used or self._baseline:  # other policies look at no posterior
+            known = self._known
+            self._count_arrived(known)
+            sure = known[: self._arrived]  # of what later decisions rest on
+            self._memory.take_in([self._cells[i] for i in sure], [self._told[i] for i in sure])
 
     def recommendation(self) -> Recommendation:
         """The best arm by all outcomes told; final once the campaign is `done`.
@@ -234,7 +240,7 @@ class Campaign:
     def _next(self) -> tuple[Stage, Choice] | None:
         """The next decision, if it can be taken on what is known."""
         while self._found is None:
-            known = list(self._told) if self.free_running else self._fleet.over
+            known = self._known
             if not self._may_decide(known):
                 return None
             if self._fruitless != len(known):
@@ -245,7 +251,17 @@ class Campaign:
 
     def _may_decide(self, known: Sequence[int]) -> bool:
         """Whether one more decision may be open, and all outcomes that it rests on are there."""
-        return len(self._picks) - len(known) < self.window and all(i in self._told for i in known)
+        self._count_arrived(known)
+        return len(self._picks) - len(known) < self.window and self._arrived >= len(known)
+
+    @property
+    def _known(self) -> list[int]:
+        """Decisions whose outcomes the next one rests on; they only grow in number."""
+        return list(self._told) if self.free_running else self._fleet.over
+
+    def _count_arrived(self, known: Sequence[int]) -> None:
+        while self._arrived < len(known) and known[self._arrived] in self._told:
+            self._arrived += 1
 
     def _decide(self, known: Sequence[int]) -> tuple[Stage, Choice] | None:
         """The next decision on the ``known`` outcomes: a pure function of them and of the decisions so far."""
@@ -293,8 +309,9 @@ class Campaign:
 
     def _in_order(self, known: Sequence[int]) -> list[tuple[int, int]]:
         """Cells, those with a known outcome first."""
-        late = sorted(set(range(len(self._cells))).difference(known))
-        return [self._cells[i] for i in (*known, *late)]
+        late = np.ones(len(self._cells), dtype=bool)
+        late[list(known)] = False
+        return [self._cells[i] for i in (*known, *np.flatnonzero(late).tolist())]
 
     def _commit(self, stage: Stage, choice: Choice, known: int) -> Pick:
         needs_model = self._ledger.needs_model(choice.arm, choice.task)

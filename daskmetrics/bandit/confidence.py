@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskmetrics.arms import seed_of
-from daskmetrics.bandit.posterior import Posterior
+from daskmetrics.bandit.posterior import Posterior, greatest
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations
 
 JOINT = 256  #: arms drawn together: those with the greatest upper bound; an arm beyond them has no say
@@ -51,7 +51,7 @@ def confidence(belief: Posterior, arm: int, margin: float, seed: int, usable: Bo
     bound = belief.mean + 3 * belief.sd
     if usable is not None:
         bound = np.where(usable, bound, -np.inf)
-    rivals = np.sort(np.argsort(-bound, kind="stable")[: min(JOINT, int(np.isfinite(bound).sum()))])
+    rivals = greatest(bound, min(JOINT, int(np.isfinite(bound).sum())))
     arms = np.append(rivals[rivals != arm], arm)
     draws = _draws(belief.mean[arms], belief.covariance(arms, arms), seed)
     most = draws.max(axis=1)
