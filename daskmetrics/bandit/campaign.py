@@ -165,7 +165,8 @@ class Campaign:
         self._cells_left = math.inf if allowed.cells is None else allowed.cells
         self._policy = policy
         self._ledger, self._fleet = Ledger(problem), Fleet(window)
-        self._memory, self._looking = Memory(problem), Memory(problem)  # decisions lag behind what is looked at
+        # decisions lag behind what is looked at, and how sure they are is judged now and then
+        self._memory, self._looking, self._judging = Memory(problem), Memory(problem), Memory(problem)
         self._picks: list[Pick] = []
         self._cells: list[tuple[int, int]] = []  # of the picks, as indices
         self._told: dict[int, Outcome] = {}  # in the order of arrival
@@ -216,11 +217,7 @@ class Campaign:
         self._told[index] = outcome
         if self.free_running:
             self._fleet.free(index)
-        if self._memory.is_used or self._baseline:  # other policies look at no posterior
-            known = self._known
-            self._count_arrived(known)
-            sure = known[: self._arrived]  # of what later decisions rest on
-            self._memory.take_in([self._cells[i] for i in sure], [self._told[i] for i in sure])
+        self._take_in()
 
     def recommendation(self) -> Recommendation:
         """The best arm by all outcomes told; final once the campaign is `done`.
@@ -263,6 +260,18 @@ class Campaign:
         while self._arrived < len(known) and known[self._arrived] in self._told:
             self._arrived += 1
 
+    def _take_in(self) -> None:
+        """Learn from what later decisions rest on for certain, so that none of them has much to learn at once."""
+        known = self._known
+        self._count_arrived(known)
+        if self._memory.is_used or self._baseline:  # other policies look at no posterior
+            self._learn(self._memory, known[: self._arrived])
+        if self.confidence is not None:  # it is not judged on fewer than these
+            self._learn(self._judging, known[: min(self._arrived, max(self._sure, default=0) + CHECK)])
+
+    def _learn(self, memory: Memory, known: Sequence[int]) -> None:
+        memory.take_in([self._cells[i] for i in known], [self._told[i] for i in known])
+
     def _decide(self, known: Sequence[int]) -> tuple[Stage, Choice] | None:
         """The next decision on the ``known`` outcomes: a pure function of them and of the decisions so far."""
         if len(self._picks) >= self._cells_left:
@@ -284,7 +293,7 @@ class Campaign:
         if self.confidence is None or not count:
             return False
         if count not in self._sure:
-            looked = self._state(known[:count], self._looking)
+            looked = self._state(known[:count], self._judging)
             self._sure[count] = bool(len(looked.seen)) and self._probability(looked) >= self.confidence
         return self._sure[count]
 

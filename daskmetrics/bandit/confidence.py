@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -82,8 +83,15 @@ def margin_of(belief: Posterior, arm: int, seen: Observations, within: float) ->
 def _draws(mean: Floats, covariance: Floats, seed: int) -> Floats:
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding makes the least eigenvalues negative
-    normal = np.random.default_rng(seed_of("probability_best", seed)).standard_normal((DRAWS, len(mean)))
-    return np.asarray(mean + normal @ root.T)
+    return np.asarray(mean + _normal(seed, len(mean)) @ root.T)
+
+
+@lru_cache(maxsize=2)  # a search asks for the same ones again and again
+def _normal(seed: int, n: int) -> Floats:
+    """Standard normal variables (draws, n)."""
+    normal = np.random.default_rng(seed_of("probability_best", seed)).standard_normal((DRAWS, n))
+    normal.flags.writeable = False
+    return normal
 
 
 def _credible(arms: Ints, share: Floats) -> tuple[int, ...]:
