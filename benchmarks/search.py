@@ -13,8 +13,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,36 +192,71 @@ def _makespan(costs: Sequence[float], workers: int) -> float:
     return max(free)
 
 
-def _ask_in_process(arms: int, tasks: int, cells: int, policy: str, pipe: Any) -> None:
-    from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, policy_named
+@dataclass(frozen=True)
+class Load:
+    """What is asked of a search at scale: arms, tasks, decisions in all, and how many of them at once."""
+
+    arms: int
+    tasks: int
+    decisions: int
+    at_once: int = 1
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Processor ms of every ask, per decision, with the number of its first, and of every tell; memory in MB."""
+
+    arms: int
+    asks: Sequence[tuple[float, int]]
+    tells: Sequence[float]
+    before: float
+    after: float
+
+
+def _search_in_process(load: Load, policy: str, pipe: Any) -> None:
+    from daskmetrics.bandit import Campaign, Outcome, policy_named
+
+    problem, scores = _large(load)
+    before = resident()
+    search = Campaign(problem, policy_named(policy), budget=0.5, window=load.at_once, seed=0)
+    asks: list[tuple[float, int]] = []
+    tells: list[float] = []
+    while len(search.picks) < load.decisions:
+        picks, ms = _timed(lambda: search.ask(load.at_once))
+        if not picks:
+            break
+        asks.append((ms / len(picks), picks[0].index))
+        for pick in picks:
+            outcome = Outcome(float(scores[problem.locate(pick.cell)]), 0.01)
+            tells.append(_timed(partial(search.tell, pick.index, outcome))[1])
+    pipe.send(Costs(len(problem.arms), asks, tells, before, resident()))
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    started = time.process_time()
+    result = call()
+    return result, 1000 * (time.process_time() - started)
+
+
+def _large(load: Load) -> tuple[Any, Any]:
+    """Three models with metrics, and scores (A, T) of which one region is best."""
+    from daskmetrics.bandit import Problem, arm_features
 
     layers = {"14m": 6, "70m": 6, "410m": 24}
-    revisions = max(2, arms // sum(layers.values()))
+    revisions = max(2, load.arms // sum(layers.values()))
     suites = [
         Suite(name, tuple(f"step{s}" for s in every(1000, 1000 * (revisions - 1))), tuple(range(1, depth + 1)), depth)
         for name, depth in layers.items()
     ]
     features = arm_features(suites, np.random.default_rng(0).normal(size=(revisions * sum(layers.values()), 8)))
     rng = np.random.default_rng(1)
-    price = rng.lognormal(sigma=1.5, size=tasks) * np.ones((len(features), 1))
+    price = rng.lognormal(sigma=1.5, size=load.tasks) * np.ones((len(features), 1))
     quality = -((features[:, 0] - 0.8) ** 2) - (features[:, 1] - 0.7) ** 2
     scores = 0.6 + 0.2 * quality[:, None] + rng.normal(scale=0.01, size=price.shape)
-    names = tuple(f"task{i}" for i in range(tasks))
+    names = tuple(f"task{i}" for i in range(load.tasks))
     grid = tuple(arm for suite in suites for arm in suite.arms())
     baseline = Checkpoint("410m", suites[-1].revisions[-1])
-    problem = Problem(grid, names, features, price, 0.1 * price, baseline, "mean")
-    before = resident()
-    search = Campaign(problem, policy_named(policy), budget=0.5, window=1, seed=0)
-    seconds: list[float] = []
-    while len(seconds) < cells:
-        started = time.process_time()
-        picks = search.ask(1)
-        seconds.append(time.process_time() - started)
-        if not picks:
-            break
-        arm, task = problem.locate(picks[0].cell)
-        search.tell(picks[0].index, Outcome(float(scores[arm, task]), 0.01))
-    pipe.send((len(grid), seconds, before, resident()))
+    return Problem(grid, names, features, price, 0.1 * price, baseline, "mean"), scores
 
 
 def resident() -> float:
@@ -231,21 +267,31 @@ def resident() -> float:
 
 def at_scale(chosen: Chosen) -> None:
     """Claim 4: an ask at 5,184 arms x 32 tasks, and the memory of the process."""
-    arms, tasks, cells = (72, 4, 20) if chosen.small else (5184, 32, 2000)
+    size, decisions = ((72, 4), 20) if chosen.small else ((5184, 32), 2000)
+    for load in (Load(*size, decisions), Load(*size, decisions, 32), Load(*size, decisions, 64)):
+        costs = _measured(load, chosen.policy)
+        print(f"{chosen.policy}, {costs.arms:,} arms x {load.tasks} tasks, {load.at_once} decisions at once")
+        _print_asks(f"{len(costs.asks):,} asks", costs.asks)
+        if load.at_once == 1:
+            _print_asks("the last tenth", costs.asks[-len(costs.asks) // 10 :])
+        print(f"  a tell: median {quantile(costs.tells, 0.5):.2f} ms, slowest {max(costs.tells):.1f} ms")
+        print(f"  memory: {costs.after:.0f} MB at most, {costs.before:.0f} MB before the search (goal: 500 MB)\n")
+
+
+def _measured(load: Load, policy: str) -> Costs:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_ask_in_process, args=(arms, tasks, cells, chosen.policy, theirs))
+    process = context.Process(target=_search_in_process, args=(load, policy, theirs))
     process.start()
-    counted, seconds, before, after = ours.recv()
+    costs: Costs = ours.recv()
     process.join()
-    ms = [1000 * second for second in seconds]
-    print(
-        f"{chosen.policy}, {counted:,} arms x {tasks} tasks, CPU of one ask over {len(ms):,} decisions: "
-        f"median {quantile(ms, 0.5):.1f} ms, p99 {quantile(ms, 0.99):.1f} ms, most {max(ms):.1f} ms (goal: 50 ms)"
-    )
-    tail = ms[-len(ms) // 10 :]
-    print(f"  of the last tenth: median {quantile(tail, 0.5):.1f} ms")
-    print(f"  memory of the process: {after:.0f} MB at most, {before:.0f} MB before the search (goal: 500 MB)\n")
+    return costs
+
+
+def _print_asks(what: str, asks: Sequence[tuple[float, int]]) -> None:
+    ms, (most, which) = [each for each, _ in asks], max(asks)
+    spread = f"median {quantile(ms, 0.5):.1f} ms, p99 {quantile(ms, 0.99):.1f} ms, slowest {most:.1f} ms"
+    print(f"  {what}, processor time per decision: {spread} (at decision {which:,}; goal: 50 ms)")
 
 
 SECTIONS = {"budgets": found_by_budget, "cost": found_by_cost, "workers": on_workers, "scale": at_scale}

@@ -3,7 +3,7 @@
 Pure mathematics of numbers: nothing here knows of futures, files or weights. Imports run downwards in this list.
 
 =================== ==================================================================================
-`problem`           arms, tasks, features and costs
+`problem`           arms, tasks, features and costs; `answers`: what became of cells, as columns
 `ledger`, `fleet`   what was paid for, shared encodings once; assumed workers, their clock and their checkpoints
 `rewards`           raw scores to values that tasks can be compared and averaged by
 `kernel`            what is believed before a score is seen, and how that is learnt

@@ -165,10 +165,12 @@ class Campaign:
         self._cells_left = math.inf if allowed.cells is None else allowed.cells
         self._policy = policy
         self._ledger, self._fleet = Ledger(problem), Fleet(window)
-        self._memory, self._looking = Memory(problem), Memory(problem)  # decisions lag behind what is looked at
+        # decisions lag behind what is looked at, and how sure they are is judged now and then
+        self._memory, self._looking, self._judging = Memory(problem), Memory(problem), Memory(problem)
         self._picks: list[Pick] = []
         self._cells: list[tuple[int, int]] = []  # of the picks, as indices
         self._told: dict[int, Outcome] = {}  # in the order of arrival
+        self._arrived = 0  # of those to be known, which only grow: how many of the first were told
         self._baseline = _baseline(problem, BASELINE * self.budget)
         self._sure: dict[int, bool] = {}  # by number of outcomes: whether the wanted confidence was reached
         self._fruitless = -1  # number of outcomes that are known to leave nothing to decide
@@ -215,6 +217,7 @@ class Campaign:
         self._told[index] = outcome
         if self.free_running:
             self._fleet.free(index)
+        self._take_in()
 
     def recommendation(self) -> Recommendation:
         """The best arm by all outcomes told; final once the campaign is `done`.
@@ -234,7 +237,7 @@ class Campaign:
     def _next(self) -> tuple[Stage, Choice] | None:
         """The next decision, if it can be taken on what is known."""
         while self._found is None:
-            known = list(self._told) if self.free_running else self._fleet.over
+            known = self._known
             if not self._may_decide(known):
                 return None
             if self._fruitless != len(known):
@@ -245,7 +248,29 @@ class Campaign:
 
     def _may_decide(self, known: Sequence[int]) -> bool:
         """Whether one more decision may be open, and all outcomes that it rests on are there."""
-        return len(self._picks) - len(known) < self.window and all(i in self._told for i in known)
+        self._count_arrived(known)
+        return len(self._picks) - len(known) < self.window and self._arrived >= len(known)
+
+    @property
+    def _known(self) -> list[int]:
+        """Decisions whose outcomes the next one rests on; they only grow in number."""
+        return list(self._told) if self.free_running else self._fleet.over
+
+    def _count_arrived(self, known: Sequence[int]) -> None:
+        while self._arrived < len(known) and known[self._arrived] in self._told:
+            self._arrived += 1
+
+    def _take_in(self) -> None:
+        """Learn from what later decisions rest on for certain, so that none of them has much to learn at once."""
+        known = self._known
+        self._count_arrived(known)
+        if self._memory.is_used or self._baseline:  # other policies look at no posterior
+            self._learn(self._memory, known[: self._arrived])
+        if self.confidence is not None:  # it is not judged on fewer than these
+            self._learn(self._judging, known[: min(self._arrived, max(self._sure, default=0) + CHECK)])
+
+    def _learn(self, memory: Memory, known: Sequence[int]) -> None:
+        memory.take_in([self._cells[i] for i in known], [self._told[i] for i in known])
 
     def _decide(self, known: Sequence[int]) -> tuple[Stage, Choice] | None:
         """The next decision on the ``known`` outcomes: a pure function of them and of the decisions so far."""
@@ -268,7 +293,7 @@ class Campaign:
         if self.confidence is None or not count:
             return False
         if count not in self._sure:
-            looked = self._state(known[:count], self._looking)
+            looked = self._state(known[:count], self._judging)
             self._sure[count] = bool(len(looked.seen)) and self._probability(looked) >= self.confidence
         return self._sure[count]
 
@@ -293,8 +318,9 @@ class Campaign:
 
     def _in_order(self, known: Sequence[int]) -> list[tuple[int, int]]:
         """Cells, those with a known outcome first."""
-        late = sorted(set(range(len(self._cells))).difference(known))
-        return [self._cells[i] for i in (*known, *late)]
+        late = np.ones(len(self._cells), dtype=bool)
+        late[list(known)] = False
+        return [self._cells[i] for i in (*known, *np.flatnonzero(late).tolist())]
 
     def _commit(self, stage: Stage, choice: Choice, known: int) -> Pick:
         needs_model = self._ledger.needs_model(choice.arm, choice.task)

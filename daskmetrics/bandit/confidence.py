@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from daskmetrics.arms import seed_of
-from daskmetrics.bandit.posterior import Posterior
+from daskmetrics.bandit.posterior import Posterior, greatest
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations
 
 JOINT = 256  #: arms drawn together: those with the greatest upper bound; an arm beyond them has no say
@@ -51,7 +52,7 @@ def confidence(belief: Posterior, arm: int, margin: float, seed: int, usable: Bo
     bound = belief.mean + 3 * belief.sd
     if usable is not None:
         bound = np.where(usable, bound, -np.inf)
-    rivals = np.sort(np.argsort(-bound, kind="stable")[: min(JOINT, int(np.isfinite(bound).sum()))])
+    rivals = greatest(bound, min(JOINT, int(np.isfinite(bound).sum())))
     arms = np.append(rivals[rivals != arm], arm)
     draws = _draws(belief.mean[arms], belief.covariance(arms, arms), seed)
     most = draws.max(axis=1)
@@ -82,8 +83,15 @@ def margin_of(belief: Posterior, arm: int, seen: Observations, within: float) ->
 def _draws(mean: Floats, covariance: Floats, seed: int) -> Floats:
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding makes the least eigenvalues negative
-    normal = np.random.default_rng(seed_of("probability_best", seed)).standard_normal((DRAWS, len(mean)))
-    return np.asarray(mean + normal @ root.T)
+    return np.asarray(mean + _normal(seed, len(mean)) @ root.T)
+
+
+@lru_cache(maxsize=2)  # a search asks for the same ones again and again
+def _normal(seed: int, n: int) -> Floats:
+    """Standard normal variables (draws, n)."""
+    normal = np.random.default_rng(seed_of("probability_best", seed)).standard_normal((DRAWS, n))
+    normal.flags.writeable = False
+    return normal
 
 
 def _credible(arms: Ints, share: Floats) -> tuple[int, ...]:

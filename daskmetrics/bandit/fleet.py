@@ -8,7 +8,7 @@ first. Where the costs are about right, decisions wait for little, and find work
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_right, insort
 
 NOTHING = -1  #: the checkpoint of a worker that has loaded none
 
@@ -30,6 +30,7 @@ class Fleet:
         self._until = [0.0] * workers
         self._worker: list[int] = []  # of every decision
         self._ends: list[tuple[float, int]] = []  # of every decision, with its number, ascending
+        self._over: list[int] = []
         self._clock = 0.0
 
     @property
@@ -50,16 +51,17 @@ class Fleet:
     @property
     def over(self) -> list[int]:
         """Those that have ended by now, in the order of their ends: no later decision will come between them."""
-        now = self.now
-        return [number for end, number in self._ends if end <= now]
+        last = bisect_right(self._ends, (self.now, math.inf))
+        self._over += [number for _, number in self._ends[len(self._over) : last]]
+        return self._over[:last]
 
     def wait(self) -> bool:
         """Let time pass until one more decision has ended; False if none is open."""
-        now = self.now
-        later = [end for end, _ in self._ends if end > now]
-        if later:
-            self._clock = later[0]
-        return bool(later)
+        later = bisect_right(self._ends, (self.now, math.inf))
+        if later == len(self._ends):
+            return False
+        self._clock = self._ends[later][0]
+        return True
 
     def give(self, checkpoint: int, cost: float, loads: bool = True) -> int:
         """A free worker takes on a decision, if possible one that holds the checkpoint; else one that holds none."""

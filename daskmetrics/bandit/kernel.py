@@ -12,13 +12,13 @@ scores of one family in view. What a search has seen moves the numbers by factor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 
-from daskmetrics.bandit.problem import Floats, Ints, Observations, Problem
+from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Problem
 from daskmetrics.bandit.rewards import Unit, scale
 
 MODELS = 0.7  #: correlation of two models at equal training and depth
@@ -53,6 +53,10 @@ class Likeness:
     own: float = 0.01
     taste: float = 0.3
     cell: float = 0.01
+
+    def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats]:
+        """Prior covariances of cells, by how near their arms are and which are the same: the common and the own."""
+        return near + self.own * same, self.taste * near + self.cell * same + LEVEL
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,8 +143,7 @@ class Model:
 
     def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats]:
         """Prior covariances of two arms' cells: of what all tasks find, and of what one finds beyond it (L, R)."""
-        like, near, same = self.likeness, self.near(left, right), left[:, None] == right
-        return near + like.own * same, like.taste * near + like.cell * same + LEVEL
+        return self.likeness.parts(self.near(left, right), left[:, None] == right)
 
     def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
         """Prior covariance of rows (L, R): a row is an arm and the shares (T,) of the tasks that it averages."""
@@ -178,6 +181,38 @@ class Model:
         return self.common_variance * whole**2 + self.own_variance * square
 
 
+@dataclass(frozen=True, eq=False)
+class _Sight:
+    """The scores that likenesses are tried on, and what many of these share."""
+
+    problem: Problem
+    seen: Observations
+    unit: Unit
+    _near: dict[tuple[float, float], Floats] = field(default_factory=dict)
+
+    def near(self, likeness: Likeness) -> Floats:
+        """How near the arms seen are to each other (n, n)."""
+        lengths = likeness.time, likeness.depth
+        if lengths not in self._near:
+            self._near[lengths] = ArmKernel(self.problem, *lengths)(self.seen.arm, self.seen.arm)
+        return self._near[lengths]
+
+    @cached_property
+    def same(self) -> Bools:
+        """Which of the arms seen are the same (n, n)."""
+        return np.asarray(self.seen.arm[:, None] == self.seen.arm)
+
+    @cached_property
+    def same_task(self) -> Bools:
+        """Which of the tasks seen are the same (n, n)."""
+        return np.asarray(self.seen.task[:, None] == self.seen.task)
+
+    @cached_property
+    def by_task(self) -> dict[int, Ints]:
+        """The places of every task's scores."""
+        return {int(task): np.flatnonzero(self.seen.task == task) for task in np.unique(self.seen.task)}
+
+
 def learn(problem: Problem, seen: Observations) -> Model:
     """The most likely scale and likeness given what was seen."""
     *_, best = learning(problem, seen)
@@ -186,11 +221,12 @@ def learn(problem: Problem, seen: Observations) -> Model:
 
 def learning(problem: Problem, seen: Observations) -> Iterator[Model]:
     """The most likely model so far, after each likeness tried; one number of a likeness is moved at a time."""
-    best = _standardised(problem, Likeness(), seen)
+    sight = _Sight(problem, seen, scale(problem, seen))
+    best = _standardised(sight, Likeness())
     yield best
     if len(seen) < FEW:
         return
-    most, known = _log_posterior(best, seen), {best.likeness}
+    most, known = _log_posterior(sight, best), {best.likeness}
     moved = True
     while moved:
         moved = False
@@ -198,8 +234,8 @@ def learning(problem: Problem, seen: Observations) -> Iterator[Model]:
             if option in known:
                 continue
             known.add(option)
-            model = _standardised(problem, option, seen)
-            score = _log_posterior(model, seen)
+            model = _standardised(sight, option)
+            score = _log_posterior(sight, model)
             if score > most + 1e-6:
                 best, most, moved = model, score, True
             yield best
@@ -212,18 +248,16 @@ def _neighbours(likeness: Likeness) -> Iterator[Likeness]:
             yield replace(likeness, **{one.name: value * factor})
 
 
-def _standardised(problem: Problem, likeness: Likeness, seen: Observations) -> Model:
+def _standardised(sight: _Sight, likeness: Likeness) -> Model:
     """Levels and spreads by generalised least squares, task by task: arms that are alike say little of a spread."""
-    unit = scale(problem, seen)
+    problem, seen, unit = sight.problem, sight.seen, sight.unit
     values, errors = unit.values(seen), unit.errors(seen)
     tasks = len(problem.tasks)
-    near = ArmKernel(problem, likeness.time, likeness.depth)(seen.arm, seen.arm)
-    same = seen.arm[:, None] == seen.arm
-    alike = (1 + likeness.taste) * near + (likeness.own + likeness.cell) * same + NOISE * np.eye(len(seen))
+    alike = (1 + likeness.taste) * sight.near(likeness) + (likeness.own + likeness.cell) * sight.same
+    alike[np.diag_indices(len(seen))] += NOISE
     count = np.bincount(seen.task, minlength=tasks)
     level, square, noise = np.zeros(tasks), np.zeros(tasks), np.full(tasks, np.nan)
-    for task in np.flatnonzero(count):
-        own = np.flatnonzero(seen.task == task)
+    for task, own in sight.by_task.items():
         precision = np.linalg.inv(alike[np.ix_(own, own)])
         level[task] = precision.sum(axis=0) @ values[own] / precision.sum()
         rest = values[own] - level[task]
@@ -241,10 +275,11 @@ def _standardised(problem: Problem, likeness: Likeness, seen: Observations) -> M
     return Model(problem, likeness, unit, level, spread, noise)
 
 
-def _log_posterior(model: Model, seen: Observations) -> float:
+def _log_posterior(sight: _Sight, model: Model) -> float:
     """Of a likeness, up to a constant: marginal likelihood of the scores, and its distance from the expected one."""
-    common, own = model.parts(seen.arm, seen.arm)
-    covariance = common + own * (seen.task[:, None] == seen.task)
+    seen = sight.seen
+    common, own = model.likeness.parts(sight.near(model.likeness), sight.same)
+    covariance = common + own * sight.same_task
     covariance[np.diag_indices(len(seen))] += model.noise[seen.task] + NOISE
     factor = np.linalg.cholesky(covariance)
     white = np.linalg.solve(factor, model.values(seen))

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daskmetrics.bandit.answers import Answers, Book
 from daskmetrics.bandit.kernel import Model, learn, learning
 from daskmetrics.bandit.posterior import LIMIT, Factor, Posterior, Rows, pooled
-from daskmetrics.bandit.problem import Floats, Observations, Outcome, Problem
+from daskmetrics.bandit.problem import Floats, Ints, Observations, Outcome, Problem
 
 LEARN = 128  #: scores after which the model is settled
 TRIES = 8  #: likenesses tried with one score
 ROWS = 32  #: rows of a new basis that are factored with one score
+BATCH = 128  #: scores that are factored before a posterior is asked for
+NONE = np.zeros((0, 2), dtype=np.intp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +36,7 @@ class Basis:
 
 
 class Memory:
-    """Posteriors of one search.
+    """Posteriors of one search; ``is_used`` says whether one was asked for.
 
     A basis is begun whenever the number of scores has doubled, up to `LEARN`, with a model learnt from them; from
     `LIMIT` scores on also whenever there are half as many more, which are then pooled.
@@ -41,6 +44,8 @@ class Memory:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
+        self._book = Book()
+        self.is_used = False
         self._basis: Basis
         self._next: Iterator[Basis | None] | None
         self._last: Observations
@@ -48,24 +53,44 @@ class Memory:
         self._since: int  # scores from which on the basis is in use
         self._forget()
 
-    def posterior(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Posterior:
-        """Of the cells asked for, in order; those beyond the outcomes are pending, and failed ones do not count."""
-        seen = _scores(cells, outcomes)
+    def answers(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Answers:
+        """Of the first cells, as many as there are outcomes."""
+        return self._book.answers(cells, outcomes)
+
+    def take_in(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
+        """Go on with what is built with every score, for these; to do so early leaves less to the next posterior."""
+        seen = self.answers(cells, outcomes).scores
         if not self._follows(seen):
             self._forget()
         while self._scores < len(seen):
             self._scores += 1
             self._step(_part(seen, 0, self._scores))
         self._last = seen if len(seen) >= len(self._last) else self._last
-        basis, model = self._basis, self._basis.model
-        fresh = _part(seen, basis.pooled, len(seen))
+        if len(seen) - self._basis.pooled + len(self._basis.rows) - len(self._basis.factor) >= BATCH:
+            self._lay_down(self._fresh(seen))
+        return seen
+
+    def posterior(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Posterior:
+        """Of the cells asked for, in order; those beyond the outcomes are pending, and failed ones do not count."""
+        self.is_used = True
+        fresh = self._fresh(self.take_in(cells, outcomes))
         late = np.array(cells[len(outcomes) :], dtype=np.intp).reshape(-1, 2)
+        self._lay_down(fresh, late)
+        basis = self._basis
+        return basis.factor.posterior(np.append(basis.values, basis.model.values(fresh)))
+
+    def _fresh(self, seen: Observations) -> Observations:
+        """The scores that are not pooled."""
+        return _part(seen, self._basis.pooled, len(seen))
+
+    def _lay_down(self, fresh: Observations, late: Ints = NONE) -> None:
+        """Make the factor's rows those of the basis, of these scores and of the pending cells (n, 2)."""
+        model, factor = self._basis.model, self._basis.factor
         apart = Rows.of(model, np.append(fresh.arm, late[:, 0]), np.append(fresh.task, late[:, 1]))
-        rows = basis.rows.with_more(apart)
-        same = basis.factor.agrees(rows)
-        basis.factor.cut(same)
-        basis.factor.extend(rows.part(same, len(rows)))
-        return basis.factor.posterior(np.append(basis.values, model.values(fresh)))
+        rows = self._basis.rows.with_more(apart)
+        same = factor.agrees(rows)
+        factor.cut(same)
+        factor.extend(rows.part(same, len(rows)))
 
     def _follows(self, seen: Observations) -> bool:
         """Whether these scores are the known ones and more, or those that the basis rests on."""
@@ -119,14 +144,6 @@ def _built(problem: Problem, seen: Observations, model: Model | None) -> Iterato
             yield None
         factor.extend(every.part(first, first + ROWS))
     yield Basis(model, factor, rows, values, len(old))
-
-
-def _scores(cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
-    """In the order of the decisions."""
-    pairs = zip(cells, outcomes, strict=False)
-    rows = [(arm, task, one.score, one.stderr) for (arm, task), one in pairs if one.score is not None]
-    arm, task, score, stderr = np.array(rows, dtype=float).reshape(-1, 4).T
-    return Observations(arm.astype(np.intp), task.astype(np.intp), score.copy(), stderr.copy())
 
 
 def _part(seen: Observations, first: int, last: int) -> Observations:

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from daskmetrics.arms import seed_of
+from daskmetrics.bandit.answers import Answers, Book
 from daskmetrics.bandit.memory import Memory
 from daskmetrics.bandit.posterior import Posterior, first_max
 from daskmetrics.bandit.prices import correction
@@ -52,7 +53,7 @@ class State:
     budget : float
         The whole of it; infinite where it pays for every cell.
     memory : Memory or None
-        What makes `belief` quick, and no other.
+        What makes `belief` and `answers` quick, and no other.
     """
 
     problem: Problem
@@ -68,8 +69,12 @@ class State:
     @cached_property
     def seen(self) -> Observations:
         """The scores that are known, sorted by cell."""
-        answered = zip(self.cells, self.outcomes, strict=False)
-        return Observations.of((*cell, one.score, one.stderr) for cell, one in answered if one.score is not None)
+        return self.answers.scores.by_cell()
+
+    @cached_property
+    def answers(self) -> Answers:
+        """The outcomes with their cells, in order."""
+        return (self.memory or Book()).answers(self.cells, self.outcomes)
 
     @cached_property
     def pending(self) -> Observations:
@@ -80,8 +85,7 @@ class State:
     def settled(self) -> Bools:
         """Arms all of whose cells that count are answered (A,)."""
         answered = np.zeros_like(self.paid)
-        cells = np.array(self.cells[: len(self.outcomes)], dtype=np.intp).reshape(-1, 2)
-        answered[cells[:, 0], cells[:, 1]] = True
+        answered[self.answers.arm, self.answers.task] = True
         return np.asarray((answered | ~self.problem.wanted).all(axis=1))
 
     @property
@@ -118,7 +122,7 @@ class State:
     @cached_property
     def price(self) -> Floats:
         """What a cell would cost next by all that was told (A, T): `cost`, corrected by measured seconds."""
-        return np.asarray(self.cost * correction(self.problem, self.cells, self.outcomes))
+        return np.asarray(self.cost * correction(self.problem, self.answers))
 
     @cached_property
     def open(self) -> Bools:
@@ -133,10 +137,8 @@ class State:
     @cached_property
     def _answers(self) -> tuple[Ints, Ints]:
         """How many of an arm's cells are answered, and how many of these failed (A,)."""
-        arms = np.array([arm for arm, _ in self.cells[: len(self.outcomes)]], dtype=np.intp)
-        failures = np.array([outcome.score is None for outcome in self.outcomes], dtype=bool)
-        size = len(self.problem.arms)
-        return np.bincount(arms, minlength=size), np.bincount(arms[failures], minlength=size)
+        arms, size = self.answers.arm, len(self.problem.arms)
+        return np.bincount(arms, minlength=size), np.bincount(arms[self.answers.failed], minlength=size)
 
 
 class Policy(Protocol):

@@ -7,6 +7,7 @@ is what conditioning on its own expected value does. When its score comes, no ro
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -96,7 +97,7 @@ class Factor:
         self._pulls[n : n + m] = root @ fresh
         self._inverse[n : n + m, :n] = -root @ (cross @ inverse)
         self._inverse[n : n + m, n : n + m] = root
-        self._inverse[:n, n : n + m] = 0.0  # what a cut left
+        self._inverse[:n, n : n + m] = 0.0
         self._told += (self._pulls[n : n + m] ** 2).sum(axis=0)
         self._rows = rows.with_more(more)
 
@@ -128,8 +129,8 @@ class Factor:
     def _reserve(self, n: int) -> None:
         held = len(self._inverse)
         if n > held:
-            room = max(n, held + ROOM)  # zeros take no memory until they are written to; copies take time
-            inverse, pulls = np.zeros((room, room)), np.zeros((room, self._pulls.shape[1]))
+            room = max(n, held + ROOM)  # takes no memory until it is written to; copies take time
+            inverse, pulls = np.empty((room, room)), np.empty((room, self._pulls.shape[1]))
             inverse[:held, :held], pulls[:held] = self._inverse, self._pulls
             self._inverse, self._pulls = inverse, pulls
 
@@ -187,15 +188,24 @@ class Posterior:
         """Covariance between some arms' objectives and some others' (L, R)."""
         return np.asarray(self.model.objectives(left, right) - self.pulls[:, left].T @ self.pulls[:, right])
 
-    def whitened(self, arms: Ints) -> Floats:
-        """Whitened covariances of some arms' cells with the rows (a, T, n): what the rows say of each cell."""
-        rows, tasks = self.rows, len(self.problem.tasks)
+    @cached_property
+    def sort(self) -> Ints:
+        """Where in `whitened` a task is found (T,): those without a row are all alike, and come first."""
+        tried = self.rows.mix.any(axis=0)
+        return np.where(tried, np.cumsum(tried), 0)
+
+    def whitened(self, arms: Ints) -> Iterator[Floats]:
+        """Whitened covariances of some arms' cells with the rows, what the rows say of them: (a, n) per sort of task.
+
+        One after the other, since all together they do not fit in a processor's cache.
+        """
+        rows = self.rows
         common, own = self.model.parts(arms, rows.arm)
-        white = np.repeat((common @ self.whiten.T)[:, None, :], tasks, axis=1)
-        for task in np.flatnonzero(rows.mix.any(axis=0)):
-            about = np.flatnonzero(rows.mix[:, task])  # a task's own part is told by its own rows alone
-            white[:, task] += (own[:, about] * rows.mix[about, task]) @ self.whiten[:, about].T
-        return white
+        shared = common @ self.whiten.T
+        yield shared
+        for mix in rows.mix.T[np.flatnonzero(self.sort)]:
+            about = np.flatnonzero(mix)  # a task's own part is told by its own rows alone
+            yield shared + (own[:, about] * mix[about]) @ self.whiten[:, about].T
 
     def cells(self, arms: Ints, tasks: Ints, targets: Ints) -> tuple[Floats, Floats]:
         """How cells relate to objectives.
@@ -217,7 +227,7 @@ class Posterior:
         model = self.model
         cells = Rows.of(model, arms, tasks)
         distinct, where = np.unique(arms, return_inverse=True)
-        white = self.whitened(distinct)[where, tasks]
+        white = np.stack(list(self.whitened(distinct)))[self.sort[tasks], where]
         prior = model.with_objectives(targets, arms, cells.mix).T
         own = model.common_variance + model.own_variance
         variance = np.maximum(own - (white**2).sum(axis=1), 0.0) + cells.noise
@@ -296,3 +306,18 @@ def first_max(values: Floats, among: Bools | None = None) -> int:
         values = np.where(among, values, -np.inf)
     best = float(values.max())
     return int(np.argmax(values >= best - 1e-9 * max(1.0, abs(best))))
+
+
+def greatest(values: Floats, n: int) -> Ints:
+    """Indices of the n greatest values, ascending; of equal ones the first.
+
+    Examples
+    --------
+    >>> greatest(np.array([0.0, 2.0, 1.0, 1.0]), 2).tolist()
+    [1, 2]
+    """
+    if n >= len(values):
+        return np.arange(len(values))
+    least = np.partition(values, -n)[-n] if n else np.inf
+    above, equal = np.flatnonzero(values > least), np.flatnonzero(values == least)
+    return np.sort(np.append(above, equal[: n - len(above)]))

@@ -208,8 +208,13 @@ class Observations:
 
         Sums over floats depend on their order, so an order of arrival must not reach them.
         """
-        arm, task, score, stderr = np.array(sorted(rows), dtype=float).reshape(-1, 4).T
-        return cls(arm.astype(np.intp), task.astype(np.intp), score.copy(), stderr.copy())
+        arm, task, score, stderr = np.array(list(rows), dtype=float).reshape(-1, 4).T
+        return cls(arm.astype(np.intp), task.astype(np.intp), score, stderr).by_cell()
+
+    def by_cell(self) -> Observations:
+        """The same, sorted by cell."""
+        order = np.lexsort((self.stderr, self.score, self.task, self.arm))
+        return Observations(self.arm[order], self.task[order], self.score[order], self.stderr[order])
 
     def __len__(self) -> int:
         return len(self.arm)

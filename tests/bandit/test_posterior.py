@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, posterior
+from daskmetrics.bandit import memory as memories
 from daskmetrics.bandit.kernel import LEVEL, NOISE, learn
 from daskmetrics.bandit.memory import ROWS, TRIES, Memory, is_due
-from daskmetrics.bandit.posterior import first_max, fit, pooled
+from daskmetrics.bandit.posterior import first_max, fit, greatest, pooled
 from daskmetrics.bandit.problem import Observations
 
 
@@ -127,6 +128,22 @@ def test_a_posterior_that_grew_equals_one_made_at_once(world, window):
             np.testing.assert_allclose(grown.sd, fresh.sd, atol=1e-8)
 
 
+def test_scores_that_are_taken_in_early_leave_nothing_to_do_and_change_nothing(world, monkeypatch):
+    small = world(revisions=5)
+    cells, outcomes = random_search(small, 90, lost=(3, 20, 41))
+    monkeypatch.setattr(memories, "BATCH", 8)
+    early, late = Memory(small.problem), Memory(small.problem)
+    for n in range(len(cells) + 1):
+        early.take_in(cells[:n], outcomes[:n])
+    steps = []
+    monkeypatch.setattr(early, "_step", steps.append)
+    found, wanted = (each.posterior(cells, outcomes[:80]) for each in (early, late))
+    assert not steps and early.is_used
+    assert found.model.likeness == wanted.model.likeness
+    np.testing.assert_allclose(found.mean, wanted.mean, atol=1e-8)
+    np.testing.assert_allclose(found.sd, wanted.sd, atol=1e-8)
+
+
 def test_the_model_is_learnt_from_as_many_scores_as_the_power_of_two_below(world):
     small = world(revisions=5)
     cells, outcomes = random_search(small, 70)
@@ -205,6 +222,12 @@ def test_a_long_search_goes_on_in_few_rows(world, monkeypatch):
     assert max(sizes) <= 60 + 60  # and a few while they are pooled
     whole = Memory(small.problem).posterior(cells, outcomes)
     np.testing.assert_allclose(memory.posterior(cells, outcomes).mean, whole.mean, atol=1e-8)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4, 7, 9])
+def test_the_greatest_are_those_of_a_stable_sort(n):
+    values = np.array([1.0, -np.inf, 3.0, 2.0, 3.0, 2.0, 2.0, -np.inf])
+    assert greatest(values, n).tolist() == sorted(np.argsort(-values, kind="stable")[:n].tolist())
 
 
 def test_near_ties_go_to_the_first():

@@ -3,12 +3,13 @@ from __future__ import annotations
 import numpy as np
 
 from daskmetrics.bandit import Outcome
+from daskmetrics.bandit.answers import Answers
 from daskmetrics.bandit.prices import correction
 
 
 def test_nothing_told_corrects_nothing(world):
     small = world()
-    assert (correction(small.problem, [(0, 0)], [Outcome(0.5)]) == 1).all()
+    assert (correction(small.problem, Answers.of([((0, 0), Outcome(0.5))])) == 1).all()
 
 
 def test_a_slow_model_and_a_slow_task_are_found_and_jitter_is_not(world):
@@ -18,7 +19,7 @@ def test_a_slow_model_and_a_slow_task_are_found_and_jitter_is_not(world):
     large = problem.features[:, 3] == 1
     slow = [8.0 ** large[a] * 16.0 ** (t == 2) * rng.uniform(0.9, 1.1) for a, t in cells]
     outcomes = [Outcome(0.5, seconds=s * problem.score_cost[c]) for s, c in zip(slow, cells, strict=True)]
-    factor = correction(problem, cells, outcomes)
+    factor = correction(problem, Answers.of(zip(cells, outcomes, strict=True)))
     assert (factor[large] == 8 * factor[~large][0]).all()
     assert (factor[:, 2] == 16 * factor[:, 0]).all()
     assert np.ptp(factor[~large][:, [0, 1, 3, 4]]) == 0

@@ -35,4 +35,4 @@ def test_workers_are_compared_with_one_arm_at_a_time():
 
 def test_an_ask_is_timed_at_scale():
     text = run("--small", "--only", "scale")
-    assert "72 arms x 4 tasks, CPU of one ask over" in text and "memory of the process" in text
+    assert "72 arms x 4 tasks, 32 decisions at once" in text and "slowest" in text and "MB at most" in text

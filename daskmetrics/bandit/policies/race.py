@@ -20,7 +20,7 @@ import numpy as np
 
 from daskmetrics.bandit.kernel import NOISE
 from daskmetrics.bandit.policy import Choice, State, Why
-from daskmetrics.bandit.posterior import Posterior
+from daskmetrics.bandit.posterior import Posterior, greatest
 from daskmetrics.bandit.problem import Bools, Floats, Ints
 
 DOUBT = 0.01  #: a rival whose probability of beating the leader is smaller is out of the race
@@ -73,7 +73,7 @@ def ask(state: State) -> Choice | None:
 def rivals(belief: Posterior, leader: int, usable: Bools) -> Field:
     """Usable arms whose probability of beating the leader is not negligible, greatest expected loss first."""
     bound = np.where(usable, belief.mean + 2 * belief.sd, -np.inf)
-    arms = np.sort(np.argsort(-bound, kind="stable")[:BOUND])
+    arms = greatest(bound, BOUND)
     arms = arms[(arms != leader) & usable[arms]]
     with_leader = belief.covariance(arms, np.array([leader]))[:, 0]
     variance = belief.variance[arms] + belief.variance[leader] - 2 * with_leader
@@ -100,21 +100,25 @@ def _worth(state: State, leader: int, field: Field) -> Floats:
     """Reduction per cost of the rivals' weighted variances (2, S + 1, T): by single cells, and by duels."""
     belief, model, arms = state.belief, state.belief.model, np.append(field.arms, leader)
     last = len(field)
-    white = belief.whitened(arms)
-    covariance = -(white @ belief.pulls[:, arms])
+    pulls = belief.pulls[:, arms]
+    told = [
+        (_by_rows(white, pulls), (white**2).sum(axis=1), np.einsum("an,n->a", white, white[last]))
+        for white in belief.whitened(arms)
+    ]
+    pulled, sure, with_leader = (np.stack(each, axis=1)[:, belief.sort] for each in zip(*told, strict=True))
     common, own = model.parts(arms, arms)
-    covariance += common[:, None, :] * model.weights.sum()
+    covariance = common[:, None, :] * model.weights.sum() - pulled
     covariance += own[:, None, :] * model.weights[None, :, None]
     difference = covariance[..., :-1] - covariance[..., -1:]  # of every cell with (rival - leader)
     weight = field.loss / field.spread**2
     open_ = state.open[arms]
     noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
-    variance = np.maximum(model.common_variance + model.own_variance - (white**2).sum(axis=2), 0.0) + noise
+    variance = np.maximum(model.common_variance + model.own_variance - sure, 0.0) + noise
     price = _shared(state, arms) + 1e-12 * state.problem.exhaustive_cost
     single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / price, 0.0)
     # a duel: the rival's cell less the leader's
     prior = (common + own)[:, -1:]
-    shared = prior - np.einsum("atn,tn->at", white, white[last])
+    shared = prior - with_leader
     spread = variance + variance[last] - 2 * shared
     both = np.where(open_, price, 0.0) + np.where(open_[last], price[last], 0.0)
     ready = (open_ | state.paid[arms]) & (open_[last] | state.paid[arms][last]) & (both > 0)
@@ -122,6 +126,12 @@ def _worth(state: State, leader: int, field: Field) -> Floats:
     duel = np.where(ready, duel / np.maximum(both, 1e-300), 0.0)
     duel[last] = 0.0
     return np.stack([single, duel]) * _chance(state)
+
+
+def _by_rows(left: Floats, right: Floats) -> Floats:
+    """The matrix product, all rows rounded alike: a last odd one would not be, and ties would hang on who is last."""
+    even = np.vstack([left, left[-1:]]) if len(left) % 2 else left
+    return np.asarray((even @ right)[: len(left)])
 
 
 def _shared(state: State, arms: Ints) -> Floats:
@@ -137,8 +147,7 @@ def _shared(state: State, arms: Ints) -> Floats:
 def _chance(state: State) -> Floats:
     """Probability that a cell of a task gives a score, by those that were answered (T,)."""
     size = len(state.problem.tasks)
-    tasks = np.array([task for _, task in state.cells[: len(state.outcomes)]], dtype=np.intp)
-    answered, scored = np.bincount(tasks, minlength=size), np.bincount(state.seen.task, minlength=size)
+    answered, scored = (np.bincount(tasks, minlength=size) for tasks in (state.answers.task, state.seen.task))
     return np.asarray((scored + 1.0) / (answered + 1.0))
 
 

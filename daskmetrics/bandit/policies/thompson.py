@@ -11,6 +11,7 @@ import numpy as np
 
 from daskmetrics.bandit.policies.tries import next_try
 from daskmetrics.bandit.policy import Choice, State
+from daskmetrics.bandit.posterior import greatest
 from daskmetrics.bandit.problem import Ints
 
 JOINT = 128  #: arms drawn together: those with the greatest upper bound
@@ -29,7 +30,7 @@ def _winners(state: State) -> Ints:
     """Winners of the draws, each once: first and second in random order, then the others as they were drawn."""
     belief, rng = state.belief, state.random()
     bound = np.where(state.usable, belief.mean + 3 * belief.sd, -np.inf)
-    arms = np.sort(np.argsort(-bound, kind="stable")[:JOINT])
+    arms = greatest(bound, JOINT)
     values, vectors = np.linalg.eigh(belief.covariance(arms, arms))
     root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding makes the least eigenvalues negative
     draws = belief.mean[arms] + rng.standard_normal((DRAWS, len(arms))) @ root.T
