@@ -28,7 +28,7 @@ from daskmetrics.replays.text import Sheet, about, calibration_sheet, success_sh
 MODEL = "Pythia-410m"
 BY_CELL = ("race", "lucb", "halving", "random")
 WHOLE = ("gp-ei", "linucb", "rivals:tpe")
-BUDGET = 0.2  # of every search that is compared with others
+BUDGET = 0.1  # of every search that is compared with others
 SURE = 0.9  # the confidence whose truth is told
 
 
@@ -83,7 +83,7 @@ class Chosen:
         plan = Plan(self.known, self.terms(question), 0.3 if self.small else BUDGET, looks=())
         seeds = range(self.rival_seeds)
         by_cell = [Setting(policy) for policy in BY_CELL if policy != self.policy]
-        yield from conduct(replace(plan, every=4), by_cell, seeds, self.jobs)
+        yield from conduct(replace(plan, every=8), by_cell, seeds, self.jobs)
         by_arm = replace(plan, every=len(self.known.tasks) // 2)
         yield from conduct(by_arm, [Setting(policy) for policy in WHOLE], seeds, self.jobs)
         yield from (replaced_trial(plan, seed) for seed in seeds)
@@ -140,7 +140,7 @@ def found_by_cost(chosen: Chosen) -> None:
         show(calibration_sheet(trials))
         own += trials
         trials += chosen.rivals(question)
-        show(success_sheet(trials, SHARES))
+        show(success_sheet(trials, [share for share in SHARES if share <= BUDGET]))
         groups = by_setting(trials).items()
         for share in question.goals:
             every[question.name, share] = {setting: success(each, share) for setting, each in groups}
