@@ -24,11 +24,12 @@ from daskmetrics.arms import Arm, Checkpoint, Suite, every
 from daskmetrics.replays import Plan, Row, Setting, Step, Table, Terms, Trial, conduct, read, table, truth
 from daskmetrics.replays.summary import SHARES, Rate, arrivals, by_setting, quantile, success
 from daskmetrics.replays.text import Sheet, about, calibration_sheet, success_sheet
+from daskmetrics.replays.trials import LOOKS
 
 MODEL = "Pythia-410m"
 BY_CELL = ("race", "lucb", "halving", "random")
 WHOLE = ("gp-ei", "linucb", "rivals:tpe")
-BUDGET = 0.1  # of every search that is compared with others
+OWN, BUDGET = 0.02, 0.1  # of the policy whose claims are checked, and of those beside it, which need more
 SURE = 0.9  # the confidence whose truth is told
 
 
@@ -75,7 +76,7 @@ class Chosen:
 
     def own(self, question: Question, budget: float, workers: Sequence[int] = (1,)) -> list[Trial]:
         """Searches by the policy whose claims are checked."""
-        plan = Plan(self.known, self.terms(question), 0.3 if self.small else budget)
+        plan = Plan(self.known, self.terms(question), 0.3 if self.small else budget, every=2, looks=LOOKS[::2])
         return list(conduct(plan, [Setting(self.policy, n) for n in workers], range(self.seeds), self.jobs))
 
     def rivals(self, question: Question) -> Iterator[Trial]:
@@ -136,7 +137,7 @@ def found_by_cost(chosen: Chosen) -> None:
     every: dict[tuple[str, float], dict[Setting, Rate]] = {}
     for question in RIVALLED:
         print(f"{question.about}\n{about(Plan(chosen.known, chosen.terms(question), BUDGET))}")
-        trials = chosen.own(question, BUDGET)
+        trials = chosen.own(question, OWN)
         show(calibration_sheet(trials))
         own += trials
         trials += chosen.rivals(question)
