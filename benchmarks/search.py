@@ -13,7 +13,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,28 +23,42 @@ import numpy as np
 
 from daskmetrics.arms import Arm, Checkpoint, Suite, every
 from daskmetrics.replays import Plan, Row, Setting, Step, Table, Terms, Trial, conduct, read, table, truth
-from daskmetrics.replays.summary import SHARES, arrivals, by_setting, quantile, success
-from daskmetrics.replays.text import CONFIDENT, Sheet, about, calibration_sheet, success_sheet
+from daskmetrics.replays.summary import SHARES, Rate, arrivals, by_setting, quantile, success
+from daskmetrics.replays.text import Sheet, about, calibration_sheet, success_sheet
+from daskmetrics.replays.trials import LOOKS
 
 MODEL = "Pythia-410m"
 BY_CELL = ("race", "lucb", "halving", "random")
 WHOLE = ("gp-ei", "linucb", "rivals:tpe")
-PROBLEMS = {
-    "all 32 tasks, published costs": Terms("published"),
-    "R16 (16 random tasks per seed), published costs + 30 s per pull": Terms("published", overhead=30, subset=16),
-    "all 32 tasks, unit costs": Terms("unit"),
-    "R16, unit costs": Terms("unit", subset=16),
-    "R16, nine tenths of a cost a shared encoding": Terms("shared", subset=16),
-    "R16, nine tenths a shared encoding, 30 s per load": Terms("shared", load=30, subset=16),
-}
-GOALS: tuple[dict[float, int], ...] = (
-    {0.003: 99},
-    {0.01: 92, 0.02: 98},
-    {0.01: 83, 0.02: 98},
-    {0.01: 0, 0.02: 0},
-    {0.01: 0, 0.02: 0},
-    {0.01: 0, 0.02: 0},
-)  # of 100, after shares of the cost
+OWN, BUDGET = 0.02, 0.1  # of the policy whose claims are checked, and of those beside it, which need more
+SURE = 0.9  # the confidence whose truth is told
+
+
+@dataclass(frozen=True)
+class Question:
+    """A problem, and of 100 searches how many are to have found the best arm after which shares of the cost."""
+
+    name: str
+    about: str
+    terms: Terms
+    goals: dict[float, int]
+
+
+RIVALLED = (
+    Question("all 32", "all 32 tasks, published costs", Terms("published"), {0.003: 99}),
+    Question(
+        "R16 + 30 s",
+        "16 random tasks per seed, published costs + 30 s per pull",
+        Terms("published", overhead=30, subset=16),
+        {0.01: 92, 0.02: 98},
+    ),
+    Question("all 32, unit", "all 32 tasks, unit costs", Terms("unit"), {0.01: 83, 0.02: 98}),
+    Question("R16, unit", "16 random tasks per seed, unit costs", Terms("unit", subset=16), {0.01: 83, 0.02: 98}),
+)
+OTHERS = (
+    Question("R16, shared", "R16, nine tenths of a cost a shared encoding", Terms("shared", subset=16), {0.01: 0}),
+    Question("R16, shared + load", "the same, 30 s per load", Terms("shared", load=30, subset=16), {0.01: 0}),
+)
 
 
 @dataclass(frozen=True)
@@ -58,15 +72,23 @@ class Chosen:
     policy: str
     small: bool
 
-    def terms(self) -> dict[str, Terms]:
-        if not self.small:
-            return PROBLEMS
-        return {name: replace(terms, subset=terms.subset and 3) for name, terms in PROBLEMS.items()}
+    def terms(self, question: Question) -> Terms:
+        return replace(question.terms, subset=question.terms.subset and 3) if self.small else question.terms
 
-    def run(self, terms: Terms, settings: Sequence[Setting], budget: float, every: int = 1) -> list[Trial]:
-        plan = Plan(self.known, terms, 0.3 if self.small else budget, every)
-        seeds = self.seeds if any(setting.policy == self.policy for setting in settings) else self.rival_seeds
-        return list(conduct(plan, settings, range(seeds), self.jobs))
+    def own(self, question: Question, budget: float, workers: Sequence[int] = (1,)) -> list[Trial]:
+        """Searches by the policy whose claims are checked."""
+        plan = Plan(self.known, self.terms(question), 0.3 if self.small else budget, every=2, looks=LOOKS[::2])
+        return list(conduct(plan, [Setting(self.policy, n) for n in workers], range(self.seeds), self.jobs))
+
+    def rivals(self, question: Question) -> Iterator[Trial]:
+        """Searches by all others; nobody asks them how sure they are."""
+        plan = Plan(self.known, self.terms(question), 0.3 if self.small else BUDGET, looks=())
+        seeds = range(self.rival_seeds)
+        by_cell = [Setting(policy) for policy in BY_CELL if policy != self.policy]
+        yield from conduct(replace(plan, every=8), by_cell, seeds, self.jobs)
+        by_arm = replace(plan, every=len(self.known.tasks) // 2)
+        yield from conduct(by_arm, [Setting(policy) for policy in WHOLE], seeds, self.jobs)
+        yield from (replaced_trial(plan, seed) for seed in seeds)
 
 
 def made_up() -> Table:
@@ -95,55 +117,70 @@ def show(sheet: Sheet) -> None:
 def found_by_budget(chosen: Chosen) -> None:
     """Claims 1 and 3 in short: campaigns that were given the budget in question and no more."""
     own: list[Trial] = []
-    for (name, terms), goals in zip(chosen.terms().items(), GOALS, strict=True):
-        for share, goal in goals.items():
-            trials = chosen.run(terms, [Setting(chosen.policy)], share, every=8)
+    rows = []
+    for question in (*RIVALLED, *OTHERS):
+        for share, goal in question.goals.items():
+            trials = chosen.own(question, share)
             own += trials
-            rate, sure = success(trials, 1.0), [trial for trial in trials if trial.path[-1].said >= CONFIDENT]
-            wanted = f" (goal: {goal} of 100)" if goal else ""
-            true = success(sure, 1.0)
-            print(f"{name}, {share:.1%}: found by {rate.hits} of {rate.of}{wanted}", end="; ")
-            print(f"of those said to be with {CONFIDENT:.0%} or more {true.hits} of {true.of}", flush=True)
+            sure = [trial for trial in trials if trial.path[-1].said >= SURE]
+            rates = success(trials, 1.0), success(sure, 1.0)
+            found, true = (f"{rate.hits} of {rate.of}" for rate in rates)
+            rows.append((question.about, f"{share:.1%}", str(goal or ""), found, true))
+            print(*rows[-1], sep="; ", flush=True)
+    header = ("problem", "budget", "goal of 100", "found", f"of those said to be, with {SURE:.0%} or more")
+    show(Sheet(f"{chosen.policy}: found within a budget", header, tuple(rows)))
     show(calibration_sheet(own))
 
 
 def found_by_cost(chosen: Chosen) -> None:
-    """Claims 1 and 3: every policy under three costs; then how true the default policy's confidence was."""
+    """Claims 1 and 3: every policy under four costs; then how true the default policy's confidence was."""
     own: list[Trial] = []
-    for (name, terms), goals in zip(chosen.terms().items(), GOALS, strict=True):
-        print(f"{name}\n{about(Plan(chosen.known, terms, 1.0))}")
-        trials = chosen.run(terms, [Setting(chosen.policy)], 0.2)
+    every: dict[tuple[str, float], dict[Setting, Rate]] = {}
+    for question in RIVALLED:
+        print(f"{question.about}\n{about(Plan(chosen.known, chosen.terms(question), BUDGET))}")
+        trials = chosen.own(question, OWN)
+        show(calibration_sheet(trials))
         own += trials
-        others = [Setting(policy) for policy in BY_CELL if policy != chosen.policy]
-        trials += chosen.run(terms, others, 0.2, every=4)
-        trials += chosen.run(terms, [Setting(policy) for policy in WHOLE], 0.2, every=len(chosen.known.tasks) // 2)
-        trials += [replaced_trial(chosen.known, terms, seed) for seed in range(chosen.rival_seeds)]
-        show(success_sheet(trials, SHARES))
-        for share, goal in {share: goal for share, goal in goals.items() if goal}.items():
-            rate = success([trial for trial in trials if trial.setting.policy == chosen.policy], share)
-            print(f"  {chosen.policy} after {share:.1%}: {rate.hits} of {rate.of} (goal: {goal} of 100)\n")
+        trials += chosen.rivals(question)
+        show(success_sheet(trials, [share for share in SHARES if share <= BUDGET]))
+        groups = by_setting(trials).items()
+        for share in question.goals:
+            every[question.name, share] = {setting: success(each, share) for setting, each in groups}
+    show(_side_by_side(every))
     show(calibration_sheet(own))
 
 
-def replaced_trial(known: Table, terms: Terms, seed: int) -> Trial:
+def _side_by_side(every: Mapping[tuple[str, float], Mapping[Setting, Rate]]) -> Sheet:
+    """A row per policy, a column per question and share of the cost that a goal is set for."""
+    goals = {question.name: question.goals for question in RIVALLED}
+    settings = list(next(iter(every.values())))
+    rows = [
+        (str(setting), *(f"{rates[setting].hits}/{rates[setting].of}" for rates in every.values()))
+        for setting in settings
+    ]
+    rows.append(("goal", *(f"{goals[name][share]}/100" for name, share in every)))
+    header = ("policy", *(f"{name}: {share:.1%}" for name, share in every))
+    return Sheet("Within 1 % of the best after a share of the exhaustive cost", header, tuple(rows))
+
+
+def replaced_trial(plan: Plan, seed: int) -> Trial:
     from rivals import replaced
 
-    return replaced(Plan(known, terms, 0.2), seed)
+    return replaced(plan, seed)
 
 
 def on_workers(chosen: Chosen) -> None:
     """Claim 2: 32 workers on R16 with 30 s per pull; beside it one arm at a time with its tasks in parallel."""
-    terms = list(chosen.terms().values())[1]
-    loaded = replace(terms, overhead=0.0, load=30.0)
+    pulled = RIVALLED[1]
+    loaded = replace(pulled, terms=replace(pulled.terms, overhead=0.0, load=30.0))
     rows = []
-    for what, own, numbers in (("30 s per pull", terms, (1, 8, 32)), ("30 s per load", loaded, (32,))):
-        trials = chosen.run(own, [Setting(chosen.policy, workers) for workers in numbers], 0.02)
+    for what, question, numbers in (("30 s per pull", pulled, (1, 8, 32)), ("30 s per load", loaded, (32,))):
+        trials = chosen.own(question, 0.02, numbers)
         rows += [_speed(f"{setting}, {what}", each) for setting, each in by_setting(trials).items()]
-    plan = Plan(chosen.known, terms, 0.2)
-    for workers in (8, 32):
-        trials = [one_arm_at_a_time(plan, "gp-ei", seed, workers) for seed in range(chosen.rival_seeds)]
-        rows.append(_speed(f"one arm at a time (gp-ei), {workers} workers, 30 s per pull", trials))
-    header = ("R16", "median h", "p90 h", "lasting h", "p90 h", "busy", "while deciding")
+    plan = Plan(chosen.known, chosen.terms(pulled), BUDGET)
+    every = [trial for seed in range(chosen.rival_seeds) for trial in one_arm_at_a_time(plan, "gp-ei", seed, (8, 32))]
+    rows += [_speed(f"one arm at a time, {setting}, 30 s per pull", own) for setting, own in by_setting(every).items()]
+    header = ("R16", "median h", "p90 h", "lasting h", "p90 h", "busy", "while deciding", "end h", "seeds")
     note = "goal at 32 workers, 30 s per load: 0.03 h in the median, 0.12 h at the 90th percentile"
     show(Sheet("Hours until within 1 % of the best: first, and for good", header, tuple(rows), note))
 
@@ -152,11 +189,15 @@ def _speed(name: str, trials: Sequence[Trial]) -> tuple[str, ...]:
     first, lasting = (arrivals(trials, lambda step: step.seconds / 3600, each) for each in (False, True))
     hours = [quantile(values, q) for values in (first, lasting) for q in (0.5, 0.9)]
     busy = [statistics.mean(values) for values in zip(*((t.busy, t.deciding) for t in trials), strict=True)]
-    return name, *(f"{value:.3f}" for value in hours), *(f"{value:.2f}" for value in busy)
+    end = quantile([trial.path[-1].seconds / 3600 for trial in trials], 0.5)
+    return (name, *(f"{h:.3f}" for h in hours), *(f"{share:.2f}" for share in busy), f"{end:.3f}", str(len(trials)))
 
 
-def one_arm_at_a_time(plan: Plan, policy: str, seed: int, workers: int) -> Trial:
-    """The replaced design's way of being parallel: all tasks of one arm at once, and a barrier before the next arm."""
+def one_arm_at_a_time(plan: Plan, policy: str, seed: int, numbers: Sequence[int]) -> list[Trial]:
+    """The replaced design's way of being parallel: all tasks of one arm at once, and a barrier before the next arm.
+
+    Which arms it takes does not depend on the number of workers. Each cell pays for its load, as each worker does.
+    """
     from daskmetrics.bandit import policy_named
     from daskmetrics.bandit.replay import replay
 
@@ -164,15 +205,17 @@ def one_arm_at_a_time(plan: Plan, policy: str, seed: int, workers: int) -> Trial
     problem = plan.terms.pose(known)
     loss = truth(known, problem).loss
     ran = replay(problem, known.cells(), policy_named(policy), budget=plan.budget, seed=seed, every=1)
-    path, clock, worked = [], 0.0, 0.0
-    for last, costs in _arms(ran.picks):
-        clock += _makespan(costs, workers)
-        worked += sum(costs)
-        point = ran.trace[last]
-        path.append(
-            Step(point.cost / problem.exhaustive_cost, clock, float(loss[problem.arm_index[point.arm]]), np.nan)
-        )
-    return Trial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy := worked / (workers * clock), busy)
+    arms = list(_arms(ran.picks))
+    steps = [ran.trace[last] for last, _ in arms]
+    shares = [point.cost / problem.exhaustive_cost for point in steps]
+    losses = [float(loss[problem.arm_index[point.arm]]) for point in steps]
+    trials = []
+    for workers in numbers:
+        clock = np.cumsum([_makespan(costs, workers) for _, costs in arms])
+        busy = sum(pick.cost for pick in ran.picks) / (workers * float(clock[-1]))
+        path = (Step(share, float(now), lost, np.nan) for share, now, lost in zip(shares, clock, losses, strict=True))
+        trials.append(Trial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy, busy))
+    return trials
 
 
 def _arms(picks: Sequence[Any]) -> Iterator[tuple[int, list[float]]]:

@@ -6,7 +6,6 @@ import csv
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,8 @@ from daskmetrics.replays.trials import WITHIN, Setting, Step, Trial
 
 NORMAL_95 = 1.959964  #: half width of a 95 % interval in standard deviations
 SHARES = (0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  #: of the exhaustive cost, at which policies are compared
-LEVELS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)  #: of stated confidence, between which it is compared with what came true
+#: Of stated confidence, from and below, within which it is compared with what came true; the last overlaps.
+BANDS = ((0.0, 0.2), (0.2, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 0.95), (0.95, 1.0), (0.9, 1.0))
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,14 @@ class Rate:
         >>> [round(bound, 3) for bound in Rate(99, 100).interval]
         [0.946, 0.998]
         """
-        if not self.of:
-            return 0.0, 1.0
-        z, n = NORMAL_95**2 / self.of, self.of
-        middle = (self.value + z / 2) / (1 + z)
-        half = NORMAL_95 * math.sqrt(self.value * (1 - self.value) / n + z / (4 * n)) / (1 + z)
-        return max(0.0, middle - half), min(1.0, middle + half)
+        return _wilson(self.value, self.of) if self.of else (0.0, 1.0)
+
+
+def _wilson(value: float, n: float) -> tuple[float, float]:
+    z = NORMAL_95**2 / n
+    middle = (value + z / 2) / (1 + z)
+    half = NORMAL_95 * math.sqrt(value * (1 - value) / n + z / (4 * n)) / (1 + z)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def found(step: Step | None) -> bool:
@@ -84,30 +86,53 @@ def arrivals(trials: Sequence[Trial], what: Callable[[Step], float], lasting: bo
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of the arms that were said to be within `WITHIN` with a confidence in [low, high), how many are."""
+    """Of the arms that were said to be within `WITHIN` with a confidence in [low, high), how many are.
+
+    Attributes
+    ----------
+    low, high : float
+        A high of 1 belongs to it.
+    said : float
+        Mean confidence.
+    true : Rate
+        Over all looks.
+    interval : (float, float)
+        Of ``true``, 95 %, by search: looks at one search count as far as they differ.
+    first : Rate
+        Over the first such look at each search.
+    """
 
     low: float
     high: float
     said: float
     true: Rate
+    interval: tuple[float, float]
+    first: Rate
 
 
-def calibration(trials: Sequence[Trial]) -> list[Calibration]:
+def calibration(trials: Sequence[Trial], bands: Sequence[tuple[float, float]] = BANDS) -> list[Calibration]:
     """Stated confidence against what came true, wherever a search was asked how sure it is."""
-    steps = [step for trial in trials for step in trial.path if math.isfinite(step.said)]
     rows = []
-    for low, high in pairwise(LEVELS):
-        own = [step for step in steps if low <= step.said < high or step.said == high == 1.0]
-        if own:
-            rate = Rate(sum(map(found, own)), len(own))
-            rows.append(Calibration(low, high, float(np.mean([step.said for step in own])), rate))
+    for low, high in bands:
+        looks = [[s for s in trial.path if low <= s.said < high or s.said == high == 1.0] for trial in trials]
+        if looks := [own for own in looks if own]:
+            said = float(np.mean([step.said for own in looks for step in own]))
+            true = [Rate(sum(map(found, own)), len(own)) for own in looks]
+            whole = Rate(sum(each.hits for each in true), sum(each.of for each in true))
+            first = Rate(sum(found(own[0]) for own in looks), len(looks))
+            rows.append(Calibration(low, high, said, whole, _by_search(true), first))
     return rows
 
 
-def when_confident(trials: Sequence[Trial], confidence: float) -> Rate:
-    """Of the searches that reached a confidence, how many were right when they first did."""
-    steps = [step for trial in trials if (step := trial.first(lambda step: step.said >= confidence))]
-    return Rate(sum(map(found, steps)), len(steps))
+def _by_search(searches: Sequence[Rate]) -> tuple[float, float]:
+    """Wilson's interval with as many looks as independent ones would be for the same variance of a ratio of sums."""
+    of, n = sum(each.of for each in searches), len(searches)
+    value = sum(each.hits for each in searches) / of
+    square = sum((each.hits - value * each.of) ** 2 for each in searches)
+    if not square or n == 1:
+        return _wilson(value, n)
+    variance = square * n / (n - 1) / of**2
+    return _wilson(value, min(of, value * (1 - value) / variance))
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,9 @@ from daskmetrics.replays.summary import (
     quantile,
     success,
     verdict,
-    when_confident,
 )
 from daskmetrics.replays.terms import truth
 from daskmetrics.replays.trials import WITHIN, Plan, Setting, Trial
-
-CONFIDENT = 0.9  #: the confidence whose truth is told
 
 
 @dataclass(frozen=True)
@@ -100,20 +97,19 @@ def calibration_sheet(trials: Sequence[Trial]) -> Sheet:
     """Stated confidence against what came true."""
     rows = []
     for setting, own in by_setting(trials).items():
-        rows += [
-            (str(setting), f"{each.low:.2f}-{each.high:.2f}", f"{each.said:.3f}", *_rate(each.true))
-            for each in calibration(own)
-        ]
-        if (first := when_confident(own, CONFIDENT)).of:
-            rows.append((str(setting), f"first {CONFIDENT}", "", *_rate(first)))
-    header = ("policy", "said", "mean", "came true", "95 % interval", "looks")
-    note = "Looks at one search are not independent, so that intervals are too narrow; 'first': one look per search."
+        for each in calibration(own):
+            band = f"{each.low:.2f}-{each.high:.2f}" if each.high < 1 else f"{each.low:.2f} or more"
+            true = f"{each.true.value:.3f}", _interval(each.interval), str(each.true.of)
+            rows.append(
+                (str(setting), band, f"{each.said:.3f}", *true, _hits(each.first), _interval(each.first.interval))
+            )
+    header = ("policy", "said", "mean", "came true", "95 % interval", "looks", "first look", "95 % interval")
+    note = "Looks at one search are not independent: the interval is by search. First look: one per search."
     return Sheet(f"Confidence that the arm is within {WITHIN:.0%} of the best", header, tuple(rows), note)
 
 
-def _rate(rate: Rate) -> tuple[str, str, str]:
-    low, high = rate.interval
-    return f"{rate.value:.3f}", f"{low:.3f}-{high:.3f}", str(rate.of)
+def _interval(bounds: tuple[float, float]) -> str:
+    return f"{bounds[0]:.3f}-{bounds[1]:.3f}"
 
 
 def ablation_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:

@@ -12,7 +12,7 @@ from daskmetrics.bandit.replay import replay
 from daskmetrics.replays.tables import Table
 from daskmetrics.replays.terms import Terms, truth
 
-LOOKS = tuple(1e-3 * 2.0 ** (i / 2) for i in range(20))  #: shares of the cost at which a search is asked how sure it is
+LOOKS = tuple(1e-4 * 2.0 ** (i / 2) for i in range(26))  #: shares of the cost at which a search is asked how sure it is
 WITHIN = 0.01  #: an arm whose mean raw score is this share below the best one's counts as found
 
 
@@ -89,13 +89,14 @@ class Trial:
 class Plan:
     """What all trials share: the table, the terms, the budget as a share of the exhaustive cost.
 
-    A search is looked at after ``every`` so many outcomes.
+    A search is looked at after ``every`` so many outcomes, and asked how sure it is at some shares of the cost.
     """
 
     table: Table
     terms: Terms
     budget: float
     every: int = 1
+    looks: tuple[float, ...] = LOOKS
 
 
 def conduct(plan: Plan, settings: Sequence[Setting], seeds: Sequence[int], jobs: int = 1) -> Iterator[Trial]:
@@ -142,7 +143,7 @@ def conduct_one(plan: Plan, setting: Setting, seed: int) -> Trial:
         seed=seed,
         workers=setting.workers,
         every=plan.every,
-        asked_at=[share * whole for share in LOOKS],
+        asked_at=[share * whole for share in plan.looks],
         within=WITHIN,
     )
     path = tuple(

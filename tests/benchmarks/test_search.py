@@ -19,18 +19,21 @@ def test_every_policy_is_compared_under_every_cost():
     text = run("--small", "--only", "cost")
     for policy in ("race", "lucb", "halving", "random", "gp-ei", "linucb", "rivals:tpe", "replaced LinUCB"):
         assert text.count(f"\n  {policy} ") >= 3
-    line = next(line for line in text.splitlines() if line.startswith("  race  "))
+    compared = text.split("Searches whose arm is within")[1]
+    line = next(line for line in compared.splitlines() if line.startswith("  race  "))
     assert line.split()[-1] == "2/2"  # its made-up table is easy
+    _, together = text.split("Within 1 % of the best after a share")
+    assert "all 32: 0.3%" in together and "99/100" in together
 
 
 def test_a_campaign_is_given_each_budget_in_question():
     text = run("--small", "--only", "budgets")
-    assert text.count("found by 2 of 2") == 11  # its made-up table is easy
+    assert text.count("; 2 of 2; 2 of 2\n") == 9  # its made-up table is easy
 
 
 def test_workers_are_compared_with_one_arm_at_a_time():
     text = run("--small", "--only", "workers")
-    assert "race, 32 workers, 30 s per pull" in text and "one arm at a time (gp-ei), 32 workers" in text
+    assert "race, 32 workers, 30 s per pull" in text and "one arm at a time, gp-ei, 32 workers, 30 s per pull" in text
 
 
 def test_an_ask_is_timed_at_scale():

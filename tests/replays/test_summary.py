@@ -15,7 +15,6 @@ from daskmetrics.replays.summary import (
     quantile,
     success,
     verdict,
-    when_confident,
     write,
 )
 
@@ -30,7 +29,7 @@ def trial(seed: int, *steps: tuple[float, float, float], setting: Setting = RACE
 
 WAVERING = trial(0, (0.01, 0.2, 0.1), (0.02, 0.0, 0.8), (0.03, 0.05, 0.95), (0.04, 0.005, 0.97))
 STEADY = trial(1, (0.015, 0.01, 0.92), (0.05, 0.0, 0.99))
-LOST = trial(2, (0.01, 0.3, 0.2))
+LOST = trial(2, (0.01, 0.3, 0.25))
 
 
 def test_what_stood_after_a_share_is_the_last_step_that_it_paid():
@@ -59,22 +58,31 @@ def test_a_rate_knows_how_little_it_knows():
 
 def test_calibration_compares_what_was_said_with_what_was_true():
     rows = calibration([WAVERING, STEADY, LOST])
-    assert [(row.low, row.high, row.true.hits, row.true.of) for row in rows] == [
-        (0.0, 0.5, 0, 2),
-        (0.8, 0.9, 1, 1),
-        (0.9, 0.95, 1, 1),
-        (0.95, 1.0, 2, 3),  # wavering was sure of a wrong arm, once
+    assert [(row.low, row.high, row.true, row.first) for row in rows] == [
+        (0.0, 0.2, Rate(0, 1), Rate(0, 1)),
+        (0.2, 0.5, Rate(0, 1), Rate(0, 1)),
+        (0.7, 0.85, Rate(1, 1), Rate(1, 1)),
+        (0.85, 0.95, Rate(1, 1), Rate(1, 1)),
+        (0.95, 1.0, Rate(2, 3), Rate(1, 2)),  # wavering was sure of a wrong arm, once
+        (0.9, 1.0, Rate(3, 4), Rate(1, 2)),
     ]
-    assert rows[0].said == pytest.approx(0.15)
+    assert rows[0].said == 0.1 and rows[4].said == pytest.approx((0.95 + 0.97 + 0.99) / 3)
 
 
-def test_confidence_is_judged_when_it_is_first_reached():
-    assert when_confident([WAVERING, STEADY, LOST], 0.9) == Rate(1, 2)  # wavering was sure of a wrong arm
+def test_looks_at_one_search_count_as_one():
+    """Twenty searches looked at five times each, always with the same answer: as sure as of twenty looks, or less."""
+    looks = [(0.01 * (i + 1), 0.0, 0.92) for i in range(5)], [(0.01 * (i + 1), 0.5, 0.92) for i in range(5)]
+    (row,) = calibration([trial(seed, *looks[seed % 4 == 0]) for seed in range(20)], [(0.85, 0.95)])
+    assert row.true == Rate(75, 100) and row.first == Rate(15, 20)
+    low, high = Rate(15, 20).interval
+    assert row.interval == pytest.approx((low, high), abs=0.01) and row.true.interval[0] > low + 0.1
+    (certain,) = calibration([trial(seed, *looks[0]) for seed in range(20)], [(0.85, 0.95)])
+    assert certain.interval == Rate(20, 20).interval
 
 
 def test_a_search_that_says_nothing_is_not_judged():
     silent = trial(0, (0.01, 0.0, math.nan))
-    assert calibration([silent]) == [] and when_confident([silent], 0.5).of == 0
+    assert calibration([silent]) == []
 
 
 def test_a_paired_difference_has_the_published_interval():
