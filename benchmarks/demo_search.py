@@ -45,6 +45,11 @@ def searched(folder: Path, base: Path | None, name: str, settings: Sequence[str]
     return daskmetrics.run(settings=settings, folder=place)
 
 
+def terms(run: Run) -> Terms:
+    """The reward of a run and its baseline: a table of its scores may have the models in another order."""
+    return Terms(reward=run.result["reward"], baseline=str(run.best().default.checkpoint))  # type: ignore[index]
+
+
 def lost(judged: Truth, arms: Sequence[Arm], run: Run) -> float:
     """By which share the recommended arm's true mean score is below the best arm's."""
     return float(judged.loss[list(arms).index(run.best().arm)])
@@ -69,7 +74,7 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
     base = measured(folder, own)
     whole = searched(folder, base, "truth", [*own, "search.policy=sweep", "search.budget=1"])
     known = read(whole.folder.path)
-    judged = truth(known, Terms(reward=whole.result["reward"]).pose(known))  # type: ignore[index]
+    judged = truth(known, terms(whole).pose(known))
     good = int((judged.loss <= WITHIN).sum())
     print(
         f"\nexhaustive: best {known.arms[judged.best]}, {len(known.arms)} arms x {len(known.tasks)} tasks; "

@@ -141,19 +141,22 @@ def _opened(path: Path) -> TextIO:
 
 
 def _from_run(folder: RunFolder) -> tuple[list[Row], dict[Arm, dict[str, float]]]:
-    """What a run's journal knows; of a cell that was scored more than once, the last."""
+    """What a run's journal knows; of a cell that was scored more than once, the last; models as the run has them."""
     kinds: dict[str, str] = {}
+    models: list[str] = []
     rows: dict[str, Row] = {}
     metrics: dict[Arm, dict[str, float]] = {}
     for entry in read_journal(folder.journal):
         if entry["type"] == "start":
             kinds = {name: about["kind"] for name, about in entry["tasks"].items()}
+            models = list(entry.get("widths", ()))
         elif entry["type"] == "record" and (record := Record.from_entry(entry)).ok:
             if record.kind == "measure":
                 metrics |= _measured(record)
             elif record.kind == "score":
                 rows[record.name] = _scored(record)
     known = [row for row in rows.values() if row.task in kinds]
+    known.sort(key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models))
     if not known:
         raise ConfigError(
             f"The run in '{folder.path}' has no scores. For all of them: run it with --set search.policy=sweep "

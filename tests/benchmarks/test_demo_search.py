@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+from daskmetrics.arms import Arm
+from daskmetrics.replays import Row, table
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "demo_search.py"
 
@@ -17,3 +22,12 @@ def test_live_searches_are_judged_by_the_exhaustive_truth(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "within 1%: 1 of 1" in done.stdout
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["measured", "search-0", "truth"]
+
+
+def test_the_truth_has_the_baseline_of_the_searches_whichever_model_the_sweep_began_with():
+    spec = importlib.util.spec_from_file_location("demo_search", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    rows = [Row(Arm(model, f"step{s}", layer), "t", 0.1 * s) for model in "ba" for s in (1, 2) for layer in (0, 1)]
+    run = SimpleNamespace(result={"reward": "zscore"}, best=lambda: SimpleNamespace(default=Arm("b", "step2", 1)))
+    assert str(script.terms(run).pose(table(rows)).baseline) == "b@step2"

@@ -14,7 +14,7 @@ from daskmetrics.arms import Arm
 from daskmetrics.errors import ConfigError, DataError
 from daskmetrics.execution import Journal, Record
 from daskmetrics.layout import RunFolder
-from daskmetrics.replays import read, read_metrics
+from daskmetrics.replays import Terms, read, read_metrics
 
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
 
@@ -83,10 +83,21 @@ def test_nothing_there_says_what_could_be(tmp_path):
 
 def journal(folder: RunFolder, records: list[Record]) -> None:
     start = {"type": "start", "key": "k", "name": "r", "tasks": {"stdlib:word": {"kind": "classification"}}}
+    start["widths"] = {"tiny": 8, "small": 16}
     with Journal(folder.journal, folder.lock) as journal:
         journal.append(start)
         for record in records:
             journal.append(record.entry())
+
+
+def test_models_stand_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):
+    folder = RunFolder(tmp_path / "run").create()
+    score = {"score": 0.5, "stderr": 0.02, "n": 10, "encode_seconds": 2.0}
+    names = [f"{model}@step{step}/1:stdlib:word" for model in ("small", "tiny") for step in (4, 8)]
+    journal(folder, [Record(name, name, "score", "ok", value=score, seconds=0.25) for name in names])
+    found = read(folder.path)
+    assert [suite.model for suite in found.suites] == ["tiny", "small"]
+    assert str(Terms(reward="zscore").pose(found).baseline) == "small@step8"
 
 
 def test_the_folder_of_a_run(tmp_path):
