@@ -86,7 +86,8 @@ class Planted:
     """
 
     def __init__(self, job: Job, faults: Mapping[int, tuple[int, signal.Signals | str]]) -> None:
-        self.job, self.faults, self.ranks = job, dict(faults), set[psutil.Process]()
+        self.job, self.faults = job, dict(faults)
+        self.ranks, self._seen = set[psutil.Process](), set[psutil.Process]()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -120,11 +121,13 @@ class Planted:
         """Rank processes of this test, by rank: on one machine the local number is the rank."""
         found = {}
         for process in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):
+            with suppress(psutil.Error, ProcessLookupError):
                 if process.status() != "zombie" and "daskmetrics.training.rank" in process.cmdline():
-                    found[int(process.environ()["LOCAL_RANK"])] = process
+                    self._seen.add(process)
+                    if os.getsid(process.pid) == process.pid:  # the others are its loaders
+                        found[int(process.environ()["LOCAL_RANK"])] = process
         return found
 
     def orphans(self) -> list[psutil.Process]:
-        _, alive = psutil.wait_procs(self.ranks, timeout=20)
+        _, alive = psutil.wait_procs(self._seen, timeout=20)
         return alive
