@@ -219,6 +219,10 @@ class Campaign:
             self._fleet.free(index)
         self._take_in()
 
+    def forget_looks(self) -> None:
+        """Work out the belief anew, so that to the last bit it hangs on the outcomes alone and not on earlier looks."""
+        self._looking = Memory(self.problem)
+
     def recommendation(self) -> Recommendation:
         """The best arm by all outcomes told; final once the campaign is `done`.
 

@@ -251,6 +251,7 @@ class _Driver:
             feed.think(partial(searching.belief, self.experiment, campaign))
 
         run_source(search, client, self.journal, settings, show, self.display.say)
+        campaign.forget_looks()  # which the clock decided
         best = campaign.recommendation()
         self.journal.append(
             {

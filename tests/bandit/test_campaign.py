@@ -253,6 +253,22 @@ def test_a_recommendation_says_what_a_report_needs(world):
     assert plain["best"]["interval"] == list(answer.best.interval)
 
 
+def test_looking_on_changes_no_bit_of_the_answer(world):
+    small, often = world(revisions=10, layers=6, tasks=8), np.random.default_rng(0)
+    quiet, watched = (campaign(small.problem, budget=0.6) for _ in range(2))
+    for search in (quiet, watched):
+        while picks := search.ask(4):
+            for pick in picks:
+                search.tell(pick.index, small.outcome(pick.cell))
+                if search is watched and often.random() < 0.5:
+                    assert search.state.belief.mean.any()
+    assert quiet.picks == watched.picks
+    for search in (quiet, watched):
+        search.forget_looks()
+    assert quiet.state.belief.mean.tobytes() == watched.state.belief.mean.tobytes()
+    assert quiet.recommendation() == watched.recommendation()
+
+
 def test_a_recommendation_can_be_had_while_the_search_runs(world):
     small = world()
     search = campaign(small.problem)
