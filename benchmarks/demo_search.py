@@ -46,7 +46,7 @@ def searched(folder: Path, base: Path | None, name: str, settings: Sequence[str]
 
 
 def terms(run: Run) -> Terms:
-    """The reward of a run and its baseline: a table of its scores may have the models in another order."""
+    """The reward of a run and its baseline, which settings may name."""
     return Terms(reward=run.result["reward"], baseline=str(run.best().default.checkpoint))  # type: ignore[index]
 
 

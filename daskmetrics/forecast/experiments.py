@@ -41,7 +41,8 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
     past = tuple(records(entries))
     own = tuple(calibration for calibration in known if calibration.device == device)
-    phases = [_put_right(phase, own) for phase in _phases(experiment, folder, entries, own, device)]
+    window = searching.settled_window(experiment, entries)
+    phases = [_put_right(phase, own) for phase in _phases(experiment, folder, past, window, own, device)]
     plan = plan_of(experiment, folder, list(past))
     return Workload(
         tuple(phase for phase in phases if phase.units),
@@ -55,9 +56,13 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
 
 
 def _phases(
-    experiment: Experiment, folder: RunFolder, entries: Sequence[Entry], known: Sequence[Calibration], device: str
+    experiment: Experiment,
+    folder: RunFolder,
+    past: tuple[Record, ...],
+    window: int | None,
+    known: Sequence[Calibration],
+    device: str,
 ) -> Iterator[Phase]:
-    past = tuple(records(entries))
     cpu, own = seen_as(experiment, "cpu"), seen_as(experiment, device)
     done = {record.key for record in past if record.ok}
     units = [unit for unit in measuring.units(experiment, folder, past) if unit.key not in done]
@@ -68,20 +73,22 @@ def _phases(
             seconds = calibrated(kind, suite.model, assumed, known, device, otherwise)
             yield Phase(f"{kind} {suite.model}", len(group), seconds, chains=1 if kind == "train" else None)
     if experiment.tasks:
-        yield _search(experiment, entries, known, device)
+        yield _search(experiment, past, window, known, device)
 
 
-def _search(experiment: Experiment, entries: Sequence[Entry], known: Sequence[Calibration], device: str) -> Phase:
+def _search(
+    experiment: Experiment, past: tuple[Record, ...], window: int | None, known: Sequence[Calibration], device: str
+) -> Phase:
     """The cells that the budget allows; an encoding that cells share is part of their mean cost."""
     cpu, posed = (searching.pose(seen_as(experiment, each), experiment.suites) for each in ("cpu", device))
     cells = len(experiment.arms) * len(experiment.tasks)
     budget = searching.budget(experiment.config.search)
     allowed = min(budget.within(posed.exhaustive_cost) / posed.exhaustive_cost * cells, budget.cells or cells)
-    scored = sum(record.kind == "score" and record.ok for record in records(entries))
+    scored = sum(record.kind == "score" and record.ok for record in past)
     units = max(0, round(allowed) - scored)
     assumed, otherwise = cpu.exhaustive_cost / cells, posed.exhaustive_cost / cells
     seconds = calibrated("search", "cells", assumed, known, device, otherwise)
-    return Phase("search", units, seconds, chains=searching.settled_window(experiment, entries))
+    return Phase("search", units, seconds, chains=window)
 
 
 def _put_right(phase: Phase, known: Sequence[Calibration]) -> Phase:
@@ -106,9 +113,8 @@ def _start(known: Sequence[Calibration]) -> Figure:
     return Figure(Interval.around(latest.start, 2.0), f"measured on {latest.host}", True, latest.at)
 
 
-def samples(experiment: Experiment, folder: RunFolder) -> tuple[Sample, ...]:
+def samples(experiment: Experiment, entries: Sequence[Entry]) -> tuple[Sample, ...]:
     """What the journal of a run of the experiment says of the seconds of its units, beside what is assumed."""
-    entries = list(read(folder.journal))
     found = [record for record in records(entries) if record.ok]
     made = []
     for kind in ("train", "measure"):
@@ -124,8 +130,9 @@ def of_run(experiment: Experiment, folder: RunFolder) -> Calibration | None:
     """What the run in a folder says of its own units, on the workers that it had last; None before it has any."""
     if not folder.journal.is_file():
         return None
-    begun = [entry["at"] for entry in read(folder.journal) if entry["type"] == "start" and "at" in entry]
-    found = samples(experiment, folder)
+    entries = tuple(read(folder.journal))
+    begun = [entry["at"] for entry in entries if entry["type"] == "start" and "at" in entry]
+    found = samples(experiment, entries)
     if not (begun and found):
         return None
     profile = Cluster.model_validate(yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"])

@@ -88,9 +88,10 @@ class _Phase:
             _quietly(prepared, folder, client)
             seconds = time.perf_counter() - began
             wanted = ("train",) if self.phase == "train" else ("measure", "score")
-            found = [r for r in records(read(folder.journal)) if r.key not in known and r.ok]
+            entries = tuple(read(folder.journal))
+            found = [r for r in records(entries) if r.key not in known and r.ok]
             kinds = {"train": ("train",), "search": ("search",), "measure": ("measure",)}
-            own = [s for s in samples(prepared, folder) if s.kind in kinds.get(self.phase, ("measure", "search"))]
+            own = [s for s in samples(prepared, entries) if s.kind in kinds.get(self.phase, ("measure", "search"))]
         return Done(seconds, _chains([record for record in found if record.kind in wanted]), tuple(own))
 
 
@@ -125,8 +126,9 @@ def probing(config: Config) -> Work:
             folder = RunFolder(Path(place) / "run")
             began = time.perf_counter()
             _quietly(prepared, folder, client)
-            found = [record for record in records(read(folder.journal)) if record.ok]
-            return Done(time.perf_counter() - began, _chains(found), samples(prepared, folder))
+            entries = tuple(read(folder.journal))
+            found = [record for record in records(entries) if record.ok]
+            return Done(time.perf_counter() - began, _chains(found), samples(prepared, entries))
 
     return work
 
