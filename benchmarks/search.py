@@ -354,7 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         known, seeds, jobs = made_up(), 2, 1
     else:
         known, seeds, jobs = _published(chosen.scores), chosen.seeds, chosen.jobs
-    what = Chosen(known, seeds, chosen.rival_seeds or seeds, jobs, chosen.policy, chosen.small)
+    beside = seeds if chosen.rival_seeds is None else chosen.rival_seeds
+    what = Chosen(known, seeds, beside, jobs, chosen.policy, chosen.small)
     for name in chosen.only or SECTIONS:
         SECTIONS[name](what)
 

@@ -208,9 +208,23 @@ class _Sight:
         return np.asarray(self.seen.task[:, None] == self.seen.task)
 
     @cached_property
-    def by_task(self) -> dict[int, Ints]:
-        """The places of every task's scores."""
-        return {int(task): np.flatnonzero(self.seen.task == task) for task in np.unique(self.seen.task)}
+    def count(self) -> Ints:
+        """Scores of every task (T,)."""
+        return np.bincount(self.seen.task, minlength=len(self.problem.tasks))
+
+    @cached_property
+    def values(self) -> Floats:
+        """Of the reward (n,)."""
+        return self.unit.values(self.seen)
+
+    @cached_property
+    def noise(self) -> Floats:
+        """Variance of a task's value about its cell's true one (T,); NaN where nothing was seen."""
+        errors = self.unit.errors(self.seen)
+        found = np.full(len(self.count), np.nan)
+        for task in np.unique(self.seen.task):
+            found[task] = np.median(errors[self.seen.task == task]) ** 2
+        return found
 
 
 def learn(problem: Problem, seen: Observations) -> Model:
@@ -250,29 +264,22 @@ def _neighbours(likeness: Likeness) -> Iterator[Likeness]:
 
 def _standardised(sight: _Sight, likeness: Likeness) -> Model:
     """Levels and spreads by generalised least squares, task by task: arms that are alike say little of a spread."""
-    problem, seen, unit = sight.problem, sight.seen, sight.unit
-    values, errors = unit.values(seen), unit.errors(seen)
-    tasks = len(problem.tasks)
+    task, values, count, tasks = sight.seen.task, sight.values, sight.count, len(sight.count)
     alike = (1 + likeness.taste) * sight.near(likeness) + (likeness.own + likeness.cell) * sight.same
-    alike[np.diag_indices(len(seen))] += NOISE
-    count = np.bincount(seen.task, minlength=tasks)
-    level, square, noise = np.zeros(tasks), np.zeros(tasks), np.full(tasks, np.nan)
-    for task, own in sight.by_task.items():
-        precision = np.linalg.inv(alike[np.ix_(own, own)])
-        level[task] = precision.sum(axis=0) @ values[own] / precision.sum()
-        rest = values[own] - level[task]
-        square[task] = rest @ precision @ rest
-        noise[task] = np.median(errors[own]) ** 2
+    alike[np.diag_indices(len(task))] += NOISE
+    precision = np.linalg.inv(alike * sight.same_task)
+    weight = np.maximum(np.bincount(task, precision.sum(axis=0), tasks), 1e-300)
+    level = np.bincount(task, precision @ values, tasks) / weight
+    rest = values - level[task]
+    square = np.bincount(task, rest * (precision @ rest), tasks)
     freedom = np.maximum(count - 1, 0)
-    overall = (
-        float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0
-    )  # before two scores differ, any scale will do
+    overall = float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0  # before two differ, any scale will do
     pooled = (square.sum() + overall) / (freedom.sum() + 1.0)
     spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
-    noise = noise / spread**2
+    noise = sight.noise / spread**2
     level[count == 0] = level[count > 0].mean() if count.any() else 0.0
     noise[count == 0] = np.median(noise[count > 0]) if count.any() else 0.0
-    return Model(problem, likeness, unit, level, spread, noise)
+    return Model(sight.problem, likeness, sight.unit, level, spread, noise)
 
 
 def _log_posterior(sight: _Sight, model: Model) -> float:

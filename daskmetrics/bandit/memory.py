@@ -1,7 +1,8 @@
 """What a search need not work out again: each posterior grows from the one before it.
 
-A model is learnt anew, and old rows are pooled, now and then; both are dear beside one more row. The new basis is built
-a step with every score, while decisions rest on the old one. Which basis a posterior rests on is thus a function of the
+While scores are few, each may change what the others mean: the model is learnt anew from all of them. Later that is
+dear beside one more row, and is done now and then, as old rows are pooled now and then. The new basis is then built a
+step with every score, while decisions rest on the old one. Which basis a posterior rests on is thus a function of the
 outcomes alone, and no decision waits long.
 """
 
@@ -17,7 +18,8 @@ from daskmetrics.bandit.kernel import Model, learn, learning
 from daskmetrics.bandit.posterior import LIMIT, Factor, Posterior, Rows, pooled
 from daskmetrics.bandit.problem import Floats, Ints, Observations, Outcome, Problem
 
-LEARN = 128  #: scores after which the model is settled
+SOON = 64  #: scores up to which the model is learnt anew for every posterior ...
+LEARN = 128  #: ... and those that it is learnt from last
 TRIES = 8  #: likenesses tried with one score
 ROWS = 32  #: rows of a new basis that are factored with one score
 BATCH = 128  #: scores that are factored before a posterior is asked for
@@ -38,8 +40,8 @@ class Basis:
 class Memory:
     """Posteriors of one search; ``is_used`` says whether one was asked for.
 
-    A basis is begun whenever the number of scores has doubled, up to `LEARN`, with a model learnt from them; from
-    `LIMIT` scores on also whenever there are half as many more, which are then pooled.
+    Up to `SOON` scores a posterior rests on a model learnt from all of them. A basis with a model learnt from more is
+    begun at `LEARN`; from `LIMIT` scores on one is begun whenever there are half as many more, which are then pooled.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -64,7 +66,8 @@ class Memory:
             self._forget()
         while self._scores < len(seen):
             self._scores += 1
-            self._step(_part(seen, 0, self._scores))
+            if self._scores >= SOON:
+                self._step(_part(seen, 0, self._scores))
         self._last = seen if len(seen) >= len(self._last) else self._last
         if len(seen) - self._basis.pooled + len(self._basis.rows) - len(self._basis.factor) >= BATCH:
             self._lay_down(self._fresh(seen))
@@ -73,7 +76,10 @@ class Memory:
     def posterior(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Posterior:
         """Of the cells asked for, in order; those beyond the outcomes are pending, and failed ones do not count."""
         self.is_used = True
-        fresh = self._fresh(self.take_in(cells, outcomes))
+        seen = self.take_in(cells, outcomes)
+        if self._since < len(seen) <= SOON:
+            self._begin(seen)
+        fresh = self._fresh(seen)
         late = np.array(cells[len(outcomes) :], dtype=np.intp).reshape(-1, 2)
         self._lay_down(fresh, late)
         basis = self._basis
@@ -101,15 +107,22 @@ class Memory:
         )
 
     def _forget(self) -> None:
-        nothing = Observations.of([])
-        model = learn(self._problem, nothing)
+        self._begin(Observations.of([]))
+        self._next, self._last = None, Observations.of([])
+        self._scores = 0
+
+    def _begin(self, seen: Observations) -> None:
+        """Rest on these few scores from here on."""
+        model = learn(self._problem, seen)
+        nothing = _part(seen, 0, 0)
         self._basis = Basis(model, Factor(model), *pooled(model, nothing, LIMIT), pooled=0)
-        self._next, self._last = None, nothing
-        self._scores = self._since = 0
+        self._since = len(seen)
 
     def _step(self, seen: Observations) -> None:
         """Take in one score more: begin a basis if it is time, or go on with one that was begun."""
-        if is_due(len(seen)):
+        if len(seen) == SOON:
+            self._begin(seen)
+        elif is_due(len(seen)):
             known = self._basis.model if len(seen) > LEARN else None
             self._next = _built(self._problem, seen, known)
         done = next(self._next) if self._next else None
@@ -118,14 +131,14 @@ class Memory:
 
 
 def is_due(scores: int) -> bool:
-    """Whether a basis is begun at so many scores.
+    """Whether a basis is begun, to be built by and by, at so many scores.
 
     Examples
     --------
     >>> [n for n in range(2000) if is_due(n)]
-    [1, 2, 4, 8, 16, 32, 64, 128, 1000, 1500]
+    [128, 1000, 1500]
     """
-    return scores & (scores - 1) == 0 if 0 < scores <= LEARN else scores >= LIMIT and scores % (LIMIT // 2) == 0
+    return scores == LEARN or (scores >= LIMIT and scores % (LIMIT // 2) == 0)
 
 
 def _built(problem: Problem, seen: Observations, model: Model | None) -> Iterator[Basis | None]:

@@ -10,7 +10,7 @@ import pytest
 from daskmetrics.bandit import Outcome, posterior
 from daskmetrics.bandit import memory as memories
 from daskmetrics.bandit.kernel import LEVEL, NOISE, learn
-from daskmetrics.bandit.memory import ROWS, TRIES, Memory, is_due
+from daskmetrics.bandit.memory import LEARN, ROWS, SOON, TRIES, Memory, is_due
 from daskmetrics.bandit.posterior import first_max, fit, greatest, pooled
 from daskmetrics.bandit.problem import Observations
 
@@ -144,25 +144,29 @@ def test_scores_that_are_taken_in_early_leave_nothing_to_do_and_change_nothing(w
     np.testing.assert_allclose(found.sd, wanted.sd, atol=1e-8)
 
 
-def test_the_model_is_learnt_from_as_many_scores_as_the_power_of_two_below(world):
+@pytest.mark.parametrize("scores", [1, 20, SOON])
+def test_while_scores_are_few_the_model_is_learnt_from_all_of_them(world, scores):
     small = world(revisions=5)
-    cells, outcomes = random_search(small, 70)
-    seen = Observations.of((*cell, one.score, one.stderr) for cell, one in zip(cells[:32], outcomes, strict=False))
-    belief = Memory(small.problem).posterior(cells[:63], outcomes[:63])
-    assert is_due(32) and not is_due(63)
-    assert belief.model.likeness == learn(small.problem, seen).likeness
+    cells, outcomes = random_search(small, SOON + 1)
+    memory = Memory(small.problem)
+    told = [(*cell, one.score, one.stderr) for cell, one in zip(cells, outcomes, strict=True)]
+    model = learn(small.problem, Observations.of(told[:scores]))
+    for n in range(1, len(cells) + 1):
+        belief = memory.posterior(cells[:n], outcomes[: min(n, scores)])  # later ones are pending
+        if n >= scores:
+            assert belief.model.likeness == model.likeness
+            np.testing.assert_allclose(belief.model.spread, model.spread, rtol=1e-10)
 
 
 def test_a_new_basis_is_built_while_the_old_one_serves(world):
-    small = world(revisions=5)
-    cells, outcomes = random_search(small, 90)
+    small = world(revisions=9)
+    cells, outcomes = random_search(small, 2 * LEARN)
     memory = Memory(small.problem)
-    models = [memory.posterior(cells[:n], outcomes[:n]).model for n in range(1, 91)]
-    changes = [n for n in range(2, 91) if models[n - 1] is not models[n - 2]]
-    assert [n for n in changes if n < 16] == [2, 4, 8]  # of so few nothing is moved
-    late = [change - due for change, due in zip(changes[3:], (16, 32, 64), strict=True)]
-    assert all(lag >= 10 // TRIES + due // ROWS - 1 for lag, due in zip(late, (16, 32, 64), strict=True))
-    assert all(lag < due for lag, due in zip(late, (16, 32, 64), strict=True))
+    models = [memory.posterior(cells[:n], outcomes[:n]).model for n in range(1, len(cells) + 1)]
+    changes = [n for n in range(2, len(cells) + 1) if models[n - 1] is not models[n - 2]]
+    assert is_due(LEARN) and changes[: SOON - 1] == list(range(2, SOON + 1))
+    (change,) = changes[SOON - 1 :]
+    assert 10 // TRIES + LEARN // ROWS - 1 <= change - LEARN < LEARN
 
 
 def test_going_back_to_fewer_scores_forgets(world):

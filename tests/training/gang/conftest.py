@@ -111,11 +111,13 @@ class Planted:
                     break
 
     def _strike(self, process: psutil.Process, fault: signal.Signals | str) -> None:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
             if fault == "worker":
                 process.parent().kill()
-            else:
-                os.kill(process.pid, fault)
+                return
+            os.kill(process.pid, fault)
+            while fault == signal.SIGINT and psutil.wait_procs([process], timeout=2)[1]:
+                os.kill(process.pid, fault)  # Python drops an exception that a signal raises in a destructor
 
     def _living(self) -> dict[int, psutil.Process]:
         """Rank processes of this test, by rank: on one machine the local number is the rank."""
