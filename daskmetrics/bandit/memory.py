@@ -22,7 +22,7 @@ SOON = 64  #: scores up to which the model is learnt anew for every posterior ..
 LEARN = 128  #: ... and those that it is learnt from last
 TRIES = 8  #: likenesses tried with one score
 ROWS = 32  #: rows of a new basis that are factored with one score
-BATCH = 128  #: scores that are factored before a posterior is asked for
+BATCH = 64  #: scores that are factored before a posterior is asked for
 NONE = np.zeros((0, 2), dtype=np.intp)
 
 
