@@ -9,6 +9,10 @@ Cheap tasks are thus asked first, and dear ones only where the cheap ones leave 
 checkpoints that are loaded make a cell cheap; an encoding to be made is shared by the rivals of its checkpoint. Pending
 cells count as observed, so that no question is asked twice in other words; a task whose cells have failed is worth
 less, as far as they failed.
+
+Where the baseline checkpoint was swept, each swept task is first asked once of another checkpoint. Layers of one
+checkpoint give a task's unit and do not tell how far its scores range over training; a task that is taken to range
+over little weighs little in the worth of a cell, and would hardly be asked again.
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ class Field:
 
 def ask(state: State) -> Choice | None:
     """Choose the most informative measurement per cost; None when the leader has no rival left, or nothing is open."""
+    if choice := _elsewhere(state):
+        return choice
     belief, leader = state.belief, state.leader
     field = rivals(belief, leader, state.usable)
     if not len(field):
@@ -68,6 +74,24 @@ def ask(state: State) -> Choice | None:
     if kind and state.open[leader, task]:
         arm = leader  # it serves every duel on this task
     return Choice(arm, task, why)
+
+
+def _elsewhere(state: State) -> Choice | None:
+    """A swept task's first cell of another checkpoint: where the sweep says least, per price; None if none lacks it."""
+    problem, swept = state.problem, state.problem.baseline_arms
+    if problem.reward != "zscore":
+        return None
+    others = np.flatnonzero(problem.checkpoint_index != problem.checkpoint_index[problem.default_arm])
+    is_swept, is_tried = state.paid[swept].all(axis=0), state.paid[others].any(axis=0)
+    lacking = is_swept & ~is_tried & state.open[others].any(axis=0)
+    if not lacking.any():
+        return None
+    task = int(np.argmax(lacking))
+    near = state.belief.model.near
+    unsaid = near.variance - near(others, swept).max(axis=1) ** 2 / near.variance
+    worth = np.where(state.open[others, task], unsaid / np.maximum(state.price[others, task], 1e-300), -1.0)
+    place = _any_max(worth, state.random())
+    return Choice(int(others[place]), task, {"unsaid": float(f"{unsaid[place]:.6g}")})
 
 
 def rivals(belief: Posterior, leader: int, usable: Bools) -> Field:
