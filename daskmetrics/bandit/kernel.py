@@ -267,7 +267,7 @@ def _standardised(sight: _Sight, likeness: Likeness) -> Model:
     task, values, count, tasks = sight.seen.task, sight.values, sight.count, len(sight.count)
     alike = (1 + likeness.taste) * sight.near(likeness) + (likeness.own + likeness.cell) * sight.same
     alike[np.diag_indices(len(task))] += NOISE
-    precision = np.linalg.inv(alike * sight.same_task)
+    precision = np.linalg.inv(alike * sight.same_task)  # block by block: no task says anything of another's scale
     weight = np.maximum(np.bincount(task, precision.sum(axis=0), tasks), 1e-300)
     level = np.bincount(task, precision @ values, tasks) / weight
     rest = values - level[task]
