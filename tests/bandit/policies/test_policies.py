@@ -83,7 +83,8 @@ def test_race_asks_each_swept_task_once_of_another_checkpoint_before_anything_el
     small = world(reward="zscore")
     picks = replay(small.problem, small.table, policy_named("race"), budget=0.5, seed=0, window=window).picks
     swept = {pick.cell.task for pick in picks if pick.stage == "baseline"}
-    first, later = (lambda own: (own[: len(swept)], own[len(swept) :]))([p for p in picks if p.stage == "search"])
+    searched = [pick for pick in picks if pick.stage == "search"]
+    first, later = searched[: len(swept)], searched[len(swept) :]
     assert len(swept) > 1 and {pick.cell.task for pick in first} == swept
     assert all(pick.cell.arm.checkpoint != small.problem.baseline and "unsaid" in pick.why for pick in first)
     assert later and not any("unsaid" in pick.why for pick in later)
