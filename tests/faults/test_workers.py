@@ -26,7 +26,7 @@ from tests.faults import units as work
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
-KILLS, UNITS, WORKERS = (200, 500, 3) if FULL else (20, 60, 2)
+KILLS, UNITS, WORKERS, SECONDS = (200, 500, 3, 1.0) if FULL else (20, 60, 2, 0.4)
 QUICK = RetryPolicy(delay=0.05)
 
 
@@ -91,7 +91,7 @@ def test_kills_lose_nothing_and_write_nothing_twice(tmp_path):
     for name, kills in (("quiet", 0), ("killed", KILLS)):
         folder = tmp_path / name
         store.create(folder / "store.zarr", template)
-        seconds = 0.02 if not kills else 0.4
+        seconds = 0.02 if not kills else SECONDS
         todo = [unit(f"u{i}", work.write_chunk, str(folder / "store.zarr"), i, seconds) for i in range(UNITS)]
         with Journal(folder / "journal.jsonl", folder / "lock") as journal, connect(Cluster(workers=WORKERS)) as client:
             killer = Killer(client, kills)
