@@ -1,6 +1,6 @@
 # make run    the embedded demo, from nothing to its report
 # make test   the tests
-# make faults the fault scenarios at full size: 200 workers killed over 500 units (about ten minutes)
+# make faults the fault scenarios at full size: 200 workers killed over 500 units (ten to thirty minutes)
 # All create the environment first.
 
 PYTHON ?= python3

@@ -118,6 +118,8 @@ class Model:
         Of the values, per task; standardised value = (value - level) / spread.
     noise : ndarray (T,)
         Variance of a standardised score about its cell's true one.
+    freedom : float
+        Degrees of freedom behind the spreads.
     """
 
     problem: Problem
@@ -126,6 +128,7 @@ class Model:
     level: Floats
     spread: Floats
     noise: Floats
+    freedom: float
 
     @cached_property
     def near(self) -> ArmKernel:
@@ -274,12 +277,13 @@ def _standardised(sight: _Sight, likeness: Likeness) -> Model:
     square = np.bincount(task, rest * (precision @ rest), tasks)
     freedom = np.maximum(count - 1, 0)
     overall = float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0  # before two differ, any scale will do
-    pooled = (square.sum() + overall) / (freedom.sum() + 1.0)
+    free = float(freedom.sum())
+    pooled = (square.sum() + overall) / (free + 1.0)
     spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
     noise = sight.noise / spread**2
     level[count == 0] = level[count > 0].mean() if count.any() else 0.0
     noise[count == 0] = np.median(noise[count > 0]) if count.any() else 0.0
-    return Model(sight.problem, likeness, sight.unit, level, spread, noise)
+    return Model(sight.problem, likeness, sight.unit, level, spread, noise, max(free, 1.0))
 
 
 def _log_posterior(sight: _Sight, model: Model) -> float:
