@@ -237,12 +237,13 @@ def _makespan(costs: Sequence[float], workers: int) -> float:
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked of a search at scale: arms, tasks, decisions in all, and how many of them at once."""
+    """What is asked of a search at scale: arms, tasks, decisions in all, how many of them at once, how sure to be."""
 
     arms: int
     tasks: int
     decisions: int
     at_once: int = 1
+    sure: float | None = None
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ def _search_in_process(load: Load, policy: str, pipe: Any) -> None:
 
     problem, scores = _large(load)
     before = resident()
-    search = Campaign(problem, policy_named(policy), budget=0.5, window=load.at_once, seed=0)
+    search = Campaign(problem, policy_named(policy), budget=0.5, window=load.at_once, seed=0, confidence=load.sure)
     asks: list[tuple[float, int]] = []
     tells: list[float] = []
     while len(search.picks) < load.decisions:
@@ -311,9 +312,11 @@ def resident() -> float:
 def at_scale(chosen: Chosen) -> None:
     """Claim 4: an ask at 5,184 arms x 32 tasks, and the memory of the process."""
     size, decisions = ((72, 4), 20) if chosen.small else ((5184, 32), 2000)
-    for load in (Load(*size, decisions), Load(*size, decisions, 32), Load(*size, decisions, 64)):
+    all_but_certain = Load(*size, decisions, sure=1 - 1e-9)  # so sure it never is, but it is asked at every 8th decision
+    for load in (Load(*size, decisions), Load(*size, decisions, 32), Load(*size, decisions, 64), all_but_certain):
         costs = _measured(load, chosen.policy)
-        print(f"{chosen.policy}, {costs.arms:,} arms x {load.tasks} tasks, {load.at_once} decisions at once")
+        wanted = ", with a wanted confidence" if load.sure else ""
+        print(f"{chosen.policy}, {costs.arms:,} arms x {load.tasks} tasks, {load.at_once} decisions at once{wanted}")
         _print_asks(f"{len(costs.asks):,} asks", costs.asks)
         if load.at_once == 1:
             _print_asks("the last tenth", costs.asks[-len(costs.asks) // 10 :])

@@ -361,6 +361,7 @@ class Loop:
         item.task = f"{item.unit.kind}-{item.unit.key}-{next(self._numbers)}"
         item.worker, item.where, item.placed = host.address, host.name, self.now
         host.placed.append(item)
+        host.kept = item.unit.keeps or host.kept
         self._tasks[item.task] = item
         if given:
             self.inputs.move_to_end(given.unit.key)

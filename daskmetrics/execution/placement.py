@@ -52,6 +52,7 @@ class Host:
     threads: int
     resources: Mapping[str, float]
     ends: float  # infinite without a walltime
+    kept: str | None = None  # what it has at hand from the last unit that keeps anything
     placed: list[Item] = field(default_factory=list)
     taken_away: set[TaskId] = field(default_factory=set)  # while they seemed to wait here
     strays: list[tuple[float, int]] = field(default_factory=list)  # when such began all the same
@@ -155,9 +156,7 @@ class Placement:
             free = [host for host in free if host.threads == 1 or not host.placed]
             if able and not free:  # the least busy worker takes nothing else until it is idle
                 self._reserved.add(min(able, key=_load).address)
-        return min(
-            free, key=lambda host: (not host.starts(item.unit), host.address not in near, *_load(host)), default=None
-        )
+        return min(free, key=lambda host: _rank(host, item.unit, near), default=None)
 
 
 def stuck(hosts: Iterable[Host], now: float) -> list[Item]:
@@ -179,6 +178,12 @@ def lacking(hosts: Collection[Host], unit: WorkUnit, seconds: float) -> str:
     if not any(host.offers(unit) for host in hosts):
         return f"No worker offers what {unit.kind} {unit.name} occupies: {dict(unit.resources)}."
     return f"No worker has the {seconds:.0f} s left that {unit.kind} {unit.name} may take."
+
+
+def _rank(host: Host, unit: WorkUnit, near: Collection[str]) -> tuple[bool, bool, bool, bool, int, str]:
+    """Best first: where it begins at once, has its input, finds at hand what it keeps, and drives nothing out."""
+    strange = unit.keeps is not None and host.kept != unit.keeps
+    return not host.starts(unit), host.address not in near, strange, strange and host.kept is not None, *_load(host)
 
 
 def _load(host: Host) -> tuple[int, str]:

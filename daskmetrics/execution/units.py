@@ -34,6 +34,9 @@ class WorkUnit:
         Why it was asked for; kept in the journal.
     timeout : float or None
         Seconds after which an attempt is stopped; None never.
+    keeps : str or None
+        What a worker has at hand once it ran such a unit, a loaded checkpoint say: the next one that keeps the same
+        goes there if it can begin at once.
     """
 
     key: Key
@@ -46,6 +49,7 @@ class WorkUnit:
     input: WorkUnit | None = None
     note: Mapping[str, Any] = field(default_factory=dict)
     timeout: float | None = None
+    keeps: str | None = None
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,7 @@ def _measure(key: Key, job: work.MeasureJob, training_unit: WorkUnit | None) -> 
         args=(job,),
         resources={"GPU": 1},
         requires=(training_unit.key,) if training_unit else (),
+        keeps=str(job.checkpoint),
     )
 
 

@@ -82,6 +82,7 @@ class Search:
             args=(self._encode_job(arm.checkpoint, task),),
             resources={"GPU": 1},
             timeout=experiment.config.cluster.timeout,
+            keeps=str(arm.checkpoint),
         )
         key = experiment.score_key(arm, task)
         return WorkUnit(

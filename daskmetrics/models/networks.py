@@ -1,4 +1,7 @@
-"""Networks of this process: one per architecture, into which the weights of the next checkpoint are swapped."""
+"""Networks of this process: one per architecture, into which the weights of the next checkpoint are swapped.
+
+One that has a checkpoint's weights already is handed out as it is: nothing is read for the next task's texts.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ SAFE_UNPICKLING = (2, 10)  # torch before had known holes in weights_only
 Shape = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Network:
     """A network with a checkpoint's weights, its parts, and how other weights get into it.
 
@@ -41,6 +44,8 @@ class Network:
         Names, shapes and dtypes in the files that the weights came from.
     names : dict or None
         Own name of each parameter and the files' name for it; None where weights cannot be swapped.
+    holds : Location
+        The checkpoint whose weights it has.
     """
 
     module: Any
@@ -49,8 +54,9 @@ class Network:
     dtype: torch.dtype
     shape: Shape
     names: dict[str, str] | None
+    holds: Location
 
-    def swap(self, weights: Weights) -> bool:
+    def swap(self, location: Location, weights: Weights) -> bool:
         """Take over these weights; False, and nothing is changed, if they are not laid out like the present ones."""
         if self.names is None or shape_of(weights) != self.shape:
             return False
@@ -58,6 +64,7 @@ class Network:
         with torch.no_grad():
             for name, foreign in self.names.items():
                 own[name].copy_(weights[foreign], non_blocking=True)
+        self.holds = location
         return True
 
 
@@ -78,10 +85,12 @@ class Pool:
             If the weights cannot be loaded.
         """
         key = key_of(location, dtype, device)
-        weights = self.prefetch.take(location) or open_weights(location)
         with self._lock:
             idle = self._idle.pop(key, None)
-        if idle is not None and weights is not None and idle.swap(weights):
+        if idle is not None and idle.holds == location:
+            return idle
+        weights = self.prefetch.take(location) or open_weights(location)
+        if idle is not None and weights is not None and idle.swap(location, weights):
             return idle
         return load(location, dtype, device, key, weights)
 
@@ -132,7 +141,7 @@ def load(
     names = None if weights is None else match(module, weights)
     shape = () if weights is None else shape_of(weights)
     module = module.to(device)
-    return Network(module, anatomy_of(module), key, dtype, shape, names)
+    return Network(module, anatomy_of(module), key, dtype, shape, names, location)
 
 
 def shape_of(weights: Weights) -> Shape:

@@ -146,6 +146,8 @@ PLACEMENT = (
     ("        if waits and len(found)", "        if False and len(found)"),
     ("waits = item.begun is None and", "waits ="),
     ("self._reserved.add(min(able, key=_load).address)", "pass"),
+    ("strange, strange and host.kept is not None, *_load", "False, strange and host.kept is not None, *_load"),
+    ("strange, strange and host.kept is not None, *_load", "strange, False, *_load"),
     ("return self.begun[0] + self.unit.timeout", "return math.inf"),
 )
 

@@ -279,6 +279,21 @@ def an_input_that_is_kept_is_not_computed_again(loop, policy):
 
 
 @case
+def a_unit_goes_where_what_it_keeps_is_at_hand(loop, policy):
+    """Else where nothing is driven out; but it waits for no worker."""
+    units = [unit(f"{key}{i}", keeps=key) for i, key in enumerate("xyyxz")]
+    bench = Bench(units, loop, policy, slots=2, ahead=0)
+    x, y = bench.submitted(Joined("b", "b"), Joined("c", "c"))
+    assert (x.worker, y.worker) == ("b", "c")
+    again = bench.submitted(Joined("a", "a"), Finished(x.task, 1), Finished(y.task, 1))
+    assert {submit.unit.key: submit.worker for submit in again} == {"y2": "c", "x3": "b"}
+    (new,) = bench.submitted(Left("a"), Joined("d", "d"), Finished(again[0].task, 1))
+    assert (new.unit.key, new.worker) == ("z4", "d")
+    bench = Bench([unit(f"x{i}", keeps="x") for i in range(3)], loop, policy, slots=2, ahead=0)
+    assert [submit.worker for submit in bench.submitted(Joined("b", "b"), Joined("a", "a"))] == ["a", "b"]
+
+
+@case
 def a_lost_worker_that_is_done_with_its_time_blames_nobody(loop, policy):
     bench = Bench([unit("u")], loop, policy)
     (attempt,) = bench.submitted(Joined("w", "w", remaining=100))

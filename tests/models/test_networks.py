@@ -74,6 +74,17 @@ def test_prefetched_weights_are_the_same(tmp_path, minilm):
     assert_equal_to_transformers(first, folders[1])
 
 
+def test_a_checkpoint_that_a_network_holds_is_not_read_again(tmp_path, minilm, monkeypatch):
+    folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
+    pool, read = networks.Pool(), []
+    monkeypatch.setattr(networks, "open_weights", lambda location: read.append(location.path) or open_weights(location))
+    for folder in (*folders, folders[1], folders[0]):
+        network = borrowed(pool, folder)
+        assert_equal_to_transformers(network, folder)
+        pool.give_back(network)
+    assert read == [str(folders[i]) for i in (0, 1, 0)]
+
+
 def test_sharded_files(tmp_path, minilm):
     folders = [build("llama", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
     for folder in folders:
@@ -137,9 +148,9 @@ def test_a_network_in_use_is_not_given_to_another(tmp_path, minilm):
 
 
 def test_broken_weights_after_good_ones_are_named(tmp_path, minilm):
-    folder = build("gpt_neox", tmp_path / "0", minilm)
+    good, broken = (build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1))
     pool = networks.Pool()
-    pool.give_back(borrowed(pool, folder))
-    (folder / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(DataError, match=str(folder)):
-        borrowed(pool, folder)
+    pool.give_back(borrowed(pool, good))
+    (broken / "model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(DataError, match=str(broken)):
+        borrowed(pool, broken)
