@@ -312,7 +312,7 @@ def resident() -> float:
 def at_scale(chosen: Chosen) -> None:
     """Claim 4: an ask at 5,184 arms x 32 tasks, and the memory of the process."""
     size, decisions = ((72, 4), 20) if chosen.small else ((5184, 32), 2000)
-    all_but_certain = Load(*size, decisions, sure=1 - 1e-9)  # so sure it never is, but it is asked at every 8th decision
+    all_but_certain = Load(*size, decisions, sure=1 - 1e-9)  # never reached, and judged at every 8th
     for load in (Load(*size, decisions), Load(*size, decisions, 32), Load(*size, decisions, 64), all_but_certain):
         costs = _measured(load, chosen.policy)
         wanted = ", with a wanted confidence" if load.sure else ""

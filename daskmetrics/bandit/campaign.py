@@ -270,7 +270,7 @@ class Campaign:
         self._count_arrived(known)
         if self._memory.is_used or self._baseline:  # other policies look at no posterior
             self._learn(self._memory, known[: self._arrived])
-        if self.confidence is not None:  # it is not judged on fewer than these
+        if self._judging.is_used:  # it is not judged on fewer than these
             self._learn(self._judging, known[: min(self._arrived, max(self._sure, default=0) + CHECK)])
 
     def _learn(self, memory: Memory, known: Sequence[int]) -> None:
@@ -283,7 +283,7 @@ class Campaign:
         if len(self._picks) < len(self._baseline):
             return "baseline", Choice(*self._baseline[len(self._picks)])
         state = self._state(known)
-        if self._is_sure(known):
+        if self._is_sure(known, state):
             return None
         if choice := self._policy(state):
             return "search", choice
@@ -291,13 +291,13 @@ class Campaign:
             return "confirm", choice
         return None
 
-    def _is_sure(self, known: Sequence[int]) -> bool:
+    def _is_sure(self, known: Sequence[int], state: State) -> bool:
         """Whether the wanted confidence was reached, by the latest number of outcomes at which that is looked at."""
         count = len(known) // CHECK * CHECK
         if self.confidence is None or not count:
             return False
         if count not in self._sure:
-            looked = self._state(known[:count], self._judging)
+            looked = state if count == len(known) else self._state(known[:count], self._judging)
             self._sure[count] = bool(len(looked.seen)) and self._probability(looked) >= self.confidence
         return self._sure[count]
 

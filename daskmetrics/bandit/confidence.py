@@ -61,7 +61,8 @@ def confidence(belief: Posterior, arm: int, margin: float, seed: int, usable: Bo
         bound = np.where(usable, bound, -np.inf)
     rivals = greatest(bound, min(JOINT, int(np.isfinite(bound).sum())))
     arms = np.append(rivals[rivals != arm], arm)
-    draws = belief.mean[arms] + CLOSER * _draws(belief.covariance(arms, arms), belief.model.freedom, seed)
+    draws = _draws(belief.covariance(arms, arms), belief.model.freedom, seed)
+    draws += belief.mean[arms] - belief.mean[arm]
     most = draws.max(axis=1)
     share = np.bincount(draws.argmax(axis=1), minlength=len(arms)) / len(draws)
     return Confidence(
@@ -87,11 +88,13 @@ def margin_of(belief: Posterior, arm: int, seen: Observations, within: float) ->
     return within * float(np.abs(best).mean() * np.median(unit.errors(one_each)))
 
 
-def _draws(covariance: Floats, freedom: float, seed: int) -> Floats:
-    """Multivariate t variables about zero (draws, n)."""
+def _draws(covariance: Floats, freedom: float, seed: int) -> NDArray[np.float32]:
+    """Multivariate t variables about zero (draws, n), as near each other as good arms are."""
     root = np.linalg.cholesky(covariance).astype(np.float32)  # as smooth as the covariance: last bits decide nothing
+    draws: NDArray[np.float32] = _normal(seed, len(covariance)) @ root.T
     scale = np.sqrt(freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS))
-    return np.asarray(_normal(seed, len(covariance)) @ root.T * scale[:, None])
+    draws *= CLOSER * scale[:, None]
+    return draws
 
 
 @lru_cache(maxsize=2)  # a search asks for the same ones again and again
