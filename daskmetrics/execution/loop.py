@@ -183,7 +183,7 @@ class Loop:
         """Decide what the loss of its worker means for a unit; only one that was running can be to blame."""
         task, alone = item.task or "", len(running) == 1
         if task in left.expired or (item in running and item.deadline <= self.now):
-            reason = f"It was stopped after its {item.unit.timeout:g} s."
+            reason = f"It was stopped after its {item.unit.timeout:.1f} s."
             self._fault(item, Fault.TIMEOUT, reason, left.expired.get(task, ""))
         elif item not in running or left.expired or self.now >= host.ends or self.stopping:
             self._lift(item)
