@@ -16,6 +16,8 @@ from daskmetrics.errors import ConfigError, DaskmetricsError, LockedError
 
 INTERRUPTED = 130  # what a shell reports of a command that was ended by Ctrl-C
 
+UNBOUND = 1000  #: columns of what is not a terminal
+
 #: The argument RUN: the folder of a run.
 run_folder = click.argument("run", type=click.Path(path_type=Path), default=Path("runs/demo"))
 
@@ -50,14 +52,14 @@ def end_as_by_ctrl_c() -> None:
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Print rows of text below their header."""
+    """Print rows of text below their header; nothing is cut off, and in a file or a pipe each row is one line."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(box=SIMPLE)
+    drawn = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for place, name in enumerate(header):
-        drawn.add_column(name, no_wrap=place == 0)  # what one asks for by name is told in full
+        drawn.add_column(name, no_wrap=place == 0, overflow="fold")  # what one asks for by name stays in one piece
     for row in rows:
         drawn.add_row(*row)
-    Console().print(drawn)
+    Console(width=None if sys.stdout.isatty() else UNBOUND).print(drawn)

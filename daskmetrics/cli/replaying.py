@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("scores", type=click.Path(path_type=Path))
 @click.option(
-    "--policy", "policies", multiple=True, default=("race", "random"), show_default=True, help="May be repeated."
+    "--policy",
+    "policies",
+    multiple=True,
+    default=("race,random",),
+    show_default=True,
+    metavar="NAME,NAME,...",
 )
 @click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="Searches per policy.")
 @click.option("--workers", default="1", show_default=True, metavar="N,N,...", help="Workers that search side by side.")
@@ -74,7 +79,7 @@ def replay(
     plan = replays.Plan(known, replays.Terms(**terms), budget)
     settings = [
         replays.Setting(policy, number, with_metrics)
-        for policy in policies
+        for policy in ",".join(policies).split(",")
         for number in _numbers(workers)
         for with_metrics in ((True, False) if ablate else (True,))
     ]

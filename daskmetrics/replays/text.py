@@ -98,12 +98,12 @@ def calibration_sheet(trials: Sequence[Trial]) -> Sheet:
     rows = []
     for setting, own in by_setting(trials).items():
         for each in calibration(own):
-            band = f"{each.low:.2f}-{each.high:.2f}" if each.high < 1 else f"{each.low:.2f} or more"
+            band = f"{each.low:.2f}-{each.high:.2f}" if each.high < 1 else f"≥ {each.low:.2f}"
             true = f"{each.true.value:.3f}", _interval(each.interval), str(each.true.of)
             rows.append(
                 (str(setting), band, f"{each.said:.3f}", *true, _hits(each.first), _interval(each.first.interval))
             )
-    header = ("policy", "said", "mean", "came true", "95 % interval", "looks", "first look", "95 % interval")
+    header = ("policy", "said", "mean", "true", "95 % interval", "looks", "first", "95 % interval")
     note = "Looks at one search are not independent: the interval is by search. First look: one per search."
     return Sheet(f"Confidence that the arm is within {WITHIN:.0%} of the best", header, tuple(rows), note)
 

@@ -22,7 +22,7 @@ def test_every_setting_has_its_line():
     assert success.rows == (("race, 8 workers", "3/3", "3/3"), ("random", "0/3", "0/3"))
     assert speed.rows[0] == ("race, 8 workers", "1 %", "1 %", "1 %", "1 %", "36 s", "36 s", "0.75")
     assert calibrated.rows[2] == (
-        *("race, 8 workers", "0.90 or more", "0.950", "1.000", "0.439-1.000", "3"),
+        *("race, 8 workers", "≥ 0.90", "0.950", "1.000", "0.439-1.000", "3"),
         *("3/3", "0.439-1.000"),
     )
 
