@@ -20,7 +20,7 @@ from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations
 JOINT = 256  #: arms drawn together: those with the greatest upper bound; an arm beyond them has no say
 DRAWS = 4096  #: a probability of one half has a standard error of 0.008
 CREDIBLE = 0.95  #: probability that the best arm is in the credible set
-CLOSER = 0.8  #: deviations of good arms' objectives as a share of what one variance for all arms expects
+CLOSER = 0.8  #: good arms' deviations, of those that one variance for all expects; by replay: docs/figures/policies.md
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     default=("race,random",),
     show_default=True,
     metavar="NAME,NAME,...",
+    help="What to compare; may be repeated.",
 )
 @click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="Searches per policy.")
 @click.option("--workers", default="1", show_default=True, metavar="N,N,...", help="Workers that search side by side.")
