@@ -18,8 +18,8 @@ from typing import Any
 import dask
 import numpy as np
 
-from daskmetrics.arms import Suite, grid
-from daskmetrics.dashboard.page import Page
+from daskmetrics.core.names import Suite, grid
+from daskmetrics.dashboard.run_page import Page
 
 STEPS = tuple(f"step{step}" for step in range(0, 144_000, 1000))
 SUITES = (

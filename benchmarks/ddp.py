@@ -17,8 +17,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-from daskmetrics.arms import seed_of
 from daskmetrics.config import Recipe
+from daskmetrics.core.names import seed_of
 from daskmetrics.training.batches import examples
 
 

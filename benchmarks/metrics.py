@@ -47,7 +47,7 @@ class Shape:
 
 def short_texts(count: int) -> list[str]:
     """Prompts of the embedded corpus; where it has too few, they come again with a number before them."""
-    from daskmetrics import corpus
+    from daskmetrics.core import corpus
 
     texts = corpus.prompts("stdlib", min(count, 1000), 0)
     return [texts[i % len(texts)] if i < len(texts) else f"{i} {texts[i % len(texts)]}" for i in range(count)]
@@ -63,8 +63,8 @@ def build(folder: Path, shape: Shape, checkpoints: int) -> list[Any]:
     """Checkpoints with random weights, as a suite has them: locations."""
     import torch
 
+    from daskmetrics.config.checkpoints import Location
     from daskmetrics.models.tokens import transformers
-    from daskmetrics.suites import Location
     from daskmetrics.training import tokenizer
 
     fitted = tokenizer.fit(short_texts(1000), 4096)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.arms import seed_of
 from daskmetrics.bandit import Choice, State
-from daskmetrics.bandit.policies.tries import averages
-from daskmetrics.bandit.policies.whole import by_arms
-from daskmetrics.replays import Plan, Setting, Step, Trial, truth
+from daskmetrics.bandit.policies.averages import averages
+from daskmetrics.bandit.policies.baselines import by_arms
+from daskmetrics.bandit.replay import Plan, Setting, Step, Trial, truth
+from daskmetrics.core.names import seed_of
 
 
 def tpe(state: State) -> Choice | None:

@@ -49,17 +49,17 @@ def tasks(folder: Path, texts: int) -> Sequence[Any]:
 def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, float]:
     """To encode, and to score these layers."""
     from daskmetrics.config import Protocol
-    from daskmetrics.experiment import work
+    from daskmetrics.config.checkpoints import Location
+    from daskmetrics.experiment import worker
     from daskmetrics.models import tokens
-    from daskmetrics.suites import Location
 
     tokens._TOKENS._kept.clear()
     where = Location(str(minilm()), None, "minilm")
-    job = work.EncodeJob("key", where, Protocol(), task, tuple(layers), str(scratch), 1 << 30)
-    embeddings = work.encode(job)
+    job = worker.EncodeJob("key", where, Protocol(), task, tuple(layers), str(scratch), 1 << 30)
+    embeddings = worker.encode(job)
     started = time.perf_counter()
     for layer in layers:
-        work.score(embeddings, task, layer, 0, "protocol")
+        worker.score(embeddings, task, layer, 0, "protocol")
     return embeddings.seconds, time.perf_counter() - started
 
 
@@ -94,9 +94,9 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXModel
 
     from daskmetrics.config import Protocol
-    from daskmetrics.experiment import work
+    from daskmetrics.config.checkpoints import Location
+    from daskmetrics.experiment import worker
     from daskmetrics.experiment.embeddings import shelf
-    from daskmetrics.suites import Location
     from daskmetrics.tasks import resolve
 
     torch.manual_seed(0)
@@ -108,10 +108,10 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     (folder / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (task,) = resolve([f"file:{folder / 'many.jsonl'}"])
     where, protocol = Location(str(folder / "model"), None, "random"), Protocol(batch_tokens=16384)
-    few = work.EncodeJob("few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder), budget)
-    work.encode(few)  # libraries and weights
+    few = worker.EncodeJob("few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder), budget)
+    worker.encode(few)  # libraries and weights
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    made = work.encode(work.EncodeJob("many", where, protocol, task, tuple(range(25)), str(folder), budget))
+    made = worker.encode(worker.EncodeJob("many", where, protocol, task, tuple(range(25)), str(folder), budget))
     for layer in range(25):
         assert np.isfinite(made.at(layer)).all()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024

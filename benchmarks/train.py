@@ -23,7 +23,7 @@ from distributed import Client
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Gang, Recipe
 from daskmetrics.training import suite
-from daskmetrics.training.gang.driving import Job, train
+from daskmetrics.training.ddp.driver import Job, train
 
 ROOT = Path(__file__).parent.parent
 

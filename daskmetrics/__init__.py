@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from daskmetrics.bandit import Policy
     from daskmetrics.cluster import ProfileCluster
     from daskmetrics.config import Config
-    from daskmetrics.mapping import map
+    from daskmetrics.execution.map import map
     from daskmetrics.report import Run
 
 __version__ = version("daskmetrics")
@@ -49,7 +49,7 @@ __all__ = ["ProfileCluster", "__version__", "map", "open", "run", "train"]
 
 def __getattr__(name: str) -> Any:
     if name == "map":  # Dask takes half a second
-        from daskmetrics.mapping import map
+        from daskmetrics.execution.map import map
 
         return map
     if name == "ProfileCluster":
@@ -111,7 +111,7 @@ def run(
     """
     from daskmetrics import config as configuration
     from daskmetrics import experiment, report
-    from daskmetrics.layout import RunFolder
+    from daskmetrics.core.files import RunFolder
 
     wanted = configuration.load(config or configuration.folder() / "demo.yaml", settings)
     place = RunFolder(Path(folder or f"runs/{wanted.name}"))
@@ -144,7 +144,8 @@ def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
         If ranks fail time and again; the last state is kept.
     """
     from daskmetrics import config as configuration
-    from daskmetrics.experiment import Display, training
+    from daskmetrics.experiment import Display
+    from daskmetrics.experiment import train as training
 
     wanted = config if isinstance(config, configuration.Config) else configuration.load(config)
     with Display() as display:

@@ -19,12 +19,12 @@ Pure mathematics of numbers: nothing here knows of futures, files or weights. Im
 =================== ==================================================================================
 """
 
-from daskmetrics.bandit.campaign import Budget, Campaign, Pick
+from daskmetrics.bandit.learner import Budget, Campaign, Pick
 from daskmetrics.bandit.objectives import champions, weigh
 from daskmetrics.bandit.policies.registry import installed, place_of, policy_named
 from daskmetrics.bandit.policy import Choice, Policy, State
 from daskmetrics.bandit.problem import Outcome, Problem, arm_features
-from daskmetrics.bandit.recommendation import Recommendation
+from daskmetrics.bandit.recommend import Recommendation
 
 __all__ = [
     "Budget",

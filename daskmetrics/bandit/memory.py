@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskmetrics.bandit.answers import Answers, Book
 from daskmetrics.bandit.kernel import Model, learn, learning
+from daskmetrics.bandit.observations import Answers, Book
 from daskmetrics.bandit.posterior import LIMIT, Factor, Posterior, Rows, pooled
 from daskmetrics.bandit.problem import Floats, Ints, Observations, Outcome, Problem
 

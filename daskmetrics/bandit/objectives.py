@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskmetrics.arms import Arm
-from daskmetrics.bandit.confidence import confidence
 from daskmetrics.bandit.policy import State
 from daskmetrics.bandit.posterior import first_max, fit
 from daskmetrics.bandit.problem import Bools
-from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.bandit.recommend import confidence
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.names import Arm
 
 ALL = "all"  #: the objective that every task is part of
 

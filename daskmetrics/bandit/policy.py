@@ -10,12 +10,12 @@ from typing import Protocol
 
 import numpy as np
 
-from daskmetrics.arms import seed_of
-from daskmetrics.bandit.answers import Answers, Book
+from daskmetrics.bandit.costs import correction
 from daskmetrics.bandit.memory import Memory
+from daskmetrics.bandit.observations import Answers, Book
 from daskmetrics.bandit.posterior import Posterior, first_max
-from daskmetrics.bandit.prices import correction
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Outcome, Problem
+from daskmetrics.core.names import seed_of
 
 CONFIRM = 0.1  #: share of the budget that may be kept back for measuring the leader on all tasks
 

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.arms import Arm, Cell, Checkpoint, Suite
-from daskmetrics.errors import DataError
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -226,7 +226,7 @@ def arm_features(suites: Sequence[Suite], metrics: Floats | None = None) -> Floa
     Parameters
     ----------
     suites : sequence of Suite
-        Rows come in the order of `daskmetrics.arms.grid`.
+        Rows come in the order of `daskmetrics.core.names.grid`.
     metrics : ndarray (A, M) or None
         NaN where a metric is missing.
 

@@ -118,7 +118,7 @@ def scale(problem: Problem, seen: Observations) -> Unit:
 
     Examples
     --------
-    >>> from daskmetrics.arms import Checkpoint, Suite
+    >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit.problem import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
     >>> cost = np.ones((4, 1))

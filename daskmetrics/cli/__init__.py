@@ -7,21 +7,7 @@ from __future__ import annotations
 
 import click
 
-from daskmetrics.cli import (
-    attaching,
-    cluster,
-    doctor,
-    explaining,
-    keeping,
-    listing,
-    mapping,
-    planning,
-    reading,
-    replaying,
-    run,
-    supplying,
-    training,
-)
+from daskmetrics.cli import cluster, data, maintain, map, plan, replay, run, show, train
 
 
 @click.group("metrics", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -33,20 +19,6 @@ def main() -> None:
     """
 
 
-for file in (
-    run,
-    attaching,
-    planning,
-    doctor,
-    cluster,
-    training,
-    mapping,
-    reading,
-    explaining,
-    keeping,
-    replaying,
-    supplying,
-    listing,
-):
+for file in (run, plan, cluster, train, map, show, maintain, replay, data):
     for verb in file.VERBS:
         main.add_command(verb)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskmetrics.cli.common import end_as_by_ctrl_c, friendly, table
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskmetrics.config import Cluster
@@ -34,8 +34,8 @@ def list_() -> None:
     rows = [(path.stem, *_facts(profile), path.name) for path, profile in profiles.items()]
     table(("profile", "kind", "workers", "each with", "partition", "from"), rows)
     click.echo(f"These files lie in {folder}. A file of your own does as well: --cluster FILE.")
-    if site := dask.config.get("daskmetrics.cluster", {}):
-        keys = ", ".join(f"{key}: {value}" for key, value in site.items())
+    if partitions := dask.config.get("daskmetrics.cluster", {}):
+        keys = ", ".join(f"{key}: {value}" for key, value in partitions.items())
         click.echo(f"Your site's settings, which count for more than a profile's (dask's configuration): {keys}")
 
 
@@ -56,9 +56,8 @@ def script(profile: str) -> None:
     running scheduler knows.
     """
     from daskmetrics import config
-    from daskmetrics.cluster.pools import pools
-    from daskmetrics.cluster.script import Post
-    from daskmetrics.cluster.script import script as text
+    from daskmetrics.cluster.slurm.script import Post, pools
+    from daskmetrics.cluster.slurm.script import script as text
 
     wanted = config.cluster(profile)
     if wanted.kind != "slurm":
@@ -76,13 +75,14 @@ def init(output: Path | None) -> None:
 
     It is made from what sinfo and scontrol say, with what else there is as comments.
     """
-    from daskmetrics.cluster import proposal, site
+    from daskmetrics.cluster.slurm import partitions
+    from daskmetrics.cluster.slurm import profile as proposal
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' is there already: name another file, or remove it.")
-    found = site.read_site()
+    found = partitions.read_site()
     _, nodes = proposal.choose(found)
-    text = proposal.profile_text(found, site.interface_to(nodes.names))
+    text = proposal.profile_text(found, partitions.interface_to(nodes.names))
     if output is None:
         click.echo(text, nl=False)
         return
@@ -100,8 +100,9 @@ def test_(profile: str) -> None:
     exit code is 0 if everything is as it should be, 1 if a check failed, 2 if no worker came up.
     """
     from daskmetrics import config
-    from daskmetrics.cluster import connect, trial, workers
-    from daskmetrics.execution import canary
+    from daskmetrics.cluster import connect, selftest
+    from daskmetrics.core.workers import workers
+    from daskmetrics.execution import handshake
 
     wanted = config.cluster(profile, workers=1, fewest=None, scoring=None)
     click.echo(f"Waiting for one worker ({wanted.kind}) ...", err=True)
@@ -109,13 +110,13 @@ def test_(profile: str) -> None:
     began = time.perf_counter()
     with connect(wanted, "trial", lambda text: click.echo(text, err=True)) as client:
         name = next(iter(workers(client).values()))["name"]
-        done = [trial.Check("worker", trial.Verdict.OK, time.perf_counter() - began, f"'{name}' has arrived")]
-        done += trial.checks(client, wanted, canary.question(), canary.require_same)
+        done = [selftest.Check("worker", selftest.Verdict.OK, time.perf_counter() - began, f"'{name}' has arrived")]
+        done += selftest.checks(client, wanted, handshake.question(), handshake.require_same)
     table(
         ("check", "", "took", "what"),
         [(each.name, each.verdict.value, f"{each.seconds:.2f} s", each.told) for each in done],
     )
-    if any(each.verdict is trial.Verdict.FAILED for each in done):
+    if any(each.verdict is selftest.Verdict.FAILED for each in done):
         sys.exit(1)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from daskmetrics.errors import ConfigError, DaskmetricsError, LockedError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, LockedError
 
 INTERRUPTED = 130  # what a shell reports of a command that was ended by Ctrl-C
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli.common import end_as_by_ctrl_c, friendly
-from daskmetrics.errors import ConfigError
-from daskmetrics.layout import RunFolder
+from daskmetrics.cli.common import INTERRUPTED, end_as_by_ctrl_c, friendly, run_folder
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from daskmetrics.cluster.slurm.driver_job import State, Submitted
     from daskmetrics.config import Config
+    from daskmetrics.report import Run
 
 
 @click.command()
@@ -88,7 +95,7 @@ def _settings(own: tuple[str, ...], cluster: str | None, short: dict[str, Any]) 
 
 def _inside(wanted: Config, workers: int | None) -> Config:
     """The same on the present Slurm job: on all of it, unless so many workers are asked for."""
-    from daskmetrics.cluster.allocation import present
+    from daskmetrics.cluster.slurm.allocation import present
 
     room = present(os.environ)
     count = workers or room.slots(wanted.cluster.threads)
@@ -100,7 +107,7 @@ def _inside(wanted: Config, workers: int | None) -> Config:
 def _submit(wanted: Config, place: RunFolder) -> None:
     import yaml
 
-    from daskmetrics.cluster import controller
+    from daskmetrics.cluster.slurm import driver_job
 
     if wanted.cluster.kind in ("local", "allocation"):
         raise ConfigError(
@@ -108,8 +115,8 @@ def _submit(wanted: Config, place: RunFolder) -> None:
             "profile with --cluster. 'daskmetrics cluster list' shows them."
         )
     place.create()
-    files = controller.Place(place.controller.resolve())
-    told = controller.submit(wanted.cluster, wanted.name, files, yaml.safe_dump(wanted.as_dict(), sort_keys=False))
+    files = driver_job.Place(place.controller.resolve())
+    told = driver_job.submit(wanted.cluster, wanted.name, files, yaml.safe_dump(wanted.as_dict(), sort_keys=False))
     click.echo(f"Job {told.job} will drive the run in '{place.path}'.")
     rows = {
         "follow": f"daskmetrics attach {place.path}",
@@ -131,4 +138,127 @@ def _last_screen(place: RunFolder, nothing_to_do: bool) -> None:
     click.echo(report.whereabouts(place))
 
 
-VERBS = (run,)
+EVERY = 5.0  # seconds between two looks, at Slurm too
+PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
+TAIL = 30  # lines of the log of a driver that died
+
+
+@click.command()
+@run_folder
+@friendly
+def attach(run: Path) -> None:
+    """Follow RUN until it ends, whoever drives it; Ctrl-C leaves it alone.
+
+    Progress is read from its files, the state of its job from Slurm. The exit code is 0 if the run is finished, and 1
+    if its driver ended before that; then the end of the driver's log is shown.
+    """
+    from daskmetrics.cluster.slurm import driver_job
+
+    place = driver_job.Place(RunFolder(run).controller)
+    job = driver_job.submitted(place)
+    if job is None:
+        RunFolder(run).must_exist()
+    try:
+        _follow(run, job)
+    except KeyboardInterrupt:
+        click.echo(f"The run goes on. Follow it again with: daskmetrics attach {run}", err=True)
+        sys.exit(INTERRUPTED)
+    _end(run, job)
+
+
+def _follow(run: Path, job: Submitted | None) -> None:
+    """Show how it goes until nobody drives the run."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    shown, said_at = "", 0.0
+    with console.status("Looking ...") if console.is_terminal else nullcontext() as spinner:
+        for told, progress in _looks(run, job, console):
+            if spinner is not None:
+                spinner.update(escape(f"{told}  {progress}"))
+            elif progress != shown and time.monotonic() - said_at > PLAIN_EVERY:
+                shown, said_at = progress, time.monotonic()
+                console.print(escape(progress), highlight=False, soft_wrap=True)
+
+
+def _looks(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple[str, str]]:
+    """What there is to say at each look; what happens once is printed."""
+    from daskmetrics.cluster.slurm import driver_job
+
+    before, size, loaded = "", -1, None
+    while True:
+        state = _state(job) if job else None
+        told = driver_job.told(job, state) if job else ""
+        if told != before:
+            console.print(told, highlight=False, markup=False, soft_wrap=True)
+            before = told
+        if (now := _size(run)) != size:
+            size, loaded = now, _loaded(run)
+        yield told, _progress(loaded) if loaded else "nothing is recorded yet"
+        if (state is None or state.ended) if job else (loaded is None or loaded.driver is None):
+            return
+        time.sleep(EVERY)
+
+
+def _state(job: Submitted) -> State | None:
+    from daskmetrics.cluster.slurm.commands import SlurmError
+    from daskmetrics.cluster.slurm.driver_job import State, state_of
+
+    try:
+        return state_of(job.job)
+    except SlurmError as error:  # the controller is restarted; the run goes on meanwhile
+        return State("UNKNOWN", str(error))
+
+
+def _size(run: Path) -> int:
+    journal = RunFolder(run).journal
+    return journal.stat().st_size if journal.exists() else 0
+
+
+def _loaded(run: Path) -> Run | None:
+    """The run as its files have it, or None while there are none."""
+    from daskmetrics import report
+
+    with suppress(DaskmetricsError, StopIteration):
+        loaded = report.Run(run)
+        return loaded if loaded.start else None
+    return None
+
+
+def _progress(run: Run) -> str:
+    """How far a run is, in one line."""
+    from daskmetrics.report import terminal
+
+    trained = run.counts["train", "ok"]
+    parts = [f"train {trained:,}"] if trained else []
+    parts += [f"measure {run.counts['measure', 'ok']:,} of {run.start['checkpoints']:,}"]
+    parts += [f"search {terminal.searched(run)}"] if run.tasks and run.picks else []
+    return ", ".join(parts)
+
+
+def _end(run: Path, job: Submitted | None) -> None:
+    from daskmetrics import report
+
+    state = _state(job) if job else None
+    loaded = _loaded(run)
+    died = state is not None and state.name not in ("COMPLETED", "UNKNOWN")
+    if loaded is None or died or not loaded.finished:
+        _tell_death(job, state)
+        sys.exit(1)
+    click.echo(report.summary_text(loaded))
+    click.echo(report.whereabouts(loaded.folder))
+
+
+def _tell_death(job: Submitted | None, state: State | None) -> None:
+    who = "The driver" if job is None else f"Job {job.job}"
+    how = f" ({state.name.lower()}, exit code {state.exit.partition(':')[0]})" if state else ""
+    click.echo(f"{who} ended{how} before its work was done; the same command resumes it.", err=True)
+    log = Path(job.log) if job else None
+    if log and log.is_file():
+        click.echo(f"The end of its log, {log}:", err=True)
+        for line in log.read_text(errors="replace").splitlines()[-TAIL:]:
+            click.echo(f"  {line}", err=True)
+
+
+VERBS = (run, attach)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import dask
 from distributed import Client
 
-from daskmetrics.cluster.existing import existing_client
-from daskmetrics.cluster.local import local_cluster
-from daskmetrics.cluster.settings import dask_settings, private_prefix
-from daskmetrics.cluster.showing import here, ways
+from daskmetrics.cluster.dask_config import dask_settings, private_prefix
+from daskmetrics.cluster.links import here, ways
+from daskmetrics.cluster.local import existing_client, local_cluster
 from daskmetrics.config import Cluster
-from daskmetrics.errors import ClusterLostError, ConfigError
+from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.workers import workers
 
 LOOK_EVERY = 0.1  # seconds between looks for the first worker
 
@@ -78,7 +77,7 @@ def _client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None])
         with _slurm_client(profile, prefix, run, say) as client:
             yield client
     elif profile.kind == "allocation":
-        from daskmetrics.cluster.allocation import allocation_client
+        from daskmetrics.cluster.slurm.allocation import allocation_client
 
         with allocation_client(profile, prefix, say) as client:
             yield client
@@ -89,7 +88,7 @@ def _client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None])
 
 @contextmanager
 def _slurm_client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None]) -> Iterator[Client]:
-    from daskmetrics.cluster.slurm import SlurmCluster
+    from daskmetrics.cluster.slurm.cluster import SlurmCluster
 
     with (
         SlurmCluster(profile, run=run, prefix=prefix, say=say) as cluster,
@@ -120,22 +119,6 @@ def _wait_for_workers(client: Client, profile: Cluster) -> None:
                 f"Worker {address} offers no resource GPU or CPU, so that work would wait for ever. "
                 'Start workers with: dask worker ... --resources "GPU=1 CPU=1" (also where there is no GPU).'
             )
-
-
-def workers(client: Client) -> Mapping[str, Any]:
-    """The workers that the scheduler knows now, by address.
-
-    Asked of the scheduler itself: the client's cached ``scheduler_info`` can lack some.
-
-    Raises
-    ------
-    ClusterLostError
-        If it does not answer.
-    """
-    try:
-        return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
-    except OSError as error:
-        raise ClusterLostError(f"The scheduler went away ({error}).") from None
 
 
 @contextmanager

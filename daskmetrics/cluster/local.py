@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import warnings
+from pathlib import Path
 
-from distributed import LocalCluster, Security
+from distributed import Client, LocalCluster, Security
 
-from daskmetrics.cluster.settings import RESOURCES
+from daskmetrics.cluster.dask_config import RESOURCES
 from daskmetrics.config import Cluster
+from daskmetrics.core.errors import ConfigError
 
 
 def local_cluster(profile: Cluster, prefix: str) -> LocalCluster:
@@ -41,3 +43,21 @@ def _free_port(wanted: int) -> int:
         except OSError:
             return 0
     return wanted
+
+
+def existing_client(profile: Cluster) -> Client:
+    """A client of a running scheduler, found by its address or its scheduler file."""
+    if not profile.address:
+        raise ConfigError(
+            "cluster.kind is 'existing': give cluster.address (tcp://..., tls://... or a scheduler file)."
+        )
+    is_file = "://" not in profile.address
+    if is_file and not Path(profile.address).is_file():
+        raise ConfigError(
+            f"There is no scheduler file '{profile.address}'. Write one with: dask scheduler --scheduler-file F"
+        )
+    where = {"scheduler_file": profile.address} if is_file else {"address": profile.address}
+    try:
+        return Client(**where, set_as_default=False, timeout=min(30.0, profile.patience))
+    except OSError as error:
+        raise ConfigError(f"No scheduler answers at '{profile.address}': {error}") from None

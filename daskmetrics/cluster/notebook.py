@@ -10,12 +10,13 @@ from typing import Any
 
 from distributed import Client
 
-from daskmetrics.cluster.connect import connect, workers
-from daskmetrics.cluster.queue import SlurmError, queue, summary
-from daskmetrics.cluster.script import job_name
-from daskmetrics.cluster.showing import here, ways
+from daskmetrics.cluster.connect import connect
+from daskmetrics.cluster.links import here, ways
+from daskmetrics.cluster.slurm.commands import SlurmError, queue, summary
+from daskmetrics.cluster.slurm.script import job_name
 from daskmetrics.config import Cluster
 from daskmetrics.config import cluster as read_profile
+from daskmetrics.core.workers import workers
 
 BOX = (
     "display: inline-block; padding: .7em 1em; border: 1px solid rgba(128, 128, 128, .45); border-radius: 6px; "
@@ -66,7 +67,7 @@ class ProfileCluster:
         self._client: Client | None = None
         self._link = ""
         if self.profile.kind == "slurm":
-            import daskmetrics.cluster.slurm  # noqa: F401  # here, since it must be in the main thread
+            import daskmetrics.cluster.slurm.cluster  # noqa: F401  # here, since it must be in the main thread
         if not asynchronous:
             self._open()
 

@@ -1,7 +1,7 @@
 """What a run is to do: YAML read into one frozen, validated value; unknown keys are refused with the nearest."""
 
-from daskmetrics.config.loading import cluster, folder, load, parse, profile
-from daskmetrics.config.sections import (
+from daskmetrics.config.load import cluster, folder, load, parse, profile
+from daskmetrics.config.schema import (
     PRESETS,
     Cluster,
     Config,

@@ -15,6 +15,6 @@ The pages read and never compute: the board is a replay of the journal, beliefs 
 that somebody else starts has them with ``dask scheduler --preload daskmetrics.dashboard.preload``.
 """
 
-from daskmetrics.dashboard.feed import Feed
+from daskmetrics.dashboard.publisher import Feed
 
 __all__ = ["Feed"]

@@ -34,8 +34,8 @@ _register()
 
 def dask_setup(scheduler: Any) -> None:
     """Called by Dask with the new scheduler."""
-    from daskmetrics.dashboard.desk import NAME, Desk
-    from daskmetrics.dashboard.gauges import publish
+    from daskmetrics.dashboard.plugin import NAME, Desk
+    from daskmetrics.dashboard.prometheus import publish
 
     try:
         desk = Desk(scheduler)

@@ -6,12 +6,10 @@ nothing of Dask. To resume is to answer a source from what the journal holds and
 
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.errors import ClusterLostError
+from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.execution.journal import Journal
-from daskmetrics.execution.retry import RetryPolicy
-from daskmetrics.execution.settings import Settings
-from daskmetrics.execution.sweep import Sweep
-from daskmetrics.execution.units import Record, Source, WorkUnit
+from daskmetrics.execution.retry import RetryPolicy, Settings
+from daskmetrics.execution.units import Record, Source, Sweep, WorkUnit
 
 if TYPE_CHECKING:
     from daskmetrics.execution.runner import run

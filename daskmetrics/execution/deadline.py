@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from daskmetrics.arms import content_key
+from daskmetrics.core.names import content_key
 from daskmetrics.execution.messages import TaskId
 
 LONGEST_TRACE = 8000  # characters of a traceback that are kept

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from daskmetrics.errors import DataError, LockedError, room_for
-from daskmetrics.execution.lease import Lease, holder, unlock
+from daskmetrics.core.errors import DataError, LockedError, room_for
+from daskmetrics.execution.lock import Lease, holder, unlock
 from daskmetrics.execution.units import Record
 
 __all__ = [

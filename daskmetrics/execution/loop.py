@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from daskmetrics.arms import Key, content_key
-from daskmetrics.errors import ClusterLostError
+from daskmetrics.core.errors import ClusterLostError
+from daskmetrics.core.names import Key, content_key
 from daskmetrics.execution.messages import (
     Action,
     Failed,
@@ -32,8 +32,7 @@ from daskmetrics.execution.messages import (
     Vanished,
 )
 from daskmetrics.execution.placement import Durations, Host, Item, Placement, lacking, stuck
-from daskmetrics.execution.retry import Fault, GiveUp, Retry, faults_so_far
-from daskmetrics.execution.settings import Settings
+from daskmetrics.execution.retry import Fault, GiveUp, Retry, Settings, faults_so_far
 from daskmetrics.execution.units import Ledger, Record, Source, WorkUnit
 
 RESTLESS = 1.0  # seconds after which it wants to be woken although nothing is due
@@ -54,7 +53,7 @@ class Loop:
 
     Examples
     --------
-    >>> from daskmetrics.execution.sweep import Sweep
+    >>> from daskmetrics.execution.units import Sweep
     >>> class Memory(list):
     ...     entries = property(list)
     ...     append = lambda self, entry, wait=True: self.extend([entry])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
-from daskmetrics.arms import Key
+from daskmetrics.core.names import Key
 
 
 class Fault(Enum):
@@ -92,3 +93,43 @@ def faults_so_far(entries: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Count
             faults[Fault(entry["fault"])] += entry.get("blamed", True)
             found[entry["key"]] = faults, tried + 1
     return found
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How `run` treats the cluster; all times in seconds.
+
+    Attributes
+    ----------
+    slots : int or None
+        Units in flight at most; None as many as the workers have threads, and `ahead` more for each worker.
+    retry : RetryPolicy
+    spare_inputs : int
+        Shared inputs kept on the workers although no unit in flight needs them.
+    ahead : int
+        Units that may wait on a worker behind the running ones, so that it does not idle while the driver thinks.
+    grace : float
+        How long after a unit's deadline the driver waits for the worker's own timer before it has the worker killed,
+        as a stopped process has no timer.
+    margin : float
+        A unit is begun on a worker with an end only if ``margin`` times the longest unit of its kind still fits.
+    patience : float
+        How long nothing may be running, for want of a worker that could take what is waiting.
+    pause : float
+        How long a full disk is given before the next try.
+    stop_grace : float
+        How long SIGTERM and SIGHUP let running units finish. The first Ctrl-C at a terminal waits for all of them.
+    scratch : Path or None
+        A folder that driver and workers see, for the tracebacks of stopped units; None beside the journal.
+    """
+
+    slots: int | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    spare_inputs: int = 4
+    ahead: int = 1
+    grace: float = 5.0
+    margin: float = 1.5
+    patience: float = 600.0
+    pause: float = 5.0
+    stop_grace: float = 2.0
+    scratch: Path | None = None

@@ -18,8 +18,8 @@ import cloudpickle
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.errors import ClusterLostError, DiskFullError
-from daskmetrics.execution import canary, worker
+from daskmetrics.core.errors import ClusterLostError, DiskFullError
+from daskmetrics.execution import handshake, worker
 from daskmetrics.execution.deadline import last_words
 from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.loop import Loop
@@ -40,9 +40,8 @@ from daskmetrics.execution.messages import (
     TaskId,
     Vanished,
 )
-from daskmetrics.execution.retry import Fault
-from daskmetrics.execution.settings import Settings
-from daskmetrics.execution.stopping import heeding
+from daskmetrics.execution.retry import Fault, Settings
+from daskmetrics.execution.signals import heeding
 from daskmetrics.execution.units import Record, Source
 
 __all__ = ["ClusterLostError", "Settings", "run"]
@@ -301,7 +300,7 @@ class _Shell:
     async def _greet(self, address: str, info: Mapping[str, Any]) -> None:
         """Ask a new worker who it is; it gets work only after its answer."""
         name = str(info["name"])
-        asked = self.client.run(eval, canary.question(), workers=[address], on_error="return", asynchronous=True)
+        asked = self.client.run(eval, handshake.question(), workers=[address], on_error="return", asynchronous=True)
         try:
             answer = (await asyncio.wait_for(asked, ANSWER_WITHIN))[address]
         except (OSError, TimeoutError, KeyError) as error:
@@ -309,7 +308,7 @@ class _Shell:
         if isinstance(answer, OSError | TimeoutError | KeyError):
             self.greeted.pop(address, None)  # it is gone or too busy; if it is still there it is asked again
             return
-        canary.require_same(name, answer if isinstance(answer, BaseException) else answer["versions"])
+        handshake.require_same(name, answer if isinstance(answer, BaseException) else answer["versions"])
         about = {"host": answer["host"], "versions": answer["versions"], "gpus": answer["gpus"]}
         offered = self.greeted.get(address, info["resources"])  # it may have changed meanwhile
         self.events.put(Joined(address, name, info["nthreads"], offered, answer["remaining"], about))

@@ -15,7 +15,7 @@ from typing import Any
 from distributed import get_worker
 from distributed.utils import sync
 
-from daskmetrics.errors import NO_ROOM, ConfigError, DataError, UndefinedError
+from daskmetrics.core.errors import NO_ROOM, ConfigError, DataError, UndefinedError
 from daskmetrics.execution.deadline import DEADLINES, LONGEST_TRACE, trace_file
 from daskmetrics.execution.messages import TaskId
 from daskmetrics.execution.retry import Fault

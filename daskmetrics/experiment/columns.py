@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from daskmetrics.arms import Key
+from daskmetrics.core.names import Key
 from daskmetrics.execution import Record
 
 Reason = tuple[int, str, str]

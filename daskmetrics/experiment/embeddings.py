@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.arms import Key
-from daskmetrics.errors import DataError, room_for
+from daskmetrics.core.errors import DataError, room_for
+from daskmetrics.core.names import Key
 
 _LOCK = RLock()  # Dask unpickles what a unit needs in threads of its own, while another unit runs
 

@@ -8,16 +8,18 @@ from functools import cached_property
 from typing import Any
 
 import daskmetrics.tasks as task_room
-from daskmetrics import corpus, metrics, suites
-from daskmetrics.arms import Arm, Checkpoint, Key, Suite, content_key, grid
+from daskmetrics import metrics
 from daskmetrics.bandit import Policy, place_of, policy_named, weigh
 from daskmetrics.config import Config
-from daskmetrics.errors import unknown
-from daskmetrics.experiment import training
-from daskmetrics.experiment.training import Training
+from daskmetrics.config import checkpoints as suites
+from daskmetrics.config.checkpoints import Location
+from daskmetrics.core import corpus
+from daskmetrics.core.errors import unknown
+from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
+from daskmetrics.experiment import train
+from daskmetrics.experiment.train import Training
 from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
-from daskmetrics.suites import Location
 
 VERSION = 2  # of the computation: raise it when equal inputs no longer give equal numbers
 
@@ -190,9 +192,9 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
     else:
         named = config.search.model_copy(update={"policy": place_of(policy)})
         config = config.model_copy(update={"search": named})
-    trainings = training.find(config)
+    trainings = train.find(config)
     found = {
-        model.name: training.found(model, trainings[model.name]) if model.train else suites.find(model)
+        model.name: train.found(model, trainings[model.name]) if model.train else suites.find(model)
         for model in config.models
     }
     experiment = Experiment(

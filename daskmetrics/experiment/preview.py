@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from rich.box import SIMPLE
 from rich.table import Table
 
 from daskmetrics import config, execution
-from daskmetrics.experiment import measuring, searching
+from daskmetrics.core.costs import CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, encode_seconds, size_of
+from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.text import duration
+from daskmetrics.execution.journal import read
+from daskmetrics.experiment import measure
+from daskmetrics.experiment import search as searching
+from daskmetrics.experiment.estimate import Estimate, estimate
 from daskmetrics.experiment.prepare import Experiment
-from daskmetrics.layout import RunFolder
-from daskmetrics.planning import Estimate, duration, encode_seconds, estimate
-from daskmetrics.planning.cost import CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, size_of
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
@@ -21,7 +29,7 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
     records = _records(folder)
     plan = plan_of(experiment, folder, records)
     done = {record.key for record in records}
-    units = measuring.units(experiment, folder, records)
+    units = measure.units(experiment, folder, records)
     table = Table(
         title=f"{experiment.config.name}: nothing is submitted", box=SIMPLE, show_header=False, title_justify="left"
     )
@@ -80,7 +88,7 @@ def plan_of(experiment: Experiment, folder: RunFolder, records: list[execution.R
         metrics=len(experiment.metrics),
         tasks=len(experiment.tasks),
         unit_seconds=[
-            assumed_seconds(experiment, unit.kind, unit.name) for unit in measuring.units(experiment, folder, records)
+            assumed_seconds(experiment, unit.kind, unit.name) for unit in measure.units(experiment, folder, records)
         ],
         exhaustive_seconds=exhaustive,
         budget=experiment.config.search.budget,
@@ -118,3 +126,41 @@ def _limits(search: config.Search) -> str:
         f"{search.confidence:.0%} sure of being within {search.within:.1%}" if search.confidence else "",
     ]
     return f"{search.policy}, up to " + " or ".join(filter(None, limits))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Median seconds of a task.
+
+    Attributes
+    ----------
+    encode : float
+        Of one checkpoint, all layers.
+    score : float
+        Of one layer.
+    cells : int
+        Scores that this was seen in.
+    """
+
+    encode: float
+    score: float
+    cells: int
+
+
+def costs(runs: Path) -> Mapping[str, Cost]:
+    """The cost of each task in the runs of a folder; a journal that cannot be read is passed over."""
+    seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for journal in sorted(runs.glob("*/journal.jsonl")):
+        try:
+            entries = list(read(journal))
+        except DaskmetricsError:
+            continue
+        for entry in entries:
+            score = entry["type"] == "record" and entry["kind"] == "score" and entry["status"] == "ok"
+            if score and entry["worker"] != "imported":
+                task = entry["name"].partition(":")[2]
+                seen[task].append((entry["value"]["encode_seconds"], entry["seconds"]))
+    return {
+        task: Cost(median(encode for encode, _ in found), median(score for _, score in found), len(found))
+        for task, found in seen.items()
+    }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
 import platform
+import resource
 import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,19 +23,21 @@ from distributed import Client
 from rich.markup import escape
 
 from daskmetrics import store
-from daskmetrics.arms import Arm
 from daskmetrics.bandit import Campaign, champions
-from daskmetrics.cluster import connect, workers
+from daskmetrics.cluster.connect import connect
+from daskmetrics.config.checkpoints import require_on_hub
+from daskmetrics.core.errors import room_for
+from daskmetrics.core.files import RunFolder, private, replace
+from daskmetrics.core.names import Arm
+from daskmetrics.core.workers import workers
 from daskmetrics.dashboard import Feed
-from daskmetrics.errors import room_for
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.journal import read, standing
-from daskmetrics.experiment import chunks, measuring, searching, training, usage
-from daskmetrics.experiment.prepare import Experiment
+from daskmetrics.experiment import measure, train
+from daskmetrics.experiment import search as searching
+from daskmetrics.experiment.prepare import VERSION, Experiment
 from daskmetrics.experiment.progress import Display, said
-from daskmetrics.layout import RunFolder, private, replace
-from daskmetrics.suites import require_on_hub
 
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker idles while the driver thinks
 
@@ -150,7 +155,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             "environment": environment(),
         }
     )
-    chunks.lay_out(_plan(experiment), folder, journal)
+    _lay_out(_plan(experiment), folder, journal)
 
 
 def _plan(experiment: Experiment) -> store.Plan:
@@ -162,7 +167,7 @@ def _plan(experiment: Experiment) -> store.Plan:
         "seed": experiment.config.seed,
         "environment": environment(),
     }
-    return chunks.plan(experiment, attributes)
+    return _store_plan(experiment, attributes)
 
 
 def environment() -> dict[str, str]:
@@ -192,7 +197,7 @@ class _Driver:
             self._measure(client, settings, feed)
             if self.experiment.tasks:
                 self._search(client, settings, feed)
-            self.journal.append(usage.entry(client))
+            self.journal.append(_usage(client))
         self._complete_store()
         return Outcome(self.computed, self.failed)
 
@@ -203,11 +208,11 @@ class _Driver:
     def _train(self, client: Client) -> None:
         """Suites of several ranks, by gangs; those of one rank are units beside the measuring."""
         for each in self.experiment.trainings.values():
-            training.own_up(each.folder, each.key)
+            train.own_up(each.folder, each.key)
         own = {name: each for name, each in self.experiment.trainings.items() if each.recipe.ranks > 1}
-        training.train(client, self.experiment.config, self.display, own)
+        train.train(client, self.experiment.config, self.display, own)
         known = {record.key for record in self.journal.records()}
-        for record in training.records(own):
+        for record in train.records(own):
             if record.key not in known:
                 self.journal.append(record.entry())
 
@@ -215,7 +220,7 @@ class _Driver:
         self.display.say(escape(text))
 
     def _measure(self, client: Client, settings: Settings, feed: Feed) -> None:
-        units = measuring.units(self.experiment, self.folder, self.journal.records())
+        units = measure.units(self.experiment, self.folder, self.journal.records())
         known = {record.key for record in self.journal.records()}
         planned = {kind: [unit for unit in units if unit.kind == kind] for kind in ("train", "measure")}
         feed.note(type="planned", units={kind: len(own) for kind, own in planned.items()})
@@ -285,3 +290,60 @@ class _Driver:
             if self.experiment.tasks:
                 store.restore(self.folder.store, "scores", planned.score_blocks(records))
             store.finish(self.folder.store, {})
+
+
+def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.Plan:
+    """What the store of this experiment is to hold, and the keys of the units that fill it."""
+    return store.Plan(
+        template=experiment.template(attributes),
+        version=VERSION,
+        seed=experiment.config.seed,
+        measure={
+            str(checkpoint): experiment.measure_key(suite, checkpoint)
+            for suite in experiment.suites
+            for checkpoint in suite.checkpoints()
+        },
+        encode={
+            str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
+            for checkpoint in experiment.checkpoints
+        },
+    )
+
+
+def _lay_out(planned: store.Plan, folder: RunFolder, journal: Journal) -> None:
+    """Have a sound store for this plan, with the metrics in it that the journal vouches for.
+
+    A store that is there is kept, unless its metadata was damaged; of a new one the journal learns what it is.
+    """
+    known = store.Plan.latest(journal.entries)
+    same = known is not None and known.template.key == planned.template.key
+    new = store.create(folder.store, planned.template)
+    if known is not None and same and not new and any(store.check_files(folder.store, known.files)):
+        store.lay_out(folder.store, planned.template)
+        new = True
+    if new or not same:
+        journal.append(dataclasses.replace(planned, files=store.files_of(folder.store)).entry())
+    store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))
+
+
+def _used() -> dict[str, Any]:
+    """CPU seconds and largest memory of this process, in bytes; of a GPU only what torch took there."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_seconds": own.ru_utime + own.ru_stime,
+        "memory": own.ru_maxrss * 1024,
+        "cpus": len(os.sched_getaffinity(0)),
+        "gpu_memory": _gpu_memory(),
+    }
+
+
+def _gpu_memory() -> int | None:
+    torch = sys.modules.get("torch")  # not imported for this
+    return int(torch.cuda.max_memory_reserved()) if torch and torch.cuda.is_initialized() else None
+
+
+def _usage(client: Client) -> dict[str, Any]:
+    """What the workers that are there have used, as a line of the journal; one that goes away meanwhile is left out."""
+    names = {address: str(worker["name"]) for address, worker in workers(client).items()}
+    told = client.run(_used, on_error="ignore")
+    return {"type": "usage", "workers": {names[a]: own for a, own in told.items() if a in names}}

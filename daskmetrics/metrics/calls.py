@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.metrics.metric import Value
 
 _WORDS: Mapping[str, Value] = {"true": True, "false": False}

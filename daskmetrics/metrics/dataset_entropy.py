@@ -5,10 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._blocks import blocks
-from daskmetrics.metrics._entropies import matrix_entropy, normalised, published_entropy
-from daskmetrics.metrics._spectra import entropy, unit_rows
-from daskmetrics.metrics.spectra import Spectra, of_pooled
+from daskmetrics.metrics.spectra import (
+    Spectra,
+    blocks,
+    entropy,
+    matrix_entropy,
+    normalised,
+    of_pooled,
+    published_entropy,
+    unit_rows,
+)
 
 
 def dataset_entropy(

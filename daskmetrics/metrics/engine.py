@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from daskmetrics.core.status import Status
 from daskmetrics.metrics.metric import Metric
 from daskmetrics.metrics.reduced import Reduced
 from daskmetrics.metrics.spectra import Spectra, of_pooled, of_tokens
-from daskmetrics.status import Status
 
 __all__ = ["Reduced", "Reducer"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
-from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, unknown
 
 Takes = Literal["tokens", "pooled", "views", "layers"]
 Value: TypeAlias = bool | int | float | str

@@ -5,10 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._entropies import matrix_entropy, normalised, published_entropy
-from daskmetrics.metrics._spectra import centred as less_mean
-from daskmetrics.metrics._spectra import entropy, gram, unit_rows
-from daskmetrics.metrics.spectra import Spectra, of_tokens
+from daskmetrics.metrics.spectra import (
+    Spectra,
+    entropy,
+    gram,
+    matrix_entropy,
+    normalised,
+    of_tokens,
+    published_entropy,
+    unit_rows,
+)
+from daskmetrics.metrics.spectra import centred as less_mean
 
 
 def prompt_entropy(

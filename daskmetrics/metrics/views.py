@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from daskmetrics.arms import seed_of
+from daskmetrics.core.names import seed_of
 
 AUGMENTATION = "drop-swap-1"
 """Name of the augmentation, to be recorded with what is measured; it changes when its texts do."""

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from daskmetrics.config import Protocol
+from daskmetrics.config.checkpoints import Location
 from daskmetrics.models import forward
 from daskmetrics.models.batches import halved, pad_batch, plan_batches, pool
 from daskmetrics.models.networks import POOL, Network
 from daskmetrics.models.tokens import Tokenizer, Tokens
-from daskmetrics.suites import Location
 
 Take = Callable[[int, Tensor, Tensor, Tensor], None]
 """Takes layer, rows (B,), states (B, T, D) and mask (B, T); the states are gone afterwards."""

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daskmetrics.errors import ConfigError, DataError
-from daskmetrics.models.anatomy import Anatomy, anatomy_of
+from daskmetrics.config.checkpoints import Location
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.models.forward import Anatomy, anatomy_of
 from daskmetrics.models.tokens import transformers
 from daskmetrics.models.weights import Prefetch, Weights, folder_of, open_weights
-from daskmetrics.suites import Location
 
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")  # do not shape a network
 _IDLE = 2  # networks kept without being in use

@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from daskmetrics.corpus import digest
-from daskmetrics.errors import DataError
+from daskmetrics.config.checkpoints import Location
+from daskmetrics.core.corpus import digest
+from daskmetrics.core.errors import DataError
 from daskmetrics.models.weights import folder_of
-from daskmetrics.suites import Location
 
 _CHUNK = 1024  # texts that the tokenizer is given at once: what it returns is ten times as large as the ids
 _FILES = (

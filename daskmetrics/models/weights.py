@@ -9,7 +9,7 @@ from threading import Thread
 
 from torch import Tensor
 
-from daskmetrics.suites import Location
+from daskmetrics.config.checkpoints import Location
 
 Weights = Mapping[str, Tensor]
 

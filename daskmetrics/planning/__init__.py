@@ -1,22 +1,23 @@
-"""What a run will take: costs, offers and options as pure functions of numbers.
+"""What a run will take, before it starts: trials of it, and what the cluster offers.
 
-============ ===================================================================
-`cost`       the assumed cost of a piece of work
-`estimate`   what a whole run comes to
-`interval`   numbers with bounds and sources
-`devices`    what is assumed of GPUs that were not measured
-`calibration` what was measured, and how assumptions are put right by it
-`workload`   what is to be done
-`offer`      what can be had
-`options`    the one against the other: times, costs, the choices
-`scaling`    time against number of workers
-============ ===================================================================
+============= ===========================================================================
+`plan`        the options for a run, compared; the prediction that is kept beside the run
+`bench`       the same work at several numbers of workers
+`experiment`  an experiment as a workload
+`scenario`    workloads and partitions written down by hand
+`slurm`       what a Slurm cluster has free, live or recorded
+`options`     a workload on an offer: times, costs, choices
+`workload`    what is to be done
+`offer`       what can be had
+`devices`     assumed speeds of GPUs that were not measured
+`calibration` measured times, and how they correct what is assumed
+`scaling`     time against number of workers
+`report`      tables for a terminal, CSV and HTML; the plot of a bench
+`doctor`      checks of a profile, an experiment or a run
+============= ===========================================================================
 """
 
 from daskmetrics.planning.calibration import Calibration, Sample, calibrated
-from daskmetrics.planning.cost import encode_seconds, forward_flops, score_seconds
-from daskmetrics.planning.estimate import Estimate, duration, estimate
-from daskmetrics.planning.interval import Figure, Interval
 from daskmetrics.planning.offer import NO_WAIT, UNKNOWN_WAIT, Offer
 from daskmetrics.planning.options import Choice, Limits, Option, available_now, break_even, choices, front, options
 from daskmetrics.planning.scaling import Amdahl, Row, Trial
@@ -28,9 +29,6 @@ __all__ = [
     "Amdahl",
     "Calibration",
     "Choice",
-    "Estimate",
-    "Figure",
-    "Interval",
     "Limits",
     "Offer",
     "Option",
@@ -43,11 +41,6 @@ __all__ = [
     "break_even",
     "calibrated",
     "choices",
-    "duration",
-    "encode_seconds",
-    "estimate",
-    "forward_flops",
     "front",
     "options",
-    "score_seconds",
 ]

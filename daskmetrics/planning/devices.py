@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from daskmetrics.planning.interval import Interval
+from daskmetrics.core.estimate import Interval
 
 SPEED_FACTOR = 1.5
 """Factor, up and down, by which a ratio of two datasheets is taken to miss the ratio of two runs."""

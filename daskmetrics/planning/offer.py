@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from daskmetrics.planning.interval import Figure, Interval
+from daskmetrics.core.estimate import Figure, Interval
 
 UNKNOWN_WAIT = Figure(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
 NO_WAIT = Figure(Interval.exactly(0.0), "free now", measured=True)

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from daskmetrics.planning.estimate import duration
-from daskmetrics.planning.interval import Figure, Interval
+from daskmetrics.core.estimate import Figure, Interval
+from daskmetrics.core.text import duration, listed
 from daskmetrics.planning.offer import Offer, walltime_of
-from daskmetrics.planning.scaling import listed
 from daskmetrics.planning.workload import Workload
 
 MARGIN = 1.2

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from daskmetrics.planning.interval import Interval
+from daskmetrics.core.estimate import Interval
+from daskmetrics.core.text import listed, plural
 
 WORTH = 0.5
 """Efficiency below which a further worker is taken to be wasted: the knee."""
@@ -175,28 +176,6 @@ def verdict(table: Sequence[Row]) -> str:
     names = listed([str(n) for n in sorted(row.workers for row in level)])
     least = min(level, key=lambda row: row.worker_hours).workers
     return f"{names} workers cannot be told apart: their intervals overlap. Of these, {least} cost least.{tail}"
-
-
-def plural(n: int, what: str = "worker") -> str:
-    """A number of things.
-
-    Examples
-    --------
-    >>> plural(1), plural(2, "GPU")
-    ('1 worker', '2 GPUs')
-    """
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names as a person would list them.
-
-    Examples
-    --------
-    >>> listed(["1", "2", "4"])
-    '1, 2 and 4'
-    """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def interleaved(counts: Sequence[int], repeats: int) -> tuple[tuple[int, int], ...]:

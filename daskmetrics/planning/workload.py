@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from daskmetrics.core.estimate import Figure, Interval
 from daskmetrics.planning.devices import speed
-from daskmetrics.planning.interval import Figure, Interval
 from daskmetrics.planning.scaling import divided, makespan
 
 UNKNOWN_DEVICE = Interval.around(1.0, 3.0)

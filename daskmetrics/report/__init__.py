@@ -34,10 +34,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daskmetrics.errors import room_for
-from daskmetrics.layout import RunFolder, private
+from daskmetrics.core.errors import room_for
+from daskmetrics.core.files import RunFolder, private
 from daskmetrics.report.run import Best, Run
-from daskmetrics.report.text import best_text, status_text, summary_text, whereabouts
+from daskmetrics.report.terminal import best_text, status_text, summary_text, whereabouts
 
 __all__ = ["Best", "Run", "best_text", "status_text", "summary_text", "whereabouts", "write"]
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.arms import Arm, Cell
-from daskmetrics.errors import DataError
-from daskmetrics.planning import duration
-from daskmetrics.report import facts, wording
-from daskmetrics.report.ranks import rank_correlation
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.text import duration
+from daskmetrics.report import analysis, terminal
+from daskmetrics.report.analysis import rank_correlation
 from daskmetrics.report.run import Run
-from daskmetrics.report.text import fact, table
-from daskmetrics.report.wording import number
+from daskmetrics.report.terminal import fact, number, table
 
 NAMES = "run", "other"
 FEWEST = 5  # cells below which a rank correlation says nothing
@@ -55,7 +54,7 @@ def compare_published_text(run: Run, published: Scores, source: str) -> str:
 
 def cells(run: Run) -> dict[Cell, float]:
     """Raw score of every cell that a run has scored."""
-    return {Cell(arm, task): score for arm, own in facts.scores(run).items() for task, score in own.items()}
+    return {Cell(arm, task): score for arm, own in analysis.scores(run).items() for task, score in own.items()}
 
 
 def _answers(one: Run, other: Run) -> list[tuple[str, str, str]]:
@@ -63,15 +62,17 @@ def _answers(one: Run, other: Run) -> list[tuple[str, str, str]]:
         "state": lambda run: "finished" if run.finished else "unfinished",
         "arms": lambda run: f"{run.start['arms']:,}",
         "tasks": lambda run: str(len(run.tasks)),
-        "cells scored": lambda run: f"{run.counts['score', 'ok']:,} of {facts.cells_planned(run):,}",
-        "cost": lambda run: _of_result(run, lambda r: f"{wording.percent(r['spent'] / r['exhaustive'])} of exhaustive"),
-        "worker time": lambda run: duration(facts.spending(run).total),
+        "cells scored": lambda run: f"{run.counts['score', 'ok']:,} of {analysis.cells_planned(run):,}",
+        "cost": lambda run: _of_result(
+            run, lambda r: f"{terminal.percent(r['spent'] / r['exhaustive'])} of exhaustive"
+        ),
+        "worker time": lambda run: duration(analysis.spending(run).total),
         "best arm": lambda run: _of_result(run, lambda r: str(Arm(**r["best"]["arm"]))),
         "mean score": lambda run: _of_result(run, lambda _: number(run.best().score, run.best().stderr)),
         "default arm": lambda run: _of_result(
             run, lambda _: number(run.best().default_score, run.best().default_stderr)
         ),
-        "that none is better": lambda run: _of_result(run, lambda r: wording.probability(r["probability_best"])),
+        "that none is better": lambda run: _of_result(run, lambda r: terminal.probability(r["probability_best"])),
     }
     return [(name, tell(one), tell(other)) for name, tell in said.items()]
 

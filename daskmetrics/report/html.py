@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from daskmetrics.report import facts, prediction, wording
+from daskmetrics.report import analysis, terminal, timing
 from daskmetrics.report.run import Best, Run
 
 if TYPE_CHECKING:
-    from daskmetrics.report.figures import Picture
+    from daskmetrics.report.plots.figures import Picture
 
 EXTRA = "No figures: they need matplotlib, which comes with the extra 'plot': pip install 'daskmetrics[plot]'"
 
@@ -60,9 +60,9 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         .render(
             run=run,
             best=run.best() if run.result else None,
-            facts=facts,
-            prediction=prediction,
-            words=wording,
+            facts=analysis,
+            prediction=timing,
+            words=terminal,
             pictures=pictures,
             note=note,
             about=_about(run),
@@ -75,11 +75,11 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
 def best_card(best: Best) -> str:
     """A best arm as a notebook shows it."""
     rows = {
-        "mean score": wording.number(best.score, best.stderr),
-        f"default {best.default}": wording.number(best.default_score, best.default_stderr),
-        "difference": wording.difference(best),
-        "certainty": wording.certainty(best),
-        "cost": f"{wording.percent(best.share)} of the exhaustive sweep's (assumed)",
+        "mean score": terminal.number(best.score, best.stderr),
+        f"default {best.default}": terminal.number(best.default_score, best.default_stderr),
+        "difference": terminal.difference(best),
+        "certainty": terminal.certainty(best),
+        "cost": f"{terminal.percent(best.share)} of the exhaustive sweep's (assumed)",
     }
     return _card(f"Best arm: {best.arm}", rows, best.code)
 
@@ -87,9 +87,9 @@ def best_card(best: Best) -> str:
 def run_card(run: Run) -> str:
     """A run as a notebook shows it."""
     rows = {
-        "state": wording.state(run),
-        "answer": wording.headline(run),
-        "searched": wording.searched(run) if run.tasks else "no tasks",
+        "state": terminal.state(run),
+        "answer": terminal.headline(run),
+        "searched": terminal.searched(run) if run.tasks else "no tasks",
         "folder": str(run.folder.path),
     }
     return _card(run.start["name"], rows)
@@ -101,7 +101,7 @@ def _card(title: str, rows: Mapping[str, str], code: str = "") -> str:
 
 def _pictures(run: Run) -> tuple[list[Picture], str]:
     try:
-        from daskmetrics.report.figures import pictures
+        from daskmetrics.report.plots.figures import pictures
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise

@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from daskmetrics.arms import Arm, Key
-from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm, Key
 from daskmetrics.execution.journal import read
-from daskmetrics.layout import RunFolder
-from daskmetrics.report.text import plain
+from daskmetrics.report.terminal import plain
 
 LAST_LINES = 40  #: of a worker's log
 LONGEST = 300  #: characters of a line of the journal that has no words of its own

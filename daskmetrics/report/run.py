@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from daskmetrics.arms import Arm, Cell
-from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution.journal import holder, read, standing
 from daskmetrics.execution.units import Record
-from daskmetrics.layout import RunFolder
 from daskmetrics.report.snippet import snippet
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Run:
             raise DataError(f"The run in '{path}' was killed before it began. Run it again.")
 
     def __repr__(self) -> str:
-        from daskmetrics.report.text import headline
+        from daskmetrics.report.terminal import headline
 
         return f"<Run {self.folder.path}: {headline(self)}>"
 
@@ -220,14 +220,14 @@ class Run:
     @property
     def metrics(self) -> xarray.Dataset:
         """One variable per metric, dimensions (model, checkpoint, layer), with units and descriptions."""
-        from daskmetrics.report.arrays import dataset
+        from daskmetrics.report.export import dataset
 
         return dataset(self.tree, self.models, "metrics", "metric")
 
     @property
     def scores(self) -> xarray.Dataset:
         """One variable per task, dimensions (model, checkpoint, layer); NaN where the search did not look."""
-        from daskmetrics.report.arrays import dataset
+        from daskmetrics.report.export import dataset
 
         return dataset(self.tree, self.models, "scores", "task")
 

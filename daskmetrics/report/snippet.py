@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.arms import Arm
+from daskmetrics.core.names import Arm
 
 _FINAL_NORM = {"gpt_neox": "final_layer_norm", "gpt2": "ln_f", "llama": "norm", "mistral": "norm", "qwen2": "norm"}
 

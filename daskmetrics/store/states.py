@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-from daskmetrics.arms import Checkpoint, Key
+from daskmetrics.core.names import Checkpoint, Key
 
 
 def write(path: Path, checkpoint: Checkpoint, key: Key, layers: tuple[int, ...], vectors: np.ndarray) -> None:

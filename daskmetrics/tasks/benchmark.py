@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.arms import Key, content_key
-from daskmetrics.errors import ConfigError
-from daskmetrics.layout import cache_folder
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import cache_folder
+from daskmetrics.core.names import Key, content_key
 
 AT_ONCE = 1024  # texts that the benchmark hands over at a time; it changes no score
 _DIMENSIONS = 8  # of the vectors while texts are noted; any will do

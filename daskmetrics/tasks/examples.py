@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from daskmetrics.errors import DataError
+from daskmetrics.core.errors import DataError
 from daskmetrics.tasks import measures, probes
 from daskmetrics.tasks.measures import Judgement
 from daskmetrics.tasks.task import Embeddings, Score

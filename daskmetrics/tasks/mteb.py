@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.arms import Key, content_key
-from daskmetrics.errors import ConfigError, DataError
-from daskmetrics.layout import cache_folder, replace
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import cache_folder, replace
+from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import results
 from daskmetrics.tasks.presets import LAYER_BY_LAYER
 from daskmetrics.tasks.task import Embeddings, Pooling, Score

@@ -12,12 +12,11 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from daskmetrics.arms import Key, content_key
-from daskmetrics.errors import ConfigError, DataError, unknown
+from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import probes
 from daskmetrics.tasks.examples import KINDS, Examples, require_fit
-from daskmetrics.tasks.sheets import FALSE, examples_of
-from daskmetrics.tasks.tables import Table, read
+from daskmetrics.tasks.tables import FALSE, Table, examples_of, read
 from daskmetrics.tasks.task import Embeddings, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores

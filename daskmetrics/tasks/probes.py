@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.tasks.task import Embeddings, Score
 
 Labels = NDArray[np.int64]

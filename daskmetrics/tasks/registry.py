@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 
-from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.tasks import own
 from daskmetrics.tasks.mteb import MtebTask
 from daskmetrics.tasks.presets import PRESETS

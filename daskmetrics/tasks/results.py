@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks.task import Score
 
 META = "model_meta.json"

@@ -12,9 +12,9 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from daskmetrics import corpus
-from daskmetrics.arms import Key, content_key
-from daskmetrics.errors import ConfigError
+from daskmetrics.core import corpus
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import measures, probes
 from daskmetrics.tasks.examples import KINDS, Examples, require_fit
 from daskmetrics.tasks.task import Embeddings, Pooling, Score

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.arms import Key
+from daskmetrics.core.names import Key
 
 Pooling = Literal["mean", "last"]
 Embeddings = NDArray[np.floating[Any]]

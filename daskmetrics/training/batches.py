@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.arms import seed_of
 from daskmetrics.config import Recipe
+from daskmetrics.core.names import seed_of
 
 
 def effective(recipe: Recipe) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.config import Recipe
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.training import texts, tokenizer
 
 Batch = Mapping[str, NDArray[np.int64]]

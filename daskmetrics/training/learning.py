@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from daskmetrics.arms import seed_of
 from daskmetrics.config import Recipe
-from daskmetrics.training import networks, parts
+from daskmetrics.core import files
+from daskmetrics.core.names import seed_of
+from daskmetrics.training import networks
 from daskmetrics.training.batches import effective
 from daskmetrics.training.data import Batch
+from daskmetrics.training.distributed import ALONE, Tell, World
 from daskmetrics.training.schedule import learning_rate, peak
-from daskmetrics.training.world import ALONE, Tell, World
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -113,11 +114,11 @@ def evaluate(learner: Learner, recipe: Recipe, passes: Sequence[Batch]) -> float
     size = sum(len(batch["ids"]) for batch in passes)
     learner.model.eval()
     with torch.no_grad():
-        parts = [
+        files = [
             float(_loss(learner.model, recipe, batch, learner.world)) * len(batch["ids"]) / size for batch in passes
         ]
     learner.model.train()
-    return sum(parts)
+    return sum(files)
 
 
 def _loss(model: Any, recipe: Recipe, batch: Batch, world: World) -> torch.Tensor:
@@ -135,7 +136,7 @@ def save(learner: Learner, path: Path) -> None:
         "scaler": learner.scaler.state_dict(),
         "step": learner.step,
     }
-    with parts.replaces(path) as file:
+    with files.replaces(path) as file:
         torch.save(state, file)
 
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from daskmetrics.config import Recipe
 from daskmetrics.training.batches import effective, examples, passes, share
 from daskmetrics.training.data import Batch, Rows, Windows
-from daskmetrics.training.world import World
+from daskmetrics.training.distributed import World
 
 PROBE = 6  # steps that are timed before loaders are started; the first does not count
 WORTH = 0.05  # share of a step's time that reading may take without loaders

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from daskmetrics.arms import seed_of
 from daskmetrics.config import Recipe
-from daskmetrics.errors import DataError
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import seed_of
 from daskmetrics.training import data, tokenizer
 
 

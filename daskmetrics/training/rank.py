@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.config import Gang, Recipe
-from daskmetrics.errors import DaskmetricsError
+from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.training.batches import effective
-from daskmetrics.training.gang.orders import Order
+from daskmetrics.training.ddp.ranks import Order
 
 if TYPE_CHECKING:
-    from daskmetrics.training.world import World
+    from daskmetrics.training.distributed import World
 
 BEAT = 0.5  # seconds from one sign of life to the next
 _PR_SET_PDEATHSIG = 1
@@ -131,7 +131,7 @@ def _world(order: Order, gang: Gang) -> Iterator[World]:
     """This rank among the others, once all have come."""
     import torch
 
-    from daskmetrics.training.world import World
+    from daskmetrics.training.distributed import World
 
     device = "cpu" if order.gpu is None or not torch.cuda.is_available() else f"cuda:{order.gpu}"
     if device != "cpu":

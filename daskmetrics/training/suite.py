@@ -23,16 +23,17 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.arms import Key, content_key, every, log_steps, step_of
 from daskmetrics.config import Gang, Recipe
-from daskmetrics.errors import ConfigError, UndefinedError, unknown
-from daskmetrics.suites import fingerprint
-from daskmetrics.training import data, parts, texts, tokenizer
+from daskmetrics.config.checkpoints import fingerprint
+from daskmetrics.core import files
+from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
+from daskmetrics.core.names import Key, content_key, every, log_steps, step_of
+from daskmetrics.training import data, texts, tokenizer
 from daskmetrics.training.batches import effective, examples, passes
 
 if TYPE_CHECKING:
+    from daskmetrics.training.distributed import Tell, World
     from daskmetrics.training.learning import Learner
-    from daskmetrics.training.world import Tell, World
 
 VERSION = 2  # of the code: raise it when equal recipes no longer give equal weights
 MOST_POINTS = 500  # steps whose mean loss is told
@@ -123,7 +124,7 @@ def write_corpus(recipe: Recipe, folder: Path) -> None:
     """Tokenize the recipe's corpus into the suite's folder, unless that is done."""
     corpus = folder / "corpus"
     if not corpus.is_dir():
-        with parts.appears(corpus) as part:
+        with files.appears(corpus) as part:
             data.write(recipe, part)
     data.read(recipe, corpus)
 
@@ -161,15 +162,15 @@ def train(
     """
     import torch
 
-    from daskmetrics.training.world import ALONE, Silent, threads
+    from daskmetrics.training.distributed import ALONE, Silent, threads
 
     world, tell = world or ALONE, tell or Silent()
     lacking = world.told([revision for revision in wanted if not is_complete(folder, revision)])
     if world.size > effective(recipe):
         raise ConfigError(f"{world.size} ranks cannot share {effective(recipe)} sequences: raise 'batch'.")
     if world.leads:
-        parts.sweep(folder)
-        parts.sweep(folder / "resume")
+        files.sweep(folder)
+        files.sweep(folder / "resume")
     with threads(recipe.threads), torch.random.fork_rng(devices=[]):
         training = _Training(recipe, folder, gang, world, tell, _steps(lacking))
         for revision in lacking:
@@ -237,7 +238,7 @@ class _Training:
             "seconds": round(time.perf_counter() - self.since, 3),
         }
         keep(self.learner, self.folder / "resume")
-        with parts.appears(self.folder / revision) as part:
+        with files.appears(self.folder / revision) as part:
             networks.export(self.learner.model, part)
             for name in tokenizer.FILES:
                 if (self.folder / "corpus" / name).is_file():

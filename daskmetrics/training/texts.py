@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daskmetrics import corpus
-from daskmetrics.arms import Key, content_key
 from daskmetrics.config import Recipe
-from daskmetrics.errors import ConfigError
+from daskmetrics.core import corpus
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Key, content_key
 
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
 _BLOCK = 1 << 20

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daskmetrics.arms import Key, content_key
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Key, content_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

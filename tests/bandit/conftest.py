@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from daskmetrics.arms import Cell, Checkpoint, Suite, grid
 from daskmetrics.bandit import Outcome, Problem, State, arm_features
-from daskmetrics.bandit.ledger import Ledger
+from daskmetrics.bandit.costs import Ledger
 from daskmetrics.bandit.problem import Floats
+from daskmetrics.core.names import Cell, Checkpoint, Suite, grid
 
 
 @dataclass(frozen=True)

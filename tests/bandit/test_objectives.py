@@ -7,8 +7,8 @@ import pytest
 
 from daskmetrics.bandit import policy_named
 from daskmetrics.bandit.objectives import champions, weigh
-from daskmetrics.bandit.replay import replay
-from daskmetrics.errors import ConfigError
+from daskmetrics.bandit.simulate import replay
+from daskmetrics.core.errors import ConfigError
 
 KINDS = {"task0": "classes", "task1": "classes", "task2": "pairs", "task3": "pairs", "task4": "search"}
 

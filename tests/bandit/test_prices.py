@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from daskmetrics.bandit import Outcome
-from daskmetrics.bandit.answers import Answers
-from daskmetrics.bandit.prices import correction
+from daskmetrics.bandit.costs import correction
+from daskmetrics.bandit.observations import Answers
 
 
 def test_nothing_told_corrects_nothing(world):

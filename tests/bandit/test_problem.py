@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.arms import Checkpoint, Suite
 from daskmetrics.bandit import Outcome, arm_features
-from daskmetrics.bandit.ledger import Ledger
+from daskmetrics.bandit.costs import Ledger
 from daskmetrics.bandit.problem import Observations
-from daskmetrics.errors import DataError
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Checkpoint, Suite
 
 
 def test_an_encoding_is_paid_once_per_checkpoint_and_task(world):

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from daskmetrics.arms import Arm
-from daskmetrics.replays import Row, table
+from daskmetrics.bandit.replay import Row, table
+from daskmetrics.core.names import Arm
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "demo_search.py"
 

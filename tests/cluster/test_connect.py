@@ -8,9 +8,10 @@ import urllib.request
 import pytest
 from distributed import Client, LocalCluster
 
-from daskmetrics.cluster import connect, workers
+from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.workers import workers
 
 
 def test_workers_offer_what_units_ask_for(client):

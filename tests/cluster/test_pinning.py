@@ -11,7 +11,7 @@ from distributed.scheduler import KilledWorker
 
 from daskmetrics.cluster import Pins, pin_workers, require
 from daskmetrics.cluster.pinning import claim, usable_cpus, visible_gpus
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
 
 CPUS = len(usable_cpus())
 

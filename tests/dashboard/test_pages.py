@@ -15,11 +15,11 @@ from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.dashboard import History
-from daskmetrics.arms import Suite
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
+from daskmetrics.core.names import Suite
 from daskmetrics.dashboard import Feed
-from daskmetrics.dashboard.desk import NAME
+from daskmetrics.dashboard.plugin import NAME
 from tests.browser import chromium, complaints
 
 STEPS = tuple(f"step{2**i}" for i in range(8))

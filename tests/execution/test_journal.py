@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.errors import NO_ROOM, DataError, DiskFullError, LockedError
+from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import decode, encode, holder, read, standing
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from daskmetrics.errors import ClusterLostError
+from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
 from daskmetrics.execution.loop import Loop
 from daskmetrics.execution.messages import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.errors import ConfigError, DiskFullError, UndefinedError
+from daskmetrics.core.errors import ConfigError, DiskFullError, UndefinedError
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 
 SETTINGS = Settings(slots=4, retry=RetryPolicy(delay=0.05))

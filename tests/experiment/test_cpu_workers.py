@@ -9,12 +9,12 @@ import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from daskmetrics import config, experiment
-from daskmetrics.arms import content_key
 from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import content_key
 from daskmetrics.execution import Journal, Settings
 from daskmetrics.execution import run as run_source
-from daskmetrics.experiment import searching
-from daskmetrics.layout import RunFolder
+from daskmetrics.experiment import search as searching
 from daskmetrics.tasks import probes
 
 WIDTH = 8

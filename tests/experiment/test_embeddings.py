@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskmetrics.errors import DataError
+from daskmetrics.core.errors import DataError
 from daskmetrics.experiment.embeddings import Embeddings, Shelf, remove
 
 LAYERS, TEXTS, WIDTH = (0, 2, 5), 40, 8

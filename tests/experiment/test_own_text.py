@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics import corpus, experiment
-from daskmetrics.errors import ConfigError
+from daskmetrics import experiment
+from daskmetrics.core import corpus
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import Display
-from daskmetrics.experiment.seen import costs
-from daskmetrics.layout import RunFolder
+from daskmetrics.experiment.preview import costs
 from daskmetrics.report import Run
 
 LAYERS = 3

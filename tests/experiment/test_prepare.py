@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.arms import Arm, Checkpoint
+from daskmetrics.core.names import Arm, Checkpoint
 
 
 def test_arms_of_suites_that_are_still_to_be_trained(prepared):

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from daskmetrics import config, experiment
 from daskmetrics.cli import main
-from daskmetrics.cluster.pools import pools
-from daskmetrics.cluster.script import Post, script
+from daskmetrics.cluster.slurm.script import Post, pools, script
 from daskmetrics.config import Cluster
-from daskmetrics.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
 WHOLE = config.parse(
     {

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daskmetrics import config, keeping, training
+from daskmetrics import config, training
+from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import read
-from daskmetrics.layout import RunFolder
+from daskmetrics.experiment import maintain
 
 RECIPE = config.Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
 COMMAND = [sys.executable, "-m", "daskmetrics", "run", "x.yaml"]
@@ -70,7 +71,7 @@ def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place
     assert entries[: len(before)] == before
     recorded = Counter(entry["name"] for entry in entries if entry["type"] == "record" and entry["status"] == "ok")
     assert recorded == {f"a@{revision}": 1 for revision in training.revisions(RECIPE)}
-    assert keeping.verify(folder).damages == ()
+    assert maintain.verify(folder).damages == ()
 
 
 def test_a_second_driver_is_told_who_drives_and_since_when(place):

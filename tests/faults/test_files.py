@@ -21,15 +21,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from daskmetrics import keeping, store
-from daskmetrics.arms import Suite, content_key
+from daskmetrics import store
 from daskmetrics.cli import main
-from daskmetrics.errors import DataError, DiskFullError
+from daskmetrics.core.errors import DataError, DiskFullError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Suite, content_key
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import encode, read, scan
-from daskmetrics.layout import RunFolder
+from daskmetrics.experiment import maintain
 from daskmetrics.store import Kind
-from daskmetrics.store.files import Reader
+from daskmetrics.store.zarr import Reader
 
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
 SUITES = (Suite("a", ("step0", "step1", "step2"), (0, 1, 2), 2), Suite("b", ("step0", "main"), (1, 2), 2))
@@ -91,7 +92,7 @@ def make(folder: RunFolder, ends: bool = True) -> RunFolder:
         if ends:
             journal.append({"type": "finished", "key": "k"})
     if ends:
-        keeping.repair(folder)  # writes the scores and consolidates, as the end of a run does
+        maintain.repair(folder)  # writes the scores and consolidates, as the end of a run does
     return folder
 
 
@@ -167,7 +168,7 @@ def test_a_damaged_mark_is_made_anew_and_changes_nothing(folder):
 
 
 def test_a_sound_run_is_found_sound(folder):
-    found = keeping.verify(folder)
+    found = maintain.verify(folder)
     assert found.damages == () and found.cells == 3 * (9 * 5 + 4 * 5)
 
 
@@ -181,16 +182,16 @@ def test_every_damage_to_the_store_is_found_and_repaired_bit_for_bit(folder):
     for number, file in enumerate(before):
         for how in HURTS if FULL else HURTS[number % 4 :][:1]:
             _hurt(file, how, rng)
-            found = keeping.verify(folder)
+            found = maintain.verify(folder)
             assert found.damaged, f"{how} of {file} went unseen"
             if file.parent.name == "0":  # a chunk of values: its checkpoint is named
                 assert _checkpoint_of(folder, file) in {str(damage.checkpoint) for damage in found.damaged}
-            keeping.repair(folder)
+            maintain.repair(folder)
             assert contents(folder.store) == before, f"{how} of {file} was not repaired"
             hurts[how] += 1
             put_back(folder, journal)  # the lines that `repair` wrote
     print(dict(hurts))
-    assert keeping.verify(folder).damages == ()
+    assert maintain.verify(folder).damages == ()
 
 
 @pytest.mark.parametrize("name", ["metrics", "metrics_stderr", "metrics_status"])
@@ -205,7 +206,7 @@ def test_every_bit_of_a_chunk_counts(folder, name):
         with pytest.raises(DataError, match="cannot be read"):
             reader.block("metrics", checkpoint)
     file.write_bytes(content)
-    assert keeping.verify(folder).damages == ()
+    assert maintain.verify(folder).damages == ()
 
 
 def _hurt(file: Path, how: str, rng: random.Random) -> None:
@@ -227,23 +228,23 @@ def test_a_store_that_is_gone_is_built_from_the_journal(folder, tmp_path):
 
     before = contents(folder.store)
     shutil.rmtree(folder.store)
-    assert keeping.verify(folder).damaged
-    keeping.repair(folder)
+    assert maintain.verify(folder).damaged
+    maintain.repair(folder)
     assert contents(folder.store) == before
-    assert keeping.verify(folder).damages == ()
+    assert maintain.verify(folder).damages == ()
 
 
 def test_what_an_unfinished_run_has_not_written_is_no_damage_and_what_nobody_vouches_for_is_named(tmp_path):
     folder = make(RunFolder(tmp_path / "run"), ends=False)
-    assert {damage.kind for damage in keeping.verify(folder).damages} == {Kind.PENDING}
+    assert {damage.kind for damage in maintain.verify(folder).damages} == {Kind.PENDING}
     main = SUITES[1].checkpoints()[1]
     block = store.Block.empty(2, 2, store.Status.OK)
     store.write(folder.store, "scores", main, block)  # by a worker whose driver was killed
-    found = keeping.verify(folder)
+    found = maintain.verify(folder)
     assert [damage.checkpoint for damage in found.damages if damage.kind is Kind.UNVOUCHED] == [main]
     assert not found.damaged
-    keeping.repair(folder)
-    assert keeping.verify(folder).damages == ()
+    maintain.repair(folder)
+    assert maintain.verify(folder).damages == ()
 
 
 NOTE = {"type": "note", "text": "x" * 1000}
@@ -309,11 +310,11 @@ def test_a_store_that_finds_no_room_is_whole_after_a_repair(small_disk):
         while True:
             file.write(bytes(4096))
     with pytest.raises((OSError, DiskFullError), match="No space"):
-        keeping.repair(folder)
-    assert not keeping.verify(folder).damaged  # nothing false stands there
+        maintain.repair(folder)
+    assert not maintain.verify(folder).damaged  # nothing false stands there
     ballast.unlink()
-    keeping.repair(folder)
-    assert keeping.verify(folder).damages == ()
+    maintain.repair(folder)
+    assert maintain.verify(folder).damages == ()
 
 
 def _fits(place: Path) -> bool:
@@ -323,7 +324,7 @@ def _fits(place: Path) -> bool:
 
 def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from daskmetrics.errors import DiskFullError\n"
+        "import sys; from pathlib import Path; from daskmetrics.core.errors import DiskFullError\n"
         "from daskmetrics.execution import Journal\n"
         f"with Journal(Path({str(tmp_path / 'journal.jsonl')!r}), Path({str(tmp_path / 'lock')!r})) as journal:\n"
         "    try:\n"

@@ -7,8 +7,8 @@ import random
 
 import numpy as np
 
-from daskmetrics.arms import Checkpoint, Suite
 from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, policy_named
+from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.execution.loop import Loop
 from daskmetrics.execution.messages import Finished, Joined, Left, Started, Submit

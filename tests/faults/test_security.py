@@ -23,11 +23,13 @@ from distributed import Client, Security
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from daskmetrics import config, experiment, keeping, report, suites, training
-from daskmetrics.cluster import workers
-from daskmetrics.errors import ConfigError, DataError
+from daskmetrics import config, experiment, report, training
+from daskmetrics.config import checkpoints
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.workers import workers
 from daskmetrics.execution.journal import read
-from daskmetrics.layout import RunFolder
+from daskmetrics.experiment import maintain
 from daskmetrics.models import Model
 
 PREFIX = re.compile(r"http://127\.0\.0\.1:\d+(/[\w-]{20,})/status")
@@ -174,7 +176,7 @@ def test_states_that_are_not_numbers_have_a_status_and_a_reason_and_no_score(pla
 
 
 def test_the_store_of_a_run_with_failures_is_sound(place):
-    assert keeping.verify(place.folder).damages == ()
+    assert maintain.verify(place.folder).damages == ()
 
 
 def test_a_run_folder_is_its_owners_alone(place):
@@ -199,13 +201,13 @@ def test_what_was_put_right_is_tried_again_and_nothing_else(place):
     for revision, content in place.whole.items():
         place.weights(revision).write_bytes(content)
     failed = [record.key for record in report.Run(place.folder.path).failed]
-    assert keeping.retry(place.folder, failed) == len(failed) > 0
+    assert maintain.retry(place.folder, failed) == len(failed) > 0
     lines = len(list(read(place.folder.journal)))
     place.run(place.prepare())
     assert all(record.ok for record in place.records().values())
     again = [entry["name"] for entry in list(read(place.folder.journal))[lines:] if entry["type"] == "record"]
     assert not before & set(again) - {"a@step2"}  # its numbers were NaN, and it is another file now
-    assert keeping.verify(place.folder).damages == ()
+    assert maintain.verify(place.folder).damages == ()
 
 
 class Evil:
@@ -230,16 +232,19 @@ def test_pickled_weights_are_refused_unless_they_are_allowed_and_then_run_no_cod
     good = load_file(place / "model.safetensors")
     protocol = config.Protocol(max_length=16)
     model = config.Model(name="a", source=str(place), pickled=True)
-    with Model(suites.find(model).locations[0], protocol) as loaded:  # safetensors first
+    with Model(checkpoints.find(model).locations[0], protocol) as loaded:  # safetensors first
         expected = loaded.encode(["some text"], [1], "mean")
     (place / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match="pickled: true"):
-        suites.find(config.Model(name="a", source=str(place)))
-    with pytest.raises(DataError, match="Cannot load the weights"), Model(suites.find(model).locations[0], protocol):
+        checkpoints.find(config.Model(name="a", source=str(place)))
+    with (
+        pytest.raises(DataError, match="Cannot load the weights"),
+        Model(checkpoints.find(model).locations[0], protocol),
+    ):
         pass
     assert not victim.exists()
     torch.save(good, place / "pytorch_model.bin")
-    with Model(suites.find(model).locations[0], protocol) as loaded:
+    with Model(checkpoints.find(model).locations[0], protocol) as loaded:
         assert (loaded.encode(["some text"], [1], "mean") == expected).all()
 
 
@@ -249,7 +254,7 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path):
     plain = json.loads((place / "config.json").read_text())
     plain |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}
     (place / "config.json").write_text(json.dumps(plain))
-    location = suites.find(config.Model(name="a", source=str(place))).locations[0]
+    location = checkpoints.find(config.Model(name="a", source=str(place))).locations[0]
     with pytest.raises(DataError, match="Cannot load"), Model(location, config.Protocol()):
         pass
     assert not victim.exists()
@@ -260,6 +265,6 @@ def test_weights_that_lack_a_parameter_are_refused_and_not_drawn_at_random(tmp_p
     file = tmp_path / "suite" / "step0" / "model.safetensors"
     tensors = load_file(file)
     save_file({name: tensor for name, tensor in tensors.items() if "layers.0.mlp" not in name}, file, {"format": "pt"})
-    location = suites.find(config.Model(name="a", source=str(tmp_path / "suite"))).locations[0]
+    location = checkpoints.find(config.Model(name="a", source=str(tmp_path / "suite"))).locations[0]
     with pytest.raises(DataError, match=r"lack \d+ parameters, such as .*mlp"), Model(location, config.Protocol()):
         pass

@@ -16,7 +16,7 @@ import pytest
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.errors import ClusterLostError, ConfigError
+from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.execution import Journal, Record, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution.journal import read
 from tests.faults import units as work

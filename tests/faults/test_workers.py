@@ -16,9 +16,9 @@ import pytest
 from distributed import Client
 
 from daskmetrics import store
-from daskmetrics.arms import Checkpoint
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
+from daskmetrics.core.names import Checkpoint
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 from tests.faults import units as work
 

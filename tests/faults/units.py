@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from daskmetrics import store
-from daskmetrics.arms import Checkpoint, Suite
+from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
 
 REVISIONS = 600

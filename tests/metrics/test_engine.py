@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from daskmetrics.core.status import Status
 from daskmetrics.metrics import Metric, resolve, spectra
-from daskmetrics.metrics._spectra import eigenvalues
-from daskmetrics.metrics.catalogue import CATALOGUE
 from daskmetrics.metrics.engine import Reduced, Reducer
-from daskmetrics.status import Status
+from daskmetrics.metrics.registry import CATALOGUE
+from daskmetrics.metrics.spectra import eigenvalues
 
 LAYERS, PROMPTS, TOKENS, WIDTH = (0, 2, 5), 8, 6, 4
 LENGTHS = torch.tensor([6, 3, 1, 5, 6, 4, 2, 6])

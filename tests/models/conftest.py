@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
+from daskmetrics.config.checkpoints import Location
 from daskmetrics.models import networks, tokens
-from daskmetrics.suites import Location
 
 SMALL = {
     "vocab_size": 31_000,

@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from daskmetrics.config import Protocol
-from daskmetrics.errors import DataError
+from daskmetrics.core.errors import DataError
 from daskmetrics.models import Model, forward
-from daskmetrics.models.anatomy import FAMILIES, Anatomy, anatomy_of
+from daskmetrics.models.forward import FAMILIES, Anatomy, anatomy_of
 
 from .conftest import KINDS, at, build
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.config import Protocol
-from daskmetrics.errors import DataError
+from daskmetrics.config.checkpoints import Location
+from daskmetrics.core.errors import DataError
 from daskmetrics.models import Model, pad_batch, plan_batches, pool
-from daskmetrics.suites import Location
 
 TEXTS = ["one", "a much longer sentence about layers of a network", "two words", "", "three little words"]
 

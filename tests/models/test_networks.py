@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
-from daskmetrics.errors import DataError
+from daskmetrics.core.errors import DataError
 from daskmetrics.models import networks
 from daskmetrics.models.weights import open_weights
 

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskmetrics.core.estimate import Figure, Interval
 from daskmetrics.planning import (
     NO_WAIT,
     Calibration,
-    Figure,
-    Interval,
     Limits,
     Offer,
     Phase,

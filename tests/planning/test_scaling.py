@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.planning.interval import Interval
+from daskmetrics.core.estimate import Interval
 from daskmetrics.planning.scaling import (
     Amdahl,
     Trial,

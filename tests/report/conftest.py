@@ -12,12 +12,15 @@ import pytest
 import yaml
 
 from daskmetrics import config, store
-from daskmetrics.arms import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, champions, policy_named
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.execution import Journal, Record
-from daskmetrics.layout import RunFolder
 from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
+from tests.bandit.replay.conftest import known, known_csv
+
+__all__ = ["known", "known_csv"]  # a fixture of the replays, for what reads tables
 
 STEPS = tuple(f"step{step}" for step in log_steps(8))
 SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3), 3))

@@ -9,15 +9,14 @@ import pytest
 import xarray
 from click.testing import CliRunner
 
-from daskmetrics.arms import Arm, Cell
 from daskmetrics.cli import main
-from daskmetrics.errors import ConfigError, DataError
-from daskmetrics.report import facts
-from daskmetrics.report.belief import believe
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.names import Arm, Cell
+from daskmetrics.report import analysis
 from daskmetrics.report.compare import cells, compare_published_text, compare_text
-from daskmetrics.report.enough import enough_text, good_enough
-from daskmetrics.report.explain import explain_text
+from daskmetrics.report.explain import enough_text, explain_text, good_enough
 from daskmetrics.report.export import export, frame
+from daskmetrics.report.posterior import believe
 
 WIDTHS = {"tiny": 32, "small": 64}
 
@@ -34,7 +33,7 @@ def invoke(*words: object):
 
 def test_the_belief_is_the_one_that_the_search_ended_with(finished):
     belief = believe(finished)
-    for standing in facts.top(finished):
+    for standing in analysis.top(finished):
         place = belief.problem.arm_index[Arm(**standing["arm"])]
         assert belief.posterior.mean[place] == pytest.approx(standing["value"], abs=1e-6)
         assert belief.posterior.sd[place] == pytest.approx(standing["sd"], abs=1e-6)

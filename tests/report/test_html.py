@@ -100,8 +100,8 @@ def test_a_run_of_which_nothing_could_be_measured_has_a_page(a_run):
 def test_without_matplotlib_the_page_names_the_extra(finished, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("figures", "maps", "plots", "agreement", "curves", "predictors", "sheet"):
-        monkeypatch.delitem(sys.modules, f"daskmetrics.report.{name}", raising=False)
+    for name in [name for name in sys.modules if name.startswith("daskmetrics.report.plots")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     (finished.folder.report / "index.html").unlink(missing_ok=True)
     text = write(finished.folder).read_text(encoding="utf-8")

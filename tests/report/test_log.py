@@ -6,11 +6,11 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import read
-from daskmetrics.execution.lease import lease_of
-from daskmetrics.report import Run, facts, log, status_text
+from daskmetrics.execution.lock import lease_of
+from daskmetrics.report import Run, analysis, log, status_text
 
 
 def call(*words: object) -> tuple[int, str]:
@@ -121,7 +121,7 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
     assert "2 x measure, error: ValueError" in text
     assert f"daskmetrics retry {run.folder.path}"[:30] in text and "daskmetrics logs" in text
     assert "2 x death of attempts whose units succeeded later" in text
-    assert facts.survived(run) == {"death": 2}
+    assert analysis.survived(run) == {"death": 2}
 
 
 def test_unlock_removes_a_dead_machines_lease_and_never_a_living_drivers(finished):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.arms import Arm
-from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.names import Arm
 from daskmetrics.execution import Journal
-from daskmetrics.report import Run, facts
+from daskmetrics.report import Run, analysis
 
 
 def test_the_best_arm_and_the_default_are_compared_on_the_tasks_that_both_have(finished):
@@ -58,8 +58,8 @@ def test_scores_of_a_checkpoint_that_was_not_measured_again_are_taken_over(a_run
         journal.append({**before.start, "key": "another budget"})
     after = Run(before.folder.path)
     assert after.result is None and not after.finished
-    assert facts.scores(after) == facts.scores(before)
-    assert facts.metrics(after) == facts.metrics(before)
+    assert analysis.scores(after) == analysis.scores(before)
+    assert analysis.metrics(after) == analysis.metrics(before)
 
 
 def test_a_task_that_is_no_longer_asked_for_is_left_out(a_run):
@@ -67,5 +67,5 @@ def test_a_task_that_is_no_longer_asked_for_is_left_out(a_run):
     with Journal(before.folder.journal, before.folder.lock) as journal:
         tasks = {"stdlib:order": before.start["tasks"]["stdlib:order"]}
         journal.append({**before.start, "key": "fewer tasks", "tasks": tasks})
-    scores = facts.scores(Run(before.folder.path))
+    scores = analysis.scores(Run(before.folder.path))
     assert {task for own in scores.values() for task in own} == {"stdlib:order"}

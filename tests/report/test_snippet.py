@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2Model, GPTNeoXConfig, GPTNeoXForCausalLM
 
-from daskmetrics.arms import Arm
 from daskmetrics.config import Protocol
+from daskmetrics.config.checkpoints import Location
+from daskmetrics.core.names import Arm
 from daskmetrics.models import Model
 from daskmetrics.report.snippet import snippet
-from daskmetrics.suites import Location
 
 TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
 VOCABULARY = 31_000

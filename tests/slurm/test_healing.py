@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-import daskmetrics.cluster.slurm  # noqa: F401  # in the main thread, as it must be
+import daskmetrics.cluster.slurm.cluster  # noqa: F401  # in the main thread, as it must be
 from daskmetrics import config
-from daskmetrics.cluster import connect, workers
-from daskmetrics.cluster.queue import Row, queue
-from daskmetrics.errors import ClusterLostError, ConfigError
+from daskmetrics.cluster import connect
+from daskmetrics.cluster.slurm.commands import Row, queue
+from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.workers import workers
 from daskmetrics.execution import Journal, Record, Settings, WorkUnit, run
 from daskmetrics.execution.journal import read
 from tests.slurm import units

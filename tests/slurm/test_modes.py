@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 import daskmetrics as dm
-from daskmetrics.cluster import ProfileCluster, controller
-from daskmetrics.cluster.queue import queue
+from daskmetrics.cluster import ProfileCluster
+from daskmetrics.cluster.slurm import driver_job
+from daskmetrics.cluster.slurm.commands import queue
 from tests.slurm.site import comes_true, command, jobs, needs_slurm, no_job_is_left, profile
 
 pytestmark = needs_slurm
@@ -54,9 +55,9 @@ def call(place: Path, *words: str, before: tuple[str, ...] = (), code: int = 0) 
     return done.stdout + done.stderr
 
 
-def driver(run: Path) -> controller.Submitted:
+def driver(run: Path) -> driver_job.Submitted:
     """The job that was submitted to drive a run."""
-    found = controller.submitted(controller.Place(run / "controller"))
+    found = driver_job.submitted(driver_job.Place(run / "controller"))
     assert found is not None
     return found
 

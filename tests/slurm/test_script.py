@@ -7,9 +7,8 @@ import os
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.pools import pools
-from daskmetrics.cluster.script import Post, script
-from daskmetrics.errors import ConfigError
+from daskmetrics.cluster.slurm.script import Post, pools, script
+from daskmetrics.core.errors import ConfigError
 from tests.slurm.site import ROOT
 
 SITE = {"account": "abc123", "qos": "normal", "interface": "ib0", "prologue": ["module load cuda"]}

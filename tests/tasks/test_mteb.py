@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from daskmetrics.config import Protocol
-from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.config.checkpoints import Location
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.models import Model
-from daskmetrics.suites import Location
 from daskmetrics.tasks import resolve
 from daskmetrics.tasks.mteb import MtebTask
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import Task, own, resolve
 
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import probes
 from daskmetrics.tasks.probes import PROBES
 

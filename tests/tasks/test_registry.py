@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import catalogue, registry, resolve
 from daskmetrics.tasks.examples import KINDS
 from daskmetrics.tasks.mteb import MtebTask

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from daskmetrics import corpus
-from daskmetrics.errors import ConfigError, DataError
+from daskmetrics.core import corpus
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import resolve
 from daskmetrics.tasks.examples import Examples
 from daskmetrics.tasks.stdlib import PACKAGES, TASKS, StdlibTask

@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
 from daskmetrics.config import Gang, Recipe
-from daskmetrics.errors import ConfigError, DataError, UndefinedError
+from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.training import learning, recipe_key, revisions, suite, train_to
 from daskmetrics.training.batches import examples, passes
-from daskmetrics.training.world import ALONE, Silent
+from daskmetrics.training.distributed import ALONE, Silent
 
 
 def trained(recipe: Recipe, folder: Path, steps: int = 4) -> dict[str, torch.Tensor]:

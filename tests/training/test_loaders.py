@@ -8,7 +8,7 @@ import pytest
 from daskmetrics.config import Recipe
 from daskmetrics.training import loaders
 from daskmetrics.training.data import Windows
-from daskmetrics.training.world import ALONE, World
+from daskmetrics.training.distributed import ALONE, World
 
 TOKENS = np.arange(500, dtype=np.int32)
 RECIPE = Recipe(batch=2, accumulate=2, context=8, steps=20)

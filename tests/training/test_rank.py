@@ -9,8 +9,8 @@ import torch.distributed as dist
 
 from daskmetrics.config import Gang, Recipe
 from daskmetrics.training import rank
-from daskmetrics.training.gang import hosting
-from daskmetrics.training.gang.orders import Host, Order, orders, places
+from daskmetrics.training.ddp import worker
+from daskmetrics.training.ddp.ranks import Host, Order, orders, places
 
 HOSTS = [Host(f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", 8, 0, ("0", "1"), ("L40S",) * 2) for i in range(4)]
 
@@ -38,7 +38,7 @@ def test_every_rank_of_a_machine_has_a_gpu_of_its_own():
 
 def test_a_rank_gets_the_network_and_the_variables_that_were_asked_for(tmp_path):
     asked = order(tmp_path, interface="ib0", environment={"NCCL_IB_HCA": "mlx5_0", "NCCL_SOCKET_IFNAME": "ib1"})
-    got = hosting._environment(asked, "127.0.0.1")
+    got = worker._environment(asked, "127.0.0.1")
     wanted = {
         "GLOO_SOCKET_IFNAME": "ib0",
         "NCCL_SOCKET_IFNAME": "ib1",
@@ -51,7 +51,7 @@ def test_a_rank_gets_the_network_and_the_variables_that_were_asked_for(tmp_path)
 
 
 def test_without_a_name_the_interface_is_that_of_the_workers_address(tmp_path):
-    assert hosting._environment(order(tmp_path), "127.0.0.1")["GLOO_SOCKET_IFNAME"] == "lo"
+    assert worker._environment(order(tmp_path), "127.0.0.1")["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 def test_what_was_noted_of_steps_to_be_taken_again_is_dropped(tmp_path):

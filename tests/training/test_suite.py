@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from daskmetrics.config import Recipe
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.training import is_complete, recipe_key, revisions, train_to
 
 

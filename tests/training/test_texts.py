@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.config import Recipe
-from daskmetrics.errors import ConfigError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.training import texts
 
 ROWS = [{"text": "one, two", "label": "b"}, {"text": "three", "label": "a"}]

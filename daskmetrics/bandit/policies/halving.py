@@ -7,19 +7,22 @@ with tasks, cheapest first, as the resource. Where outcomes are pending it promo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import count
 
 import numpy as np
 
-from daskmetrics.bandit.policies.tries import order_of_cost
+from daskmetrics.bandit.policies.averages import order_of_cost
 from daskmetrics.bandit.policy import Choice, State
 from daskmetrics.bandit.problem import Floats, Ints
 from daskmetrics.bandit.rewards import scale
+from daskmetrics.core.names import seed_of
 
 ETA = 2  #: arms are divided by, and tasks multiplied by
 
 
-def ask(state: State) -> Choice | None:
+def halving(state: State) -> Choice | None:
     """Choose the next cell of the lowest rung that has an open one; None when the last rung is done."""
     everyone = np.arange(len(state.problem.arms))
     return climb(state, everyone, 1, ETA, values(state))
@@ -77,3 +80,31 @@ def _means(known: Floats, shares: Floats) -> Floats:
     total = weight.sum(axis=1)
     sums = np.where(weight > 0, known, 0.0) * weight
     return np.where(total > 0, sums.sum(axis=1) / np.where(total > 0, total, 1.0), -np.inf)
+
+
+HYPERBAND_ETA = 3  #: as the paper recommends
+
+
+def hyperband(state: State) -> Choice | None:
+    """Choose the next cell of the first bracket that has an open one; None when no cell is open."""
+    if not state.open[:, order_of_cost(state.problem)].any():
+        return None
+    known = values(state)
+    for turn in count():
+        for arms, first in _brackets(state, turn):
+            if choice := climb(state, arms, first, HYPERBAND_ETA, known):
+                return choice
+        if turn > len(state.problem.arms):  # nearly all is paid, and chance does not meet the rest
+            return climb(state, np.arange(len(state.problem.arms)), len(state.problem.tasks), HYPERBAND_ETA, known)
+    raise AssertionError("unreachable: turns do not end")
+
+
+def _brackets(state: State, turn: int) -> Iterator[tuple[Ints, int]]:
+    """Arms and tasks that each bracket of one round begins with."""
+    most = len(order_of_cost(state.problem))
+    arms = len(state.problem.arms)
+    deepest = int(math.log(most, HYPERBAND_ETA) + 1e-9)
+    for s in range(deepest, -1, -1):
+        size = min(arms, math.ceil((deepest + 1) / (s + 1) * HYPERBAND_ETA**s))
+        rng = np.random.default_rng(seed_of("hyperband", state.seed, turn, s))
+        yield np.sort(rng.permutation(arms)[:size]), max(1, round(most / HYPERBAND_ETA**s))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskmetrics.bandit.policies.tries import Averages, averages, next_try, order_of_cost
+from daskmetrics.bandit.policies.averages import Averages, averages, next_try, order_of_cost
 from daskmetrics.bandit.policy import Choice, State, Why
 from daskmetrics.bandit.posterior import first_max
 

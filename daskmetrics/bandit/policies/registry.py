@@ -6,36 +6,24 @@ import pkgutil
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 
-from daskmetrics.bandit.policies import (
-    gp_ei,
-    gp_ucb,
-    halving,
-    hyperband,
-    linear_ts,
-    linucb,
-    lucb,
-    race,
-    random,
-    sweep,
-    thompson,
-)
+from daskmetrics.bandit.policies import baselines, halving, lucb, race, thompson
 from daskmetrics.bandit.policy import Policy
-from daskmetrics.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, unknown
 
 GROUP = "daskmetrics.policies"
 
 OWN: Mapping[str, Policy] = {
     "race": race.ask,
     "lucb": lucb.ask,
-    "halving": halving.ask,
-    "hyperband": hyperband.ask,
+    "halving": halving.halving,
+    "hyperband": halving.hyperband,
     "thompson": thompson.ask,
-    "linucb": linucb.ask,
-    "linear-ts": linear_ts.ask,
-    "gp-ei": gp_ei.ask,
-    "gp-ucb": gp_ucb.ask,
-    "random": random.ask,
-    "sweep": sweep.ask,
+    "linucb": baselines.linucb,
+    "linear-ts": baselines.linear_ts,
+    "gp-ei": baselines.gp_ei,
+    "gp-ucb": baselines.gp_ucb,
+    "random": baselines.random,
+    "sweep": baselines.sweep,
 }
 
 

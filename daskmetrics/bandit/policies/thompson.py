@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskmetrics.bandit.policies.tries import next_try
+from daskmetrics.bandit.policies.averages import next_try
 from daskmetrics.bandit.policy import Choice, State
 from daskmetrics.bandit.posterior import greatest
 from daskmetrics.bandit.problem import Ints

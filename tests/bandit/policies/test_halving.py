@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 
 from daskmetrics.bandit.policies import halving
-from daskmetrics.bandit.policies.tries import order_of_cost
+from daskmetrics.bandit.policies.averages import order_of_cost
 
 
 def follow(world, after, known=None):
     """Choices until it is content, each told before the next."""
     cells, choices = [], []
-    while choice := halving.ask(after(world, cells, known and known(len(cells)))):
+    while choice := halving.halving(after(world, cells, known and known(len(cells)))):
         choices.append(choice)
         cells.append((choice.arm, choice.task))
     return choices
@@ -36,5 +36,5 @@ def test_the_better_half_goes_on(world, after):
 def test_it_waits_for_nobody(world, after):
     small = world(revisions=8)
     cells = [(arm, int(order_of_cost(small.problem)[0])) for arm in range(64)]
-    choice = halving.ask(after(small, cells, known=20))
+    choice = halving.halving(after(small, cells, known=20))
     assert choice.why["rung"] == 1 and choice.arm < 20  # promoted on what is known

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from daskmetrics.bandit.policies import hyperband
+from daskmetrics.bandit.policies import halving
 
 
 def test_brackets_trade_arms_for_tasks(world, after):
     small = world(revisions=8, tasks=9)
-    brackets = list(hyperband._brackets(after(small, []), 0))
+    brackets = list(halving._brackets(after(small, []), 0))
     assert [len(arms) for arms, _ in brackets] == [9, 5, 3]  # R = 9, eta = 3: table 1 of the paper, scaled
     assert [first for _, first in brackets] == [1, 3, 9]
 
@@ -13,7 +13,7 @@ def test_brackets_trade_arms_for_tasks(world, after):
 def test_another_round_draws_other_arms_and_another_seed_too(world, after):
     small = world(revisions=8, tasks=9)
     drawn = {
-        tuple(next(iter(hyperband._brackets(after(small, [], seed=seed), turn)))[0])
+        tuple(next(iter(halving._brackets(after(small, [], seed=seed), turn)))[0])
         for seed in range(2)
         for turn in (0, 1)
     }

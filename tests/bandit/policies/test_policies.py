@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, State, installed, policy_named
-from daskmetrics.bandit.ledger import Ledger
+from daskmetrics.bandit.costs import Ledger
 from daskmetrics.bandit.policies import registry
-from daskmetrics.bandit.replay import replay
-from daskmetrics.errors import ConfigError
+from daskmetrics.bandit.simulate import replay
+from daskmetrics.core.errors import ConfigError
 
 
 def state_of(world, cells, known=None, rest=np.inf, seed=0):

@@ -11,7 +11,7 @@ import pytest
 
 from daskmetrics.bandit import Campaign, installed, policy_named
 from daskmetrics.bandit.policies.registry import OWN
-from daskmetrics.bandit.replay import replay
+from daskmetrics.bandit.simulate import replay
 
 NAMES = sorted(OWN)
 

@@ -1,0 +1,1 @@
+"""Slurm jobs as Dask workers: what runs, what is submitted, and what replaces what was lost."""

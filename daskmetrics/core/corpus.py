@@ -1,0 +1,294 @@
+"""The texts that every Python carries: read without importing a module, split in two, cut into passages."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import random
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Key, content_key, seed_of
+
+# In every CPython from 3.11 on, rich in prose, and together parsed in about a second. `topics` is pydoc's manual.
+PACKAGES = (
+    "_pydecimal", "_pyio", "asyncio", "codecs", "collections", "concurrent", "configparser", "difflib", "doctest",
+    "email", "http", "imaplib", "importlib", "inspect", "ipaddress", "json", "logging", "smtplib", "socket",
+    "statistics", "threading", "typing", "unittest", "urllib", "wsgiref", "xml",
+)  # fmt: skip
+TOPICS = "topics"
+
+PROMPT_WORDS = 32
+_QUOTE = 8  # words
+_HELD_OUT_IN = 3  # one document in three is held out: tasks need more texts than so small a model needs to learn from
+
+
+@dataclass(frozen=True)
+class Document:
+    """One section of Python's manual, or the docstrings of one class or function.
+
+    Attributes
+    ----------
+    name : str
+        Where it stands, such as ``logging.handlers.SocketHandler`` or ``topics.while``.
+    text : str
+        Its paragraphs, one per line; white space within a paragraph is single spaces.
+    """
+
+    name: str
+    text: str
+
+    @property
+    def package(self) -> str:
+        """The first part of the name.
+
+        Examples
+        --------
+        >>> Document("xml.dom.minidom.Node", "...").package
+        'xml'
+        """
+        return self.name.partition(".")[0]
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether no model of the demo is trained on it; decided by the text alone, so that copies stay together."""
+        return hashlib.sha256(self.text.encode()).digest()[0] % _HELD_OUT_IN == 0
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A run of words from one document."""
+
+    package: str
+    text: str
+
+
+@cache
+def stdlib_documents() -> tuple[Document, ...]:
+    """Every distinct document of this Python, in a fixed order.
+
+    Examples
+    --------
+    >>> documents = stdlib_documents()
+    >>> documents[0].package, len(documents) > 800
+    ('topics', True)
+    """
+    found: dict[str, Document] = {}
+    for document in (*_topics(), *_docstrings()):
+        if document.text:
+            found.setdefault(document.text, document)
+    return tuple(found.values())
+
+
+@cache
+def train() -> tuple[Document, ...]:
+    """The documents that the demo's models are trained on."""
+    return tuple(document for document in stdlib_documents() if not document.is_held_out)
+
+
+@cache
+def held_out() -> tuple[Document, ...]:
+    """The other documents, for tasks and prompts, without the paragraphs that a training document quotes.
+
+    To quote is to share `_QUOTE` consecutive words; the manual and the docstrings often repeat each other.
+
+    Examples
+    --------
+    >>> {document.text for document in held_out()} & {document.text for document in train()}
+    set()
+    """
+    trained = frozenset(run for document in train() for run in _windows(document.text))
+    kept = (_without(document, trained) for document in stdlib_documents() if document.is_held_out)
+    return tuple(document for document in kept if document.text)
+
+
+def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
+    """Consecutive, disjoint runs of exactly `words` words; what is left of a document is dropped.
+
+    Examples
+    --------
+    >>> [passage.text for passage in passages([Document("os.walk", "Walk the tree,\\nyield its folders.")], 2)]
+    ['Walk the', 'tree, yield', 'its folders.']
+    """
+    return tuple(
+        Passage(document.package, " ".join(run))
+        for document in documents
+        for run in _runs(document.text.split(), words)
+    )
+
+
+def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
+    """The texts whose representations are measured, drawn at random and distinct.
+
+    Parameters
+    ----------
+    source : str
+        ``stdlib`` for held-out passages of `PROMPT_WORDS` words, or a text file with one prompt per line.
+    count : int
+        How many.
+    seed : int
+        Equal seeds draw equal prompts.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or is not text, or there are fewer than `count` distinct prompts.
+
+    Examples
+    --------
+    >>> len(set(prompts("stdlib", 8, seed=0)))
+    8
+    """
+    if source == "stdlib":
+        lines = [passage.text for passage in passages(held_out(), PROMPT_WORDS)]
+    else:
+        lines = [line.strip() for line in read_text(Path(source)).splitlines()]
+    return draw(lines, count, seed, source)
+
+
+def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str, ...]:
+    """Some distinct texts of those given, at random; `source` names them in an error.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer than `count` distinct texts.
+    """
+    distinct = list(dict.fromkeys(text for text in texts if text))
+    if len(distinct) < count:
+        raise ConfigError(
+            f"Corpus '{source}' holds {len(distinct)} distinct prompts, but {count} were asked for. "
+            f"Set corpus.prompts to {len(distinct)} or less, or use a larger corpus."
+        )
+    return tuple(random.Random(seed_of("prompts", seed)).sample(distinct, count))
+
+
+def training_texts(source: str) -> tuple[str, ...]:
+    """The texts that a recipe trains on: the training half of ``stdlib``, or the lines of a text file.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing, is not text, or is empty.
+    """
+    if source == "stdlib":
+        return tuple(document.text for document in train())
+    lines = tuple(line.strip() for line in read_text(Path(source)).splitlines() if line.strip())
+    if not lines:
+        raise ConfigError(f"Corpus '{source}' is empty. Give a text file with one text per line, or 'stdlib'.")
+    return lines
+
+
+def digest(texts: Iterable[str]) -> Key:
+    """The key of a corpus: equal texts in equal order give equal keys.
+
+    Examples
+    --------
+    >>> digest(["a", "b"]) == digest(("a", "b")) != digest(["b", "a"])
+    True
+    """
+    return content_key("corpus", list(texts))
+
+
+def read_text(path: Path) -> str:
+    """A file's text, or an error that says what to do.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or is not UTF-8.
+    """
+    if not path.is_file():
+        raise ConfigError(f"No corpus file '{path}'. Give a text file with one prompt per line, or 'stdlib'.")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"Corpus file '{path}' is not UTF-8 text ({error.reason}); convert it first.") from None
+
+
+def _topics() -> Iterator[Document]:
+    """The sections of pydoc's manual; sections, because whole topics repeat each other's."""
+    from pydoc_data.topics import topics
+
+    for name in sorted(topics):
+        for index, section in enumerate(_sections(topics[name])):
+            yield Document(f"{TOPICS}.{name}.{index}", _paragraphs(section))
+
+
+def _sections(text: str) -> Iterator[str]:
+    """The parts of a reStructuredText that stand between underlined headings, the headings left out."""
+    lines = text.splitlines()
+    headings = [i for i, (a, b) in enumerate(pairwise(lines)) if _underlines(b, a)]
+    starts = [0, *(i + 2 for i in headings)]
+    for start, stop in zip(starts, [*headings, len(lines)], strict=True):
+        yield "\n".join(lines[start:stop])
+
+
+def _underlines(line: str, title: str) -> bool:
+    return len(line) == len(title) >= 3 and len(set(line)) == 1 and line[0] in "*=-~^"
+
+
+def _docstrings() -> Iterator[Document]:
+    library = Path(sysconfig.get_path("stdlib"))
+    for package in PACKAGES:
+        for path in _modules(library, package):
+            module = ".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
+            yield from _documents(module, ast.parse(path.read_bytes()))
+
+
+def _modules(library: Path, package: str) -> list[Path]:
+    single = library / f"{package}.py"
+    return [single] if single.is_file() else sorted((library / package).rglob("*.py"))
+
+
+def _documents(module: str, tree: ast.Module) -> Iterator[Document]:
+    yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
+    for node in tree.body:
+        if texts := list(_docs(node)):
+            yield Document(f"{module}.{getattr(node, 'name', '')}", _paragraphs("\n\n".join(texts)))
+
+
+def _docs(node: ast.stmt) -> Iterator[str]:
+    """The docstrings of a class with its methods, or of a function; bodies of functions are not entered."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield from filter(None, [ast.get_docstring(node)])
+    if isinstance(node, ast.ClassDef):
+        for child in node.body:
+            yield from _docs(child)
+
+
+def _paragraphs(text: str) -> str:
+    """Paragraphs as single lines.
+
+    >>> _paragraphs("One paragraph,\\n  two lines.\\n\\n\\nAnother.")
+    'One paragraph, two lines.\\nAnother.'
+    """
+    blocks: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if line.strip():
+            blocks[-1] += line.split()
+        elif blocks[-1]:
+            blocks.append([])
+    return "\n".join(" ".join(block) for block in blocks if block)
+
+
+def _without(document: Document, trained: frozenset[str]) -> Document:
+    kept = (line for line in document.text.splitlines() if trained.isdisjoint(_windows(line)))
+    return Document(document.name, "\n".join(kept))
+
+
+def _windows(text: str) -> Iterator[str]:
+    """Every run of `_QUOTE` consecutive words, overlapping; a shorter text has none."""
+    words = text.split()
+    for start in range(len(words) - _QUOTE + 1):
+        yield " ".join(words[start : start + _QUOTE])
+
+
+def _runs(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(words) - size + 1, size):
+        yield words[start : start + size]

@@ -1,0 +1,224 @@
+"""What is compared: suites of checkpoints and their layers, as frozen values with content keys."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from daskmetrics.core.errors import ConfigError
+
+Key = str
+
+
+def content_key(*parts: Any) -> Key:
+    """32 hexadecimal digits that name a content: equal parts give equal keys, on any machine.
+
+    Examples
+    --------
+    >>> content_key("pythia-14m", {"layer": 3}) == content_key("pythia-14m", {"layer": 3})
+    True
+    """
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def seed_of(*parts: Any) -> int:
+    """A 63-bit seed that belongs to a content: no generator is ever shared between two pieces of work."""
+    return int(content_key("seed", *parts)[:16], 16) >> 1
+
+
+@dataclass(frozen=True, order=True)
+class Checkpoint:
+    """Weights of one model at one training step."""
+
+    model: str
+    revision: str
+
+    @property
+    def step(self) -> int | None:
+        """The training step, or None for a revision that does not name one (such as ``main``)."""
+        return step_of(self.revision)
+
+    def __str__(self) -> str:
+        return f"{self.model}@{self.revision}"
+
+
+@dataclass(frozen=True, order=True)
+class Arm:
+    """One candidate embedding: a layer of a checkpoint (0 is the embedding output, 1...n the blocks)."""
+
+    model: str
+    revision: str
+    layer: int
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.model, self.revision)
+
+    def __str__(self) -> str:
+        return f"{self.model}@{self.revision}/{self.layer}"
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One (arm, task) pair: the smallest thing a search can pay for."""
+
+    arm: Arm
+    task: str
+
+    def __str__(self) -> str:
+        return f"{self.arm}:{self.task}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The checkpoints of one model, oldest first, and the layers of each that are compared.
+
+    Attributes
+    ----------
+    model : str
+        The name under which everything of this suite is stored.
+    revisions : tuple of str
+        Checkpoint names in order of training.
+    layers : tuple of int
+        Layers compared, ascending; 0 is the embedding output.
+    depth : int
+        Number of transformer blocks of the model.
+    """
+
+    model: str
+    revisions: tuple[str, ...]
+    layers: tuple[int, ...]
+    depth: int
+
+    def __post_init__(self) -> None:
+        beyond = [layer for layer in self.layers if not 0 <= layer <= self.depth]
+        if beyond:
+            raise ConfigError(f"Model '{self.model}' has layers 0...{self.depth}, but layers {beyond} were asked for.")
+        if not self.revisions or not self.layers:
+            raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
+
+    def _repr_html_(self) -> str:
+        """The suite as a notebook shows it, in the colours of its theme."""
+        rows = {
+            "checkpoints": f"{len(self.revisions):,}, {self.revisions[0]} to {self.revisions[-1]}",
+            "layers": f"{len(self.layers)} of {self.depth + 1}, {self.layers[0]} to {self.layers[-1]}",
+            "arms": f"{len(self.revisions) * len(self.layers):,}",
+        }
+        cells = "".join(
+            f'<tr style="background: none"><td style="text-align: left; opacity: .7">{name}</td>'
+            f'<td style="text-align: left">{html.escape(text)}</td></tr>'
+            for name, text in rows.items()
+        )
+        return f'<b>Suite {html.escape(self.model)}</b><table style="color: inherit">{cells}</table>'
+
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        return tuple(Checkpoint(self.model, revision) for revision in self.revisions)
+
+    def arms(self) -> tuple[Arm, ...]:
+        return tuple(Arm(self.model, revision, layer) for revision in self.revisions for layer in self.layers)
+
+
+def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
+    """All arms of all suites: model by model, checkpoint by checkpoint, layer by layer.
+
+    Examples
+    --------
+    >>> pythia = [("14m", 6), ("70m", 6), ("410m", 24)]
+    >>> steps = tuple(f"step{s}" for s in every(1000, 143_000))
+    >>> len(grid(Suite(name, steps, tuple(range(1, depth + 1)), depth) for name, depth in pythia))
+    5184
+    """
+    return tuple(arm for suite in suites for arm in suite.arms())
+
+
+def step_of(revision: str) -> int | None:
+    """The training step that a revision names: ``step512`` gives 512, ``main`` gives None."""
+    match = re.fullmatch(r"step(\d+)", revision)
+    return int(match.group(1)) if match else None
+
+
+def every(stride: int, last: int) -> Iterator[int]:
+    """Steps 0, stride, 2 stride, ... up to and including ``last``."""
+    return iter(range(0, last + 1, stride))
+
+
+def log_steps(last: int) -> Iterator[int]:
+    """Log-spaced steps as Pythia saved them: 0, 1, 2, 4, 8, ... up to and including ``last``."""
+    yield 0
+    step = 1
+    while step <= last:
+        yield step
+        step *= 2
+
+
+_RANGE = re.compile(r"(?P<kind>all|log|every\s+(?P<stride>\d+))(\s+to\s+(?P<last>\d+))?")
+
+
+def select_revisions(wanted: str | Sequence[str], available: Sequence[str] | None) -> tuple[str, ...]:
+    """The revisions that a list or a range names.
+
+    Parameters
+    ----------
+    wanted : str or sequence of str
+        Revision names, or a range: ``all``, ``log``, ``every 1000``, each with an optional ``to STEP``.
+    available : sequence of str or None
+        What the suite has, if that is known; a range then keeps what exists. Where it is not known (a hub id),
+        a range needs its ``to STEP``.
+
+    Raises
+    ------
+    ConfigError
+        For a revision that does not exist, or a range that cannot be read.
+
+    Examples
+    --------
+    >>> select_revisions("log", ["step0", "step1", "step2", "step3"])
+    ('step0', 'step1', 'step2')
+    >>> select_revisions("every 1000 to 3000", None)
+    ('step0', 'step1000', 'step2000', 'step3000')
+    """
+    if not isinstance(wanted, str):
+        return _listed(tuple(str(name) for name in wanted), available)
+    match = _RANGE.fullmatch(wanted.strip())
+    if match is None:
+        return _listed((wanted,), available)
+    last = int(match["last"]) if match["last"] else _last_step(wanted, available)
+    if match["kind"] == "all":
+        if available is None:
+            raise ConfigError(f"Revisions '{wanted}' need a local folder; for a hub id write a range with 'to STEP'.")
+        return tuple(name for name in available if (step_of(name) or 0) <= last)
+    steps = log_steps(last) if match["kind"] == "log" else every(max(1, int(match["stride"])), last)
+    names = tuple(f"step{step}" for step in steps)
+    if available is None:
+        return names
+    kept = tuple(name for name in names if name in set(available))
+    if not kept:
+        raise ConfigError(f"Revisions '{wanted}' match none of: {', '.join(available)}.")
+    return kept
+
+
+def _last_step(wanted: str, available: Sequence[str] | None) -> int:
+    if available is None:
+        raise ConfigError(f"Revisions '{wanted}' of a hub id need an end, for instance '{wanted} to 143000'.")
+    return max((step_of(name) or 0 for name in available), default=0)
+
+
+def _listed(names: tuple[str, ...], available: Sequence[str] | None) -> tuple[str, ...]:
+    missing = [name for name in names if available is not None and name not in available]
+    if missing:
+        raise ConfigError(
+            f"Revision {', '.join(repr(name) for name in missing)} does not exist. "
+            f"Available: {', '.join(available or ())}; or a range such as 'all', 'log' or 'every 1000'."
+        )
+    return names
+
+
+def training_order(revisions: Iterable[str]) -> tuple[str, ...]:
+    """Revisions by training step, those without a step (``main``) last."""
+    return tuple(sorted(revisions, key=lambda name: (step_of(name) is None, step_of(name) or 0, name)))

@@ -1,0 +1,89 @@
+"""Where training steps lie along an axis, and how they are labelled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from daskmetrics.core.names import step_of
+
+Scale = Literal["log", "even"]
+NARROWEST = 0.25  #: of an even share of the axis: no column may be narrower on a log axis that is chosen unasked
+
+
+def step_label(revision: str) -> str:
+    """A revision as short as an axis wants it.
+
+    Examples
+    --------
+    >>> [step_label(name) for name in ("step512", "step143000", "step1500", "main")]
+    ['512', '143k', '1500', 'main']
+    """
+    step = step_of(revision)
+    if step is None:
+        return revision if len(revision) <= 8 else revision[:7] + "…"
+    return f"{step // 1000}k" if step and step % 1000 == 0 else str(step)
+
+
+def positions(revisions: Sequence[str], scale: Scale) -> list[float]:
+    """Where each revision lies: doublings of the step, or just its place.
+
+    Step 0 and revisions without a step, which a logarithm cannot place, keep a doubling's distance from the others.
+
+    Examples
+    --------
+    >>> positions(["step0", "step1", "step2", "step8", "main"], "log")
+    [-1.0, 0.0, 1.0, 3.0, 4.0]
+    """
+    if scale == "even":
+        return [float(i) for i in range(len(revisions))]
+    logs = [math.log2(step) for name in revisions if (step := step_of(name))]
+    low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
+    found, after = [], high
+    for name in revisions:
+        step = step_of(name)
+        after += step is None
+        found.append(after if step is None else math.log2(step) if step else low - 1)
+    return found
+
+
+def edges(revisions: Sequence[str], scale: Scale) -> list[float]:
+    """The borders of the revisions' columns, one more than there are: halfway between neighbours.
+
+    Examples
+    --------
+    >>> edges(["step1", "step2", "step8"], "log")
+    [-0.5, 0.5, 2.0, 4.0]
+    """
+    at = positions(revisions, scale)
+    if len(at) == 1:
+        return [at[0] - 0.5, at[0] + 0.5]
+    middle = [(a + b) / 2 for a, b in pairwise(at)]
+    return [2 * at[0] - middle[0], *middle, 2 * at[-1] - middle[-1]]
+
+
+def fitting(revisions: Sequence[str]) -> Scale:
+    """The logarithmic scale where every column stays wide enough on it, and else the even one.
+
+    Examples
+    --------
+    >>> fitting([f"step{2**i}" for i in range(10)]), fitting([f"step{1000 * i}" for i in range(1, 144)])
+    ('log', 'even')
+    """
+    borders = edges(revisions, "log")
+    narrowest = min(b - a for a, b in pairwise(borders))
+    return "log" if narrowest >= NARROWEST * (borders[-1] - borders[0]) / len(revisions) else "even"
+
+
+def ticks(revisions: Sequence[str], scale: Scale, most: int) -> dict[float, str]:
+    """Labels by place, so few that none is nearer to the one before than an axis with ``most`` labels allows."""
+    borders = edges(revisions, scale)
+    apart = (borders[-1] - borders[0]) / most
+    shown: dict[float, str] = {}
+    last = -math.inf
+    for at, name in zip(positions(revisions, scale), revisions, strict=True):
+        if at - last >= apart * (1 - 1e-9):
+            shown[at], last = step_label(name), at
+    return shown

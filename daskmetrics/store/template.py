@@ -1,0 +1,212 @@
+"""What a store is to hold: its shape, the keys of the units that fill it, and the chunk of each checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
+from daskmetrics.core.status import Status
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The names along one dimension, with the unit and description of each."""
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    descriptions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Template:
+    """Everything that a store is planned to hold.
+
+    Attributes
+    ----------
+    suites : tuple of Suite
+    metrics, tasks : Axis
+    meaning : str
+        Key of everything that decides the numbers: weights, prompts, protocol, tasks, seed.
+    attributes : mapping
+        Protocol, versions and the like; kept at the root of the store.
+    """
+
+    suites: tuple[Suite, ...]
+    metrics: Axis
+    tasks: Axis
+    meaning: Key
+    attributes: Mapping[str, Any]
+
+    @property
+    def key(self) -> Key:
+        """Names the shape and the meaning of the store: numbers of two different keys must not stand in one store."""
+        suites = [[s.model, s.revisions, s.layers, s.depth] for s in self.suites]
+        return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON values; `of` reads them back."""
+        return {**asdict(self), "attributes": dict(self.attributes)}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Template:
+        """The inverse of `as_json`."""
+        suites = (Suite(s["model"], tuple(s["revisions"]), tuple(s["layers"]), s["depth"]) for s in plain["suites"])
+        metrics, tasks = (
+            Axis(*(tuple(plain[name][part]) for part in ("names", "units", "descriptions")))
+            for name in ("metrics", "tasks")
+        )
+        return cls(tuple(suites), metrics, tasks, plain["meaning"], plain["attributes"])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Values of one checkpoint along one axis: arrays (layers, names)."""
+
+    values: np.ndarray
+    stderr: np.ndarray
+    status: np.ndarray
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Block:
+        """From the journal's JSON, in which an undefined number is null."""
+        numbers = {name: np.array(value[name], dtype=float) for name in ("values", "stderr")}
+        return cls(**numbers, status=np.array(value["status"], dtype=np.uint8))
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: _nullable(getattr(self, name)) for name in ("values", "stderr", "status")}
+
+    @classmethod
+    def empty(cls, layers: int, names: int, status: Status = Status.MISSING) -> Block:
+        """Without a number."""
+        nan = np.full((layers, names), np.nan)
+        return cls(nan, nan.copy(), np.full((layers, names), status, np.uint8))
+
+    def differs(self, other: Block) -> np.ndarray:
+        """Which cells (layers, names) are not the same bit for bit, NaN being equal to NaN."""
+        different: np.ndarray = self.status != other.status
+        for own, its in ((self.values, other.values), (self.stderr, other.stderr)):
+            different |= (own != its) & ~(np.isnan(own) & np.isnan(its))
+        return different
+
+    def equals(self, other: Block) -> bool:
+        """Bit for bit, NaN equal to NaN."""
+        return self.values.shape == other.values.shape and not self.differs(other).any()
+
+
+def _nullable(array: np.ndarray) -> list[list[float | int | None]]:
+    return [[None if value != value else value for value in row] for row in array.tolist()]
+
+
+class Result(Protocol):
+    """What is needed to know of a record: the one that the journal holds, or its like."""
+
+    @property
+    def key(self) -> Key: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def value(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A template, and which units' records fill it; all that is needed to build the store from the journal alone.
+
+    Attributes
+    ----------
+    template : Template
+    version : int
+        Of the computation.
+    seed : int
+        The run's.
+    measure : mapping of str to Key
+        Of each checkpoint.
+    encode : mapping of str to tuple of Key
+        Of each checkpoint, one for each task.
+    files : mapping of str to str
+        Digests of metadata and coordinates as they were laid out (`files_of`).
+    """
+
+    template: Template
+    version: int
+    seed: int
+    measure: Mapping[str, Key]
+    encode: Mapping[str, tuple[Key, ...]]
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def metric_blocks(self, records: Iterable[Result]) -> dict[Checkpoint, Block]:
+        """The metrics of every checkpoint that has a record; a failed one has its status and no numbers."""
+        by_key = {record.key: record for record in records if record.kind == "measure"}
+        names = len(self.template.metrics.names)
+        return {
+            checkpoint: _metrics(by_key[key], (len(suite.layers), names))
+            for suite in self.template.suites
+            for checkpoint in suite.checkpoints()
+            if (key := self.measure[str(checkpoint)]) in by_key
+        }
+
+    def score_blocks(self, records: Iterable[Result]) -> dict[Checkpoint, Block]:
+        """The scores of every checkpoint of which at least one cell has a record."""
+        by_key = {record.key: record for record in records if record.kind == "score"}
+        suites, tasks = self.template.suites, self.template.tasks.names
+        cells = {
+            (arm.model, arm.revision, arm.layer, task): _cell(by_key[key])
+            for arm in (grid(suites) if by_key else ())
+            for task, encode in zip(tasks, self.encode[str(arm.checkpoint)], strict=True)
+            if (key := score_key(self.version, encode, arm, self.seed)) in by_key
+        }
+        return blocks_of_cells(suites, tasks, cells)
+
+    def entry(self) -> dict[str, Any]:
+        """Its line in the journal."""
+        return {"type": "plan", **asdict(self), "template": self.template.as_json()}
+
+    @classmethod
+    def latest(cls, entries: Iterable[Mapping[str, Any]]) -> Plan | None:
+        """The plan that a journal wrote down last, or None."""
+        plain = next((entry for entry in reversed(list(entries)) if entry["type"] == "plan"), None)
+        if plain is None:
+            return None
+        encode = {checkpoint: tuple(keys) for checkpoint, keys in plain["encode"].items()}
+        template = Template.of(plain["template"])
+        return cls(template, plain["version"], plain["seed"], plain["measure"], encode, plain["files"])
+
+
+def score_key(version: int, encode: Key, arm: Arm, seed: int) -> Key:
+    """Names everything that decides the score of an arm, given what encodes its checkpoint for the task."""
+    return content_key("score", version, encode, str(arm), arm.layer, seed)
+
+
+def blocks_of_cells(
+    suites: Sequence[Suite],
+    tasks: Sequence[str],
+    cells: Mapping[tuple[str, str, int, str], tuple[float, float, Status]],
+) -> dict[Checkpoint, Block]:
+    """The score chunks of all checkpoints that have a cell; ``cells`` maps (model, revision, layer, task)."""
+    blocks: dict[Checkpoint, Block] = {}
+    by_suite = {suite.model: suite for suite in suites}
+    columns = {task: i for i, task in enumerate(tasks)}
+    for (model, revision, layer, task), (value, stderr, status) in cells.items():
+        suite = by_suite.get(model)
+        if suite is None or task not in columns or layer not in suite.layers or revision not in suite.revisions:
+            continue  # of an earlier configuration of this run
+        block = blocks.setdefault(Checkpoint(model, revision), Block.empty(len(suite.layers), len(tasks)))
+        at = suite.layers.index(layer), columns[task]
+        block.values[at], block.stderr[at], block.status[at] = value, stderr, status
+    return blocks
+
+
+def _metrics(record: Result, shape: tuple[int, int]) -> Block:
+    return Block.of(record.value) if record.status == "ok" else Block.empty(*shape, Status.of(record.status))
+
+
+def _cell(record: Result) -> tuple[float, float, Status]:
+    if record.status != "ok":
+        return float("nan"), float("nan"), Status.of(record.status)
+    return record.value["score"], record.value["stderr"], Status.OK

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from daskmetrics.bandit.replay import Plan, Setting, Step, Terms, Trial, about, sheets
+from daskmetrics.bandit.replay.report import ablation_sheet
+
+
+def trials(setting: Setting, found_at: float, n: int = 3) -> list[Trial]:
+    path = (Step(0.001, 3.6, 0.5, 0.2), Step(found_at, 3600 * found_at, 0.0, 0.95))
+    return [Trial(setting, seed, path, 2, 0.75) for seed in range(n)]
+
+
+def test_what_is_searched_is_said_first(known):
+    text = about(Plan(known, Terms(subset=3), 0.1))
+    assert "30 arms x 4 tasks, 3 of them drawn by each seed; 120 of 120 cells are known; all cost 4.2 h" in text
+    assert "arms are within 1% of its mean score" in text
+
+
+def test_every_setting_has_its_line():
+    every = [*trials(Setting("race", 8), 0.01), *trials(Setting("random"), 0.05)]
+    success, speed, calibrated = sheets(every, (0.01, 0.02), clock=True)
+    assert success.header == ("policy", "1 %", "2 %")
+    assert success.rows == (("race, 8 workers", "3/3", "3/3"), ("random", "0/3", "0/3"))
+    assert speed.rows[0] == ("race, 8 workers", "1 %", "1 %", "1 %", "1 %", "36 s", "36 s", "0.75")
+    assert calibrated.rows[2] == (
+        *("race, 8 workers", "≥ 0.90", "0.950", "1.000", "0.439-1.000", "3"),
+        *("3/3", "0.439-1.000"),
+    )
+
+
+def test_costs_that_are_no_seconds_show_no_clock():
+    _, speed, _ = sheets(trials(Setting("race"), 0.01), (0.01,), clock=False)
+    assert "time" not in speed.header and len(speed.rows[0]) == len(speed.header)
+
+
+def test_with_and_without_metrics_stand_side_by_side():
+    every = [*trials(Setting("race"), 0.01, 40), *trials(Setting("race", metrics=False), 0.02, 40)]
+    sheet = ablation_sheet(every, (0.01, 0.02))
+    assert [row[:5] for row in sheet.rows] == [
+        ("race", "1 %", "40/40", "0/40", "+1.00"),
+        ("race", "2 %", "40/40", "40/40", "+0.00"),
+    ]
+    assert sheet.note.startswith("race: Metrics help at 1 of the 2 costs compared")
+    assert not ablation_sheet(trials(Setting("race"), 0.01), (0.01,)).rows

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+MODEL = {"name": "tiny", "train": {"width": 8, "depth": 1, "heads": 2, "steps": 2}}
+BASE = {"name": "wrong", "models": [MODEL], "tasks": ["stdlib:order"]}
+
+
+def call(folder: Path, *words: str, config: dict | None = None) -> subprocess.CompletedProcess[str]:
+    if config is not None:
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return subprocess.run(
+        [sys.executable, "-m", "daskmetrics", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({**BASE, "metrcs": ["all"]}, "Unknown key 'metrcs'. Did you mean 'metrics'?"),
+        ({**BASE, "metrics": ["efective_rank"]}, "Unknown metric 'efective_rank'. Did you mean 'effective_rank'?"),
+        ({**BASE, "tasks": ["stdlib:ordr"]}, "Unknown task 'stdlib:ordr'. Did you mean 'stdlib:order'?"),
+        ({**BASE, "models": [{"name": "m", "source": "./nowhere"}]}, "no folder './nowhere'"),
+        ({**BASE, "models": [{**MODEL, "revisions": ["step3"]}]}, "Revision 'step3' does not exist. Available: step0,"),
+        ({**BASE, "models": [{**MODEL, "layers": [9]}]}, "has layers 0...1, but layers [9]"),
+        ({**BASE, "search": {"policy": "rase"}}, "Unknown policy 'rase'. Did you mean 'race'?"),
+        ({**BASE, "search": {"baseline": "tiny@step9"}}, "Unknown baseline checkpoint 'tiny@step9'"),
+        ({**BASE, "corpus": {"source": "none.txt"}}, "none.txt"),
+        ({**BASE, "corpus": {"prompts": 10_000_000}}, "distinct prompts, but 10000000 were asked for"),
+    ],
+    ids=["key", "metric", "task", "folder", "revision", "layer", "policy", "baseline", "corpus", "prompts"],
+)
+def test_a_mistake_gives_one_message_and_code_2_and_starts_nothing(tmp_path, config, message):
+    done = call(tmp_path, "run", "config.yaml", config=config)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("Error:") == 1 and "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("verb", ["status", "report", "best"])
+def test_a_run_that_is_not_there_is_named(tmp_path, verb):
+    done = call(tmp_path, verb, "runs/none")
+    assert done.returncode == 2
+    assert "No run in 'runs/none'" in done.stderr
+
+
+def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
+    done = call(tmp_path, "run", "--dry-run", str(Path(__file__).parents[2] / "configs" / "pythia.yaml"))
+    assert done.returncode == 0, done.stderr
+    for text in ("5,184 in 432 checkpoints", "165,888 cells", "432 units", "32 (slurm)", "assumed"):
+        assert text in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"), [("metrics", ("effective_rank", "nats")), ("tasks", ("stdlib:order", "accuracy"))]
+)
+def test_listings(tmp_path, verb, words):
+    done = call(tmp_path, verb)
+    assert done.returncode == 0, done.stderr
+    for word in words:
+        assert word in done.stdout
+
+
+def test_dask_has_our_verbs(tmp_path):
+    done = subprocess.run(
+        [Path(sys.executable).parent / "dask", "metrics", "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "report" in done.stdout
+
+
+def test_short_options_are_settings(tmp_path):
+    done = call(tmp_path, "run", "--dry-run", "--policy", "sweep")
+    assert "sweep, up to 100.0% of the exhaustive cost" in " ".join(done.stdout.split())
+    done = call(tmp_path, "run", "--dry-run", "--confidence", "0.95", "--within", "0.02", "--set", "search.cells=40")
+    assert "30.0% of the exhaustive cost or 40 cells or 95% sure of being within 2.0%" in " ".join(done.stdout.split())

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from daskmetrics.cluster.slurm.allocation import Allocation, parse_allocation, present
+from daskmetrics.core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("shown", "gpus"),
+    [
+        # 22.05, with details
+        ("NumNodes=2 NumCPUs=8 TRES=cpu=8,mem=2G,node=2 JOB_GRES=gpu:l40s:4 Nodes=g[0-1] GRES=gpu:l40s:2(IDX:0-1)", 4),
+        # two types in one job
+        ("NumNodes=1 NumCPUs=8 JOB_GRES=gpu:a100:2,gpu:l40s:1", 3),
+        # 23.11, GPUs accounted for
+        ("NumNodes=2 NumCPUs=8 ReqTRES=cpu=8 AllocTRES=cpu=8,node=2,billing=8,gres/gpu=6,gres/gpu:a100=6", 6),
+        # 20.02, without either
+        ("NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 TresPerNode=gpu:3", 6),
+        ("NumNodes=1-1 NumCPUs=8 TRES=cpu=8,node=1", 0),
+    ],
+    ids=["gres", "types", "tres", "per node", "none"],
+)
+def test_what_a_job_holds(shown, gpus):
+    assert parse_allocation("7", shown) == Allocation("7", cpus=8, gpus=gpus)
+
+
+def test_when_a_job_ends():
+    assert parse_allocation("7", "NumCPUs=8 EndTime=2030-01-01T14:05:00").ends == datetime(2030, 1, 1, 14, 5)
+    assert parse_allocation("7", "NumCPUs=8 EndTime=Unknown").ends is None
+
+
+def test_a_worker_per_gpu_or_by_cpus_where_there_is_none():
+    assert Allocation("7", cpus=8, gpus=4).slots(threads=2) == 4
+    assert Allocation("7", cpus=8, gpus=0).slots(threads=3) == 2
+
+
+@pytest.mark.parametrize("gpus", [0, 4])
+def test_too_few_cpus_are_told(gpus):
+    with pytest.raises(ConfigError, match=f"Job 7 has 2 CPUs and {gpus} GPUs: too few"):
+        Allocation("7", cpus=2, gpus=gpus).slots(threads=3)
+
+
+def test_outside_of_an_allocation_it_says_how_to_get_one():
+    with pytest.raises(ConfigError, match=r"SLURM_JOB_ID is not set.*salloc --gres=gpu:4"):
+        present({})
+
+
+def test_more_workers_than_find_room_are_refused():
+    with pytest.raises(ConfigError, match=r"9 workers do not fit into job 7.*Ask for --workers 4"):
+        Allocation("7", cpus=8, gpus=4).require(9, threads=2)

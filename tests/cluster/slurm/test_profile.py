@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from daskmetrics import config
+from daskmetrics.cluster.slurm.partitions import Site
+from daskmetrics.cluster.slurm.profile import choose, profile_text
+from daskmetrics.cluster.slurm.script import pools, script
+from daskmetrics.core.errors import ConfigError
+from tests.cluster.slurm.test_partitions import read
+
+
+def proposed(version: str, *without: str) -> tuple[str, config.Cluster]:
+    site = Site(version, tuple(each for name, each in read(version).items() if name not in without))
+    text = profile_text(site, "ib0")
+    return text, config.cluster(yaml.safe_load(text))
+
+
+def test_the_partition_with_gpus_is_chosen_that_everybody_may_use():
+    text, profile = proposed("23.11")
+    assert (profile.partition, profile.gpu_type, profile.gpus_per_job) == ("gpu", "a100", 1)
+    assert profile.account is None and "# account: NAME" in text
+    assert "also there: a100_1g.5gb, l40s" in text
+    assert "--gres=gpu:a100:1" in script(profile, pools(profile)[0])
+
+
+def test_a_worker_gets_its_share_of_a_node_and_no_more_than_it_can_use():
+    _, profile = proposed("23.11")
+    assert (profile.threads, profile.memory) == (8, "64GiB")  # of 64 CPUs and 500 GiB for four
+    _, profile = proposed("20.02")
+    assert (profile.threads, profile.memory) == (8, "28GiB")  # of 16 CPUs and 62.5 GiB for two
+    assert profile.walltime == "04:00:00"
+
+
+def test_every_partition_stands_in_the_comments():
+    text, _ = proposed("23.11")
+    for part in (
+        "cpu*: up to 7-00:00:00",
+        "lab: no time limit, only for accounts smith,jones",
+        "old: up to 12:00:00, not up",
+    ):
+        assert part in text
+    assert "16 nodes of 128 CPUs, 2000 GiB, 8 x h100; allocated" in text
+
+
+def test_an_account_is_named_where_only_some_may():
+    text, profile = proposed("23.11", "gpu")
+    assert (profile.partition, profile.account) == ("lab", "smith") and "also allowed: jones" in text
+
+
+def test_without_gpus_workers_ask_for_none():
+    _, profile = proposed("23.11", "gpu", "lab", "old")
+    assert (profile.partition, profile.gpus_per_job, profile.gpu_type) == ("cpu", 0, None)
+    assert "--gres" not in script(profile, pools(profile)[0])
+
+
+def test_gpus_without_a_type_are_asked_for_without_one():
+    _, profile = proposed("20.02")
+    assert (profile.gpus_per_job, profile.gpu_type) == (1, None)
+
+
+def test_a_shorter_limit_counts():
+    site = Site("22.05", tuple(replace(each, longest=1800.0) for each in read("22.05").values()))
+    assert yaml.safe_load(profile_text(site, None))["walltime"] == "00:30:00"
+
+
+def test_where_nothing_is_up():
+    down = tuple(replace(each, up=False) for each in read("22.05").values())
+    with pytest.raises(ConfigError, match=r"No partition is up.*Partitions: gpu"):
+        choose(Site("22.05", down))

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daskmetrics.config import Model, checkpoints
+from daskmetrics.core.errors import ConfigError, DataError
+
+
+def checkpoint(folder: Path, weights: bytes = b"w", **config) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"num_hidden_layers": 2, "hidden_size": 8, **config}))
+    (folder / "model.safetensors").write_bytes(weights)
+    return folder
+
+
+def model(source, **options) -> Model:
+    return Model(name="m", source=str(source), **options)
+
+
+def test_a_folder_of_revisions(tmp_path):
+    for step in (0, 16, 8):
+        checkpoint(tmp_path / f"step{step}", bytes([step]))
+    (tmp_path / "notes").mkdir()
+    found = checkpoints.find(model(tmp_path, layers="blocks"))
+    assert found.suite.revisions == ("step0", "step8", "step16")
+    assert (found.suite.layers, found.suite.depth, found.width) == ((1, 2), 2, 8)
+    assert len({location.identity for location in found.locations}) == 3
+
+
+def test_one_model_folder(tmp_path):
+    found = checkpoints.find(model(checkpoint(tmp_path / "one")))
+    assert found.suite.revisions == ("main",)
+    assert found.suite.layers == (0, 1, 2)
+
+
+def test_equal_content_has_equal_identity_wherever_it_lies(tmp_path):
+    first, second = (checkpoints.fingerprint(checkpoint(tmp_path / name, b"w" * 5_000_000)) for name in ("a", "b"))
+    other = checkpoints.fingerprint(checkpoint(tmp_path / "c", b"w" * 4_999_999 + b"x"))
+    assert first == second != other
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("./none", "no folder './none'"), ("none", "no folder 'none'"), ("~/none/at/all", "no folder")],
+)
+def test_a_missing_folder_is_named(source, message):
+    with pytest.raises(ConfigError, match=message):
+        checkpoints.find(model(source))
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"holds no model: no config\.json"):
+        checkpoints.find(model(tmp_path))
+
+
+def test_pickled_weights_are_not_loaded(tmp_path):
+    folder = checkpoint(tmp_path / "one")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match=r"no \.safetensors file"):
+        checkpoints.find(model(folder))
+
+
+def test_a_config_without_a_shape_is_refused(tmp_path):
+    with pytest.raises(DataError, match="how deep and wide"):
+        checkpoints.find(model(checkpoint(tmp_path / "one", hidden_size=None)))
+
+
+def test_a_hub_id_needs_no_network_to_be_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    found = checkpoints.find(model("org/model-7m", revisions="every 10 to 30", layers="blocks", depth=6, width=128))
+    assert found.suite.revisions == ("step0", "step10", "step20", "step30")
+    assert found.missing == found.suite.revisions
+
+
+def test_a_hub_id_of_unknown_shape_says_what_to_write():
+    with pytest.raises(ConfigError, match="'depth:' and 'width:'"):
+        checkpoints.find(model("org/model-7m", revisions="main"))
+
+
+def test_offline_and_not_cached_stops_with_the_remedy(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match=r"step0 not in the hub's cache.*hf download org/model-7m --revision step0"):
+        checkpoints.require_on_hub(model("org/model-7m"), ["step0"])
+    checkpoints.require_on_hub(model("org/model-7m"), [])
+
+
+def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, minilm):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "hub" / "models--org--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "step1000").write_text(commit)
+    shutil.copytree(minilm, repository / "snapshots" / commit)
+    code = (
+        "from daskmetrics.config import Model as Wanted, Protocol, checkpoints\n"
+        "from daskmetrics.models import Model\n"
+        "found = checkpoints.find(Wanted(name='tiny', source='org/tiny', revisions='every 1000 to 1000'))\n"
+        "(_, location) = found.locations\n"
+        "print(found.suite.depth, found.missing, Model(location, Protocol()).encode(['x'], [6], 'mean').shape)\n"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "6 ('step0',) (1, 1, 384)\n", done.stderr

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import dask.config
+import pytest
+import yaml
+
+from daskmetrics import config
+from daskmetrics.core.errors import ConfigError
+
+SMALL = {"name": "x", "models": [{"name": "a", "source": "somewhere"}]}
+
+
+def with_(**changes):
+    return {**SMALL, **changes}
+
+
+@pytest.mark.parametrize("path", sorted(config.folder().glob("*.yaml")), ids=lambda path: path.stem)
+def test_ready_made_configurations_are_valid(path):
+    assert config.load(path).name == path.stem
+
+
+@pytest.mark.parametrize("path", sorted((config.folder() / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
+def test_ready_made_profiles_are_valid(path):
+    assert config.parse(with_(cluster=path.stem)).cluster.workers >= 1
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (with_(serch={}), "Unknown key 'serch'. Did you mean 'search'?"),
+        (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
+        (with_(models=[{"name": "a", "train": {"wdth": 8}}]), "Unknown key 'wdth'. Did you mean 'width'?"),
+        (with_(models=[{"name": "a"}]), "needs either 'source' or 'train'"),
+        (with_(models=[]), "at least 1 item"),
+        (with_(models=[SMALL["models"][0]] * 2), "names must differ"),
+        (with_(name="a\nrm -rf ~"), "letters, digits"),
+        (with_(name="../up"), "letters, digits"),
+        (with_(protocol="corected"), "Did you mean 'corrected'?"),
+        (with_(cluster="l40"), "Did you mean 'l40s'?"),
+        (with_(cluster={"walltime": 45000}), "quotes"),
+        (with_(search={"budget": 1.5}), "less than or equal to 1"),
+        (with_(protocol={"pooling": "max"}), "'mean', 'last' or 'cls'"),
+        ({"name": "x"}, "'models' is missing."),
+    ],
+)
+def test_each_mistake_has_one_clear_message(data, message):
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        config.parse(data)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_settings_reach_any_depth(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    found = config.load(
+        path, ["search.budget=0.05", "models.0.layers=[1, 2]", "cluster.workers=7", "protocol.preset=paper"]
+    )
+    assert (found.search.budget, found.models[0].layers, found.cluster.workers) == (0.05, (1, 2), 7)
+    assert found.protocol.padding == "left"
+
+
+@pytest.mark.parametrize("setting", ["budget", "=3", "models.3.name=x", "name.deep=1"])
+def test_a_bad_setting_is_refused(tmp_path, setting):
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    with pytest.raises(ConfigError, match="--set"):
+        config.load(path, [setting])
+
+
+def test_a_named_section_can_be_changed_by_a_setting(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(with_(cluster="a100", protocol="paper")))
+    found = config.load(path, ["cluster.workers=3", "protocol.max_length=64"])
+    assert (found.cluster.gpu_type, found.cluster.workers) == ("a100", 3)
+    assert (found.protocol.padding, found.protocol.max_length) == ("left", 64)
+
+
+def test_the_site_stands_between_the_profile_and_the_experiment():
+    with dask.config.set({"daskmetrics.cluster": {"account": "site", "workers": 5}}):
+        found = config.parse(with_(cluster={"profile": "a100", "workers": 9})).cluster
+    assert (found.account, found.gpu_type, found.workers) == ("site", "a100", 9)
+
+
+def test_the_environment_stands_above_the_site_and_mappings_are_merged(tmp_path):
+    (tmp_path / "site.yaml").write_text(
+        "daskmetrics: {cluster: {account: site, qos: low, exports: {A: '1', B: '1'}, scoring: {workers: 3}}}"
+    )
+    environment = {
+        **os.environ,
+        "DASK_CONFIG": str(tmp_path),
+        "DASK_DASKMETRICS__CLUSTER__ACCOUNT": "123",
+        "DASK_DASKMETRICS__CLUSTER__GPUS_PER_JOB": "4",
+        "DASK_DASKMETRICS__CLUSTER__SCORING__PARTITION": "cpu",
+    }
+    code = """if True:
+        from daskmetrics.config import cluster
+        found = cluster("a100", qos="high", exports={"B": "2"})
+        print(found.account, found.qos, found.gpu_type, found.gpus_per_job, found.exports, found.scoring.model_dump())
+    """
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("123 high a100 4 {'A': '1', 'B': '2'} {'workers': 3,"), done.stdout
+    assert "'partition': 'cpu'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"gpus_per_job": 8, "gpus_per_node": 4}, "gpus_per_job is 8, but a node has 4"),
+        ({"workers": 2, "fewest": 3}, "fewest is 3, more than the 2 workers"),
+        ({"scoring": {"workers": 2, "fewest": 3}}, "fewest is 3, more than the 2 workers"),
+        ({"scoring": {"gpus": 1}}, "Unknown key 'gpus'. Valid: account"),
+        ({"walltime": "1 hour"}, "must be a time such as '12:30:00'"),
+        ({"walltime": "00:00"}, "must be longer than nothing"),
+        ({"directives": ["exclusive"]}, "an option of sbatch such as '--exclusive'"),
+        ({"constraint": "a; rm -rf ~"}, "features such as"),
+        ({"exports": {"A B": "1"}}, "the name of a variable"),
+        ({"logs": "my logs"}, "without spaces"),
+        ({"max_jobs": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_refused(keys, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config.cluster({"kind": "slurm", **keys})
+
+
+@pytest.mark.parametrize("text", ["a: [1", "- a\n- b", "\x00"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path, text):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(str(path))):
+        config.load(path)
+
+
+def test_a_missing_file_names_the_ready_made_ones():
+    with pytest.raises(ConfigError, match=r"No configuration file 'demo.yml'.*demo\.yaml"):
+        config.load("demo.yml")
+
+
+def test_a_configuration_survives_its_own_file(tmp_path):
+    first = config.parse(with_(cluster="a100", protocol="paper"))
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(first.as_dict()))
+    assert config.load(path) == first

@@ -1,0 +1,94 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daskmetrics.core import corpus
+from daskmetrics.core.errors import ConfigError
+
+
+def test_another_process_reads_the_same_documents() -> None:
+    code = (
+        "from daskmetrics.core import corpus; print(corpus.digest(d.name + d.text for d in corpus.stdlib_documents()))"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == corpus.digest(d.name + d.text for d in corpus.stdlib_documents())
+
+
+def test_no_library_is_imported_to_read_the_corpus() -> None:
+    code = """
+import sys
+from daskmetrics.core import corpus
+corpus.stdlib_documents()
+assert not {"smtplib", "imaplib", "wsgiref", "xml", "numpy", "torch", "dask"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_documents_are_distinct_and_named_once() -> None:
+    documents = corpus.stdlib_documents()
+    assert len({document.text for document in documents}) == len(documents)
+    assert {document.package for document in documents} >= {corpus.TOPICS, *corpus.PACKAGES}
+
+
+def words_of(documents: tuple[corpus.Document, ...]) -> str:
+    return " ".join(" ".join(document.text.split()) for document in documents)
+
+
+def test_training_documents_quote_no_held_out_paragraph() -> None:
+    trained = words_of(corpus.train())
+    paragraphs = [line for document in corpus.held_out() for line in document.text.splitlines()]
+    assert not [line for line in paragraphs if len(line.split()) >= 8 and line in trained]
+
+
+def test_about_a_third_is_held_out() -> None:
+    assert 0.25 < len(words_of(corpus.held_out())) / len(words_of(corpus.stdlib_documents())) < 0.4
+
+
+def test_prompts_are_distinct_seeded_and_held_out() -> None:
+    drawn = corpus.prompts("stdlib", 256, seed=1)
+    assert len(set(drawn)) == 256
+    assert drawn == corpus.prompts("stdlib", 256, seed=1) != corpus.prompts("stdlib", 256, seed=2)
+    trained = words_of(corpus.train())
+    assert not [prompt for prompt in drawn if prompt in trained]
+
+
+def test_prompts_of_a_file_drop_blank_lines_and_copies(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_text("one\n\n  two \n   \none\nthree\n", encoding="utf-8")
+    assert sorted(corpus.prompts(str(path), 3, seed=0)) == ["one", "three", "two"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No corpus file .* Give a text file"),
+        (b"\n \n", "holds 0 distinct prompts, but 2"),
+        (b"one\none\n", "holds 1 distinct prompts, but 2 .* Set corpus.prompts to 1"),
+        (b"\xff\xfe\n", "is not UTF-8"),
+    ],
+)
+def test_an_unusable_file_says_what_to_do(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "prompts.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        corpus.prompts(str(path), 2, seed=0)
+
+
+def test_training_texts_refuse_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="is empty"):
+        corpus.training_texts(str(tmp_path / "empty.txt"))
+
+
+def test_passages_stay_within_a_document() -> None:
+    documents = [corpus.Document("a.x", "1 2 3"), corpus.Document("b.y", "4\n5")]
+    found = corpus.passages(documents, 2)
+    assert found == (corpus.Passage("a", "1 2"), corpus.Passage("b", "4 5"))
+
+
+def test_sections_are_cut_at_underlined_headings() -> None:
+    text = "Intro.\n\nTitle\n*****\n\nBody.\n\nSub\n===\nMore."
+    assert [corpus._paragraphs(section) for section in corpus._sections(text)] == ["Intro.", "Body.", "More."]

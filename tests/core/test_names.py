@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Suite, content_key, grid, select_revisions, step_of, training_order
+
+FOLDER = ["step0", "step1", "step2", "step4", "step1000", "step2000", "main"]
+
+
+def test_sizes_do_not_overwrite_each_other():
+    small, large = (Suite(name, ("step0",), (0, 1), 1) for name in ("14m", "70m"))
+    assert len(set(grid([small, large]))) == 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("all", tuple(FOLDER)),
+        ("log", ("step0", "step1", "step2", "step4")),
+        ("every 1000", ("step0", "step1000", "step2000")),
+        ("every 1000 to 1000", ("step0", "step1000")),
+        ("log to 2", ("step0", "step1", "step2")),
+        ("main", ("main",)),
+        (["step4", "main"], ("step4", "main")),
+    ],
+)
+def test_ranges_keep_what_exists(wanted, expected):
+    assert select_revisions(wanted, FOLDER) == expected
+
+
+def test_the_ranges_of_pythia():
+    assert len(select_revisions("every 1000 to 143000", None)) == 144
+    assert select_revisions("log to 512", None) == tuple(f"step{s}" for s in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
+
+
+@pytest.mark.parametrize("wanted", ["step3", ["step0", "step77"]])
+def test_a_revision_that_does_not_exist_is_named_with_those_that_do(wanted):
+    with pytest.raises(ConfigError, match=r"'step(3|77)' does not exist. Available: step0, step1"):
+        select_revisions(wanted, FOLDER)
+
+
+def test_an_open_range_of_a_hub_id_says_how_to_end_it():
+    with pytest.raises(ConfigError, match="every 1000 to 143000"):
+        select_revisions("every 1000", None)
+
+
+def test_layers_beyond_the_depth_are_refused():
+    with pytest.raises(ConfigError, match=r"layers 0\.\.\.6, but layers \[7\]"):
+        Suite("m", ("main",), (0, 7), 6)
+
+
+def test_order_of_training():
+    assert training_order(["main", "step512", "step8", "step64"]) == ("step8", "step64", "step512", "main")
+    assert step_of("main") is None
+
+
+@given(st.lists(st.integers() | st.text(), max_size=4), st.lists(st.integers() | st.text(), max_size=4))
+def test_keys_are_equal_exactly_when_contents_are(a, b):
+    assert (content_key(a) == content_key(b)) == (a == b)
+
+
+def test_a_suite_in_a_notebook_says_what_it_holds_and_trusts_no_name():
+    shown = Suite("<b>", ("step0", "step1"), (0, 1, 2), 5)._repr_html_()
+    assert "2, step0 to step1" in shown and "3 of 6, 0 to 2" in shown and "&lt;b&gt;" in shown
+    assert "color: inherit" in shown and "<script" not in shown

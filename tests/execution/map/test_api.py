@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import daskmetrics as dm
+from daskmetrics.core.errors import ConfigError, LockedError
+from daskmetrics.execution import Journal, map
+from daskmetrics.execution.journal import read
+from daskmetrics.execution.map.api import opened
+
+
+def twice(item: int) -> int:
+    return 2 * item
+
+
+def drawn(item: int, seed: int) -> int:
+    return seed
+
+
+def leave_a_trace(item: tuple[str, int]) -> int:
+    folder, number = item
+    with (Path(folder) / str(number)).open("a") as file:
+        file.write("x")
+    return number
+
+
+def traces(folder: Path) -> dict[int, int]:
+    return {int(path.name): path.stat().st_size for path in folder.iterdir()}
+
+
+def by_item(results) -> dict:
+    return {result.item: (result.status, result.value) for result in results}
+
+
+def test_each_item_has_one_result(client, tmp_path):
+    results = list(dm.map(twice, range(25), client=client, journal=tmp_path / "run", batch_size=4))
+    assert by_item(results) == {i: ("ok", 2 * i) for i in range(25)}
+    assert sorted(result.index for result in results) == list(range(25))
+    assert all(result.worker in ("0", "1") and result.seconds is not None for result in results)
+
+
+def test_what_is_recorded_comes_first_and_is_not_run_again(client, tmp_path):
+    trace, run = tmp_path / "trace", tmp_path / "run"
+    trace.mkdir()
+    values = [(str(trace), i) for i in range(20)]
+    list(dm.map(leave_a_trace, values[:8], client=client, journal=run, batch_size=3))
+    results = list(dm.map(leave_a_trace, values, client=client, journal=run, batch_size=5))
+    assert [result.index for result in results[:8]] == list(range(8))
+    assert traces(trace) == dict.fromkeys(range(20), 1)
+    assert len(results) == 20
+
+
+def test_an_open_journal_is_used_and_left_open(client, tmp_path):
+    with opened(tmp_path) as journal:
+        assert len(list(dm.map(twice, range(3), client=client, journal=journal))) == 3
+        assert len(list(dm.map(twice, range(5), client=client, journal=journal))) == 5
+        journal.append({"type": "note"})
+        with pytest.raises(LockedError):
+            next(dm.map(twice, range(3), client=client, journal=tmp_path))
+
+
+def test_a_caller_who_leaves_early_finds_the_running_batches_recorded(client, tmp_path):
+    results = dm.map(twice, range(200), client=client, journal=tmp_path, batch_size=2)
+    first = [next(results) for _ in range(5)]
+    results.close()
+    known = map.results(tmp_path)
+    assert 5 <= len(known) < 200
+    assert {result.key for result in first} <= {result.key for result in known}
+    again = list(dm.map(twice, range(200), client=client, journal=tmp_path, batch_size=20))
+    assert by_item(again) == {i: ("ok", 2 * i) for i in range(200)}
+    assert map.verify(tmp_path, sample=0).doubled == ()
+
+
+def test_serial_and_parallel_give_the_same_records(client, tmp_path):
+    job = map.job(drawn, range(12), map.Options(batch_size=5))
+    with opened(tmp_path / "serial") as journal:
+        serial = map.run(job, None, journal)
+    parallel = map.run(job, client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock"))
+    assert [(r.key, r.status, r.value) for r in serial] == [(r.key, r.status, r.value) for r in parallel]
+    assert len({r.value for r in serial}) == 12
+
+
+def test_a_function_of_a_script_or_notebook_works(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        import daskmetrics as dm
+        from daskmetrics.cluster import connect
+        from daskmetrics.config import Cluster
+
+        OFFSET = 100
+
+        def step(item):
+            return item + OFFSET
+
+        if __name__ == "__main__":
+            with connect(Cluster(workers=1)) as client:
+                print(sorted(r.value for r in dm.map(step, range(3), client=client, journal="run")))
+        """)
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "[100, 101, 102]\n", done.stderr
+
+
+def test_a_module_that_workers_lack_is_named_at_once(client, tmp_path, monkeypatch):
+    (tmp_path / "only_on_the_client.py").write_text("def step(item): return item\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import only_on_the_client
+
+    started = time.monotonic()
+    with pytest.raises(ConfigError, match=r"cannot load only_on_the_client:step: ModuleNotFoundError.*Install"):
+        list(dm.map(only_on_the_client.step, range(3), client=client, journal=tmp_path / "run"))
+    assert time.monotonic() - started < 60  # and not the minutes of a time-out
+
+
+def test_a_module_that_ends_its_worker_is_named(client, tmp_path, monkeypatch):
+    path = tmp_path / "ends_its_worker.py"
+    path.write_text(f"import os\nif os.getpid() != {os.getpid()}: os._exit(1)\ndef step(item): return item\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import ends_its_worker
+
+    client.run(lambda: __import__("sys").path.insert(0, str(tmp_path)))
+    monkeypatch.setattr("daskmetrics.execution.map.api.PROBES", 1)
+    with pytest.raises(ConfigError, match="cannot load ends_its_worker:step: KilledWorker"):
+        list(dm.map(ends_its_worker.step, range(3), client=client, journal=tmp_path / "run"))
+
+
+def test_a_resource_that_no_worker_offers_is_named(client, tmp_path, monkeypatch):
+    monkeypatch.setattr("daskmetrics.execution.map.api.PROBE_SECONDS", 1.0)
+    with pytest.raises(ConfigError, match=r"No worker that offers {'TPU': 1} answered"):
+        list(dm.map(twice, range(3), client=client, journal=tmp_path / "run", resources={"TPU": 1}))
+
+
+def test_the_folder_of_an_experiment_is_left_alone(client, tmp_path):
+    with opened(tmp_path) as journal:
+        journal.append({"type": "start"})
+    with pytest.raises(ConfigError, match="holds an experiment"):
+        list(dm.map(twice, range(3), client=client, journal=tmp_path))
+
+
+def test_a_mistake_is_said_before_anything_starts(client, tmp_path):
+    for wrong in ({"batch_size": 0}, {"timeout": "soon"}, {"retries": -1}):
+        with pytest.raises(ConfigError):
+            dm.map(twice, range(3), client=client, journal=tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
+
+
+def test_failures_carry_their_traceback_and_have_another_chance(client, tmp_path):
+    flag = tmp_path / "repaired"
+
+    def step(item: int) -> int:
+        if item == 3 and not flag.exists():
+            raise ValueError(f"no {item}")
+        return item
+
+    job = map.job(step, range(6), map.Options(batch_size=6, retries=1))
+    with opened(tmp_path / "run") as journal:
+        failed = map.run(job, client, journal)[3]
+        assert (failed.status, failed.reason, failed.attempts) == ("error", "ValueError: no 3", 2)
+        assert "raise ValueError" in failed.traceback
+        flag.touch()
+        assert map.give_chance(job, journal) == 1
+        healed = map.run(job, client, journal)[3]
+    assert (healed.status, healed.value) == ("ok", 3)
+    assert sum(entry["type"] == "map" for entry in read(tmp_path / "run" / "journal.jsonl")) == 2
+
+
+def test_the_folder_tells_all(client, tmp_path):
+    list(dm.map(twice, range(4), client=client, journal=tmp_path, seed=5, version="first"))
+    told = map.recorded(tmp_path)
+    assert (told.header["seed"], told.header["version"], told.header["items"]) == (5, "first", 4)
+    assert [result.value for result in told.results] == [0, 2, 4, 6]
+    with pytest.raises(ConfigError, match="No run in"):
+        map.results(tmp_path / "none")

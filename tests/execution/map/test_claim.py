@@ -1,0 +1,96 @@
+"""500 iterations with every kind of fault planted, killed and stopped on the way, resumed in other batches."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from daskmetrics.execution import map
+from daskmetrics.execution.journal import read
+from tests.execution.map import planted
+
+ITERATIONS = 500
+
+
+def start(folder: Path, batch_size: int) -> subprocess.Popen[str]:
+    words = ["map", f"{Path(__file__).parent / 'planted.py'}:step", "--iterations", str(ITERATIONS)]
+    words += ["--workers", "3", "--batch-size", str(batch_size), "--max-retries", "1", "--timeout", "2s"]
+    command = [sys.executable, "-m", "daskmetrics", *words, "--folder", str(folder / "run")]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finished(folder: Path) -> int:
+    journal = folder / "run" / "journal.jsonl"
+    if not journal.exists() or not any(entry["type"] == "map" for entry in read(journal)):
+        return 0
+    return len(map.results(folder / "run"))
+
+
+def stop_at(folder: Path, count: int, batch_size: int, how: signal.Signals) -> tuple[int, str]:
+    """Send a signal as soon as so many items are finished; the exit code and what was said."""
+    process = start(folder, batch_size)
+    while finished(folder) < count:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+    process.send_signal(how)
+    return process.wait(timeout=120), process.communicate()[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("claim")
+    code, _ = stop_at(folder, 60, 10, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    with (folder / "run" / "journal.jsonl").open("ab") as file:
+        file.write(b'0123abcd {"type":"rec')  # what a killed writer can leave
+    code, said = stop_at(folder, 200, 7, signal.SIGINT)
+    assert code == 130 and "resume" in said
+    code, _ = stop_at(folder, 400, 12, signal.SIGTERM)
+    assert code == 130
+    process = start(folder, 10)
+    said = process.communicate(timeout=400)[0]
+    assert process.returncode == 3, said
+    return folder / "run"
+
+
+def test_every_iteration_is_accounted_for_exactly_once(folder):
+    results = map.results(folder)
+    assert [result.item for result in results] == list(range(ITERATIONS))
+    fine = Counter(
+        outcome["key"]
+        for entry in read(folder / "journal.jsonl")
+        if entry["type"] == "record" and entry["value"]
+        for outcome in entry["value"]["items"]
+        if outcome["status"] == "ok"
+    )
+    assert fine == Counter(result.key for result in results if result.ok)
+
+
+def test_only_the_planted_ones_failed(folder):
+    failed = {result.item: result.status for result in map.results(folder) if not result.ok}
+    assert failed == planted.STATUS
+
+
+def test_values_are_those_of_a_quiet_function(folder):
+    fine = [result for result in map.results(folder) if result.ok]
+    assert all(result.value["loss"] == result.item / 7 for result in fine)
+    assert len({result.value["seed"] for result in fine}) == len(fine)
+
+
+def test_it_can_be_verified(folder):
+    found = map.verify(folder, sample=30)
+    assert found.ok and found.sampled == 30, found.text()
+
+
+def test_a_finished_map_does_nothing(folder):
+    before = (folder / "journal.jsonl").read_bytes()
+    process = start(folder.parent, 10)
+    said = process.communicate(timeout=100)[0]
+    assert process.returncode == 3 and "500 of 500 items are recorded already" in said
+    assert (folder / "journal.jsonl").read_bytes() == before

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.execution.map.function import load, name_of, prepare, version_of
+
+
+def scaled(factor):
+    def step(item):
+        return factor * item
+
+    return step
+
+
+def plain(item):
+    return item
+
+
+def with_default(item, power=2):
+    return item**power
+
+
+class Model:
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, item):
+        return self.weight * item
+
+    def method(self, item, seed=0):
+        return self.weight * item + seed
+
+
+def test_a_version_follows_what_the_function_says():
+    assert version_of(plain) == version_of(plain) != version_of(with_default)
+    assert version_of(scaled(2)) == version_of(scaled(2)) != version_of(scaled(3))
+    bound = functools.partial(with_default, power=3)
+    assert version_of(bound) != version_of(with_default) != version_of(functools.partial(with_default, power=4))
+    assert version_of(Model(1)) == version_of(Model(1)) != version_of(Model(2))
+    assert version_of(Model(1).method) == version_of(Model(1).method) != version_of(Model(2).method)
+
+
+def test_what_an_interpreter_was_told_has_a_version_without_source():
+    made = []
+    for body in ("item + 1", "item + 1", "item + 2"):
+        space: dict = {}
+        exec(f"def typed(item): return {body}", space)
+        made.append(version_of(space["typed"]))
+    assert made[0] == made[1] != made[2]
+
+
+def test_a_function_that_calls_itself_has_a_version():
+    def factorial(n):
+        return n * factorial(n - 1) if n else 1
+
+    assert len(version_of(factorial)) == 32
+
+
+def test_keywords_are_seen():
+    def step(item, batch_size, *, seed): ...
+
+    def whole(seed): ...
+
+    assert (prepare(step).seeded, prepare(step).sized) == (True, True)
+    assert not prepare(whole).seeded  # its only argument is the item
+    assert prepare(Model(1).method).seeded
+    assert not prepare(len).seeded
+
+
+def test_names():
+    assert name_of(functools.partial(plain)).endswith(":plain")
+    assert name_of(Model(1)).endswith(":Model")
+
+
+def test_what_cannot_travel_is_refused():
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match="cannot be sent to workers"):
+        prepare(lambda item: lock)
+    with pytest.raises(ConfigError, match="needs a function"):
+        prepare(3)
+    big = bytes(33 * 2**20)
+    with pytest.raises(ConfigError, match="carries 33 MiB"):
+        prepare(lambda item: big)
+
+
+@pytest.fixture
+def module(tmp_path) -> Path:
+    """A module whose name is no other test's, with a neighbour that it imports."""
+    name = f"user_{abs(hash(tmp_path)) % 10**9}"
+    (tmp_path / f"{name}_near.py").write_text("OFFSET = 40\ndef shift(x): return x + OFFSET\n")
+    path = tmp_path / f"{name}.py"
+    path.write_text(f"from math import gcd\nfrom {name}_near import shift\ndef step(item): return shift(item)\n")
+    return path
+
+
+def test_a_module_given_as_a_file_travels_with_its_neighbours(module, tmp_path):
+    ready = prepare(load(f"{module}:step"))
+    packed = tmp_path / "packed"
+    packed.write_bytes(ready.payload)
+    code = f"import pickle; print(pickle.load(open({str(packed)!r}, 'rb'))(2))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/")
+    assert done.stdout == "42\n", done.stderr
+
+
+def test_loading_twice_gives_the_same(module):
+    assert load(f"{module}:step") is load(f"{module}:step")
+
+
+def test_a_function_by_its_module():
+    assert load("json:dumps")(1) == "1"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("bench.py", "names no function"),
+        (":step", "names no function"),
+        ("nowhere.py:step", "There is no file"),
+        ("no_such_module:step", "Cannot import 'no_such_module'"),
+        ("json:lods", "Did you mean 'loads'"),
+        ("json:decoder", "Unknown function of 'json' 'decoder'"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(reference, message):
+    with pytest.raises(ConfigError, match=message):
+        load(reference)
+
+
+def test_a_file_that_fails_says_so(tmp_path):
+    (tmp_path / "broken_here.py").write_text("1 / 0")
+    with pytest.raises(ConfigError, match="ZeroDivisionError"):
+        load(f"{tmp_path / 'broken_here.py'}:step")
+    (tmp_path / "json.py").write_text("def step(item): ...")
+    with pytest.raises(ConfigError, match="name of a module that is loaded already"):
+        load(f"{tmp_path / 'json.py'}:step")

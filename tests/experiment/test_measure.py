@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from daskmetrics import training
+from daskmetrics.core.files import RunFolder
+from daskmetrics.execution import Record, Sweep
+from daskmetrics.experiment import measure
+
+
+def done(unit) -> Record:
+    return Record(unit.key, unit.name, unit.kind, "ok")
+
+
+def test_each_checkpoint_is_measured_as_soon_as_it_is_trained(prepared, tmp_path):
+    sweep = Sweep(measure.units(prepared(), RunFolder(tmp_path), []))
+    (first, other) = sweep.ask(10)
+    assert (first.name, other.name) == ("a@step0", "b@step0")
+    assert {first.kind, other.kind} == {"train"}
+    sweep.tell(done(first))
+    assert [(unit.kind, unit.name) for unit in sweep.ask(10)] == [("train", "a@step1"), ("measure", "a@step0")]
+
+
+def test_revisions_on_disk_are_not_trained_again(prepared, tmp_path):
+    experiment = prepared(models=[{"name": "b", "train": {"width": 8, "depth": 1, "steps": 2}}])
+    own = experiment.trainings["b"]
+    training.train_to(own.recipe, own.folder, "step0")
+    units = measure.units(experiment, RunFolder(tmp_path), [])
+    assert [unit.name for unit in units if unit.kind == "train"] == ["b@step1", "b@step2"]
+    assert next(unit.requires for unit in units if unit.kind == "measure") == ()
+
+
+def test_a_revision_that_was_recorded_and_is_gone_is_trained_again(prepared, tmp_path):
+    experiment = prepared()
+    before = measure.units(experiment, RunFolder(tmp_path), [])
+    after = measure.units(experiment, RunFolder(tmp_path), [done(before[0])])
+    assert after[0].name == before[0].name
+    assert after[0].key != before[0].key
+    assert [unit.key for unit in before if unit.kind == "measure"] == [
+        unit.key for unit in after if unit.kind == "measure"
+    ]
+
+
+def test_only_what_leads_to_the_wanted_revisions_is_trained(prepared, tmp_path):
+    model = {"name": "b", "train": {"width": 8, "depth": 1, "steps": 4}, "revisions": ["step1"]}
+    units = measure.units(prepared(models=[model]), RunFolder(tmp_path), [])
+    assert [(unit.kind, unit.name) for unit in units] == [
+        ("train", "b@step0"),
+        ("train", "b@step1"),
+        ("measure", "b@step1"),
+    ]
+
+
+def test_each_unit_says_what_its_worker_will_probably_measure_next(prepared, tmp_path):
+    """Keys must not depend on it, nor may it be more than one."""
+    experiment = prepared(cluster={"workers": 2})
+    units = [unit for unit in measure.units(experiment, RunFolder(tmp_path), []) if unit.kind == "measure"]
+    jobs = [unit.args[0] for unit in units]
+    assert [job.following for job in jobs] == [job.location for job in jobs[2:]] + [None, None]
+    again = measure.units(experiment, RunFolder(tmp_path), [done(units[2])])
+    rest = [unit.args[0] for unit in again if unit.kind == "measure"]
+    assert rest[0].following == jobs[3].location
+    assert [unit.key for unit in again if unit.kind == "measure"] == [unit.key for unit in units]
+
+
+def test_every_unit_has_the_deadline_of_the_configuration(prepared, tmp_path):
+    experiment = prepared(cluster={"unit_minutes": 2})
+    assert {unit.timeout for unit in measure.units(experiment, RunFolder(tmp_path), [])} == {120.0}
+    assert {unit.timeout for unit in measure.units(prepared(), RunFolder(tmp_path), [])} == {None}

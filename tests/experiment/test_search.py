@@ -1,0 +1,223 @@
+"""The search as a source, message by message, without processes."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskmetrics import experiment
+from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.names import seed_of
+from daskmetrics.execution import Record, Settings
+from daskmetrics.experiment import search as searching
+
+
+def measured(experiment, lost=()) -> list[Record]:
+    records = []
+    for suite in experiment.suites:
+        for checkpoint in suite.checkpoints():
+            key = experiment.measure_key(suite, checkpoint)
+            if str(checkpoint) in lost:
+                records.append(Record(key, str(checkpoint), "measure", "quarantined", reason="its worker died"))
+                continue
+            values = np.random.default_rng(seed_of(key)).normal(size=(len(suite.layers), len(experiment.metrics)))
+            records.append(Record(key, str(checkpoint), "measure", "ok", value={"values": values.tolist()}))
+    return records
+
+
+def answer(unit) -> Record:
+    value = {"score": seed_of(unit.key) % 1000 / 1000, "stderr": 0.01, "n": 100, "encode_seconds": 0.1}
+    return Record(unit.key, unit.name, unit.kind, "ok", value=value)
+
+
+class Bench:
+    """A search whose units are answered by hand."""
+
+    def __init__(self, experiment, decided=(), lost=()):
+        self.problem = searching.problem(experiment, measured(experiment, lost))
+        self.key = searching.search_key(experiment, self.problem)
+        config = experiment.config.search
+        self.campaign = Campaign(
+            self.problem,
+            policy_named(config.policy),
+            budget=config.budget,
+            window=searching.window(experiment, ()),
+            seed=0,
+            decided=decided,
+        )
+        self.search = searching.Search(experiment, self.campaign, self.key, Path())
+        self.entries: list[dict] = []
+
+    def drive(self, slots=4, seed=0, stop_after=10_000, known=()):
+        """Answer in random order with so many units in flight; the units that had to be run."""
+        rng, flight, asked = random.Random(seed), [], []
+        while len(asked) < stop_after:
+            units = self.search.ask(slots - len(flight))
+            self.entries += [{"type": "ask", "key": unit.key, "note": unit.note} for unit in units]
+            for unit in units:
+                if unit.key in known:
+                    self.search.tell(answer(unit))
+                else:
+                    asked.append(unit)
+                    flight.append(unit)
+            if flight:
+                self.search.tell(answer(flight.pop(rng.randrange(len(flight)))))
+            elif not units:
+                break
+        return asked
+
+
+def test_cells_are_asked_for_once_and_share_encodings(prepared):
+    bench = Bench(prepared())
+    asked = bench.drive()
+    assert len({unit.key for unit in asked}) == len(asked) > 4
+    inputs = {unit.input.key for unit in asked}
+    assert len(inputs) < len(asked)
+    assert {tuple(unit.resources) for unit in asked} == {("CPU",)}
+    assert {tuple(unit.input.resources) for unit in asked} == {("GPU",)}
+
+
+def test_files_of_embeddings_go_when_nobody_can_ask_for_them(prepared, tmp_path):
+    bench = Bench(prepared(search={"policy": "sweep", "budget": 1.0, "reward": "mean"}))
+    bench.search.scratch = tmp_path
+    most, there = 0, set()
+    while units := bench.search.ask(3):
+        for unit in units:
+            (tmp_path / f"{unit.input.key}-0").mkdir(exist_ok=True)
+            there.add(unit.input.key)
+        for unit in units:
+            bench.search.tell(answer(unit))
+        left = {path.name.removesuffix("-0") for path in tmp_path.iterdir()}
+        assert {unit.input.key for unit in units} <= left
+        most = max(most, len(left))
+    assert most <= Settings.spare_inputs + 1 + 3 < len(there)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_order_of_arrival_changes_nothing(prepared, seed):
+    quiet, shuffled = Bench(prepared()), Bench(prepared())
+    first, second = quiet.drive(slots=1), shuffled.drive(slots=6, seed=seed)
+    assert [unit.key for unit in first] == [unit.key for unit in second]
+    assert quiet.campaign.recommendation() == shuffled.campaign.recommendation()
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 7, 12])
+def test_it_goes_on_from_the_journal(prepared, stop_after):
+    quiet, broken = Bench(prepared()), Bench(prepared())
+    quiet.drive()
+    asked = broken.drive(stop_after=stop_after)
+    resumed = Bench(prepared(), decided=searching.decided(broken.entries, broken.key))
+    known = {unit.key for unit in asked[: stop_after // 2]}  # what was recorded before the interruption
+    again = resumed.drive(seed=stop_after, known=known)
+    assert not {unit.key for unit in again} & known
+    assert resumed.campaign.picks == quiet.campaign.picks
+    assert resumed.campaign.recommendation() == quiet.campaign.recommendation()
+
+
+def test_decisions_of_another_search_are_not_taken_over(prepared):
+    bench = Bench(prepared())
+    bench.drive(stop_after=5)
+    assert searching.decided(bench.entries, "another") == []
+    assert len(searching.decided(bench.entries, bench.key)) >= 5
+
+
+def test_a_checkpoint_that_could_not_be_measured_takes_no_part(prepared):
+    bench = Bench(prepared(), lost=("b@step2", "a@step1"))
+    arms = bench.problem.arms
+    assert not {"b@step2", "a@step1"} & {str(arm.checkpoint) for arm in arms}
+    assert bench.problem.baseline == arms[-1].checkpoint  # the configured one is gone
+    assert bench.drive()
+
+
+def test_no_checkpoint_at_all_is_an_error(prepared):
+    experiment = prepared()
+    lost = tuple(map(str, experiment.checkpoints))
+    with pytest.raises(DaskmetricsError, match="Not one checkpoint"):
+        searching.problem(experiment, measured(experiment, lost))
+
+
+def test_failed_cells_are_not_asked_for_again(prepared):
+    bench = Bench(prepared())
+    asked = []
+    while units := bench.search.ask(1):
+        asked += units
+        failed = Record(units[0].key, units[0].name, "score", "nan", reason="not finite")
+        bench.search.tell(failed if len(asked) % 3 == 0 else answer(units[0]))
+    assert len({unit.key for unit in asked}) == len(asked)
+    assert bench.campaign.recommendation().failed == len(asked) // 3
+
+
+def test_an_objective_weighs_the_tasks_and_leaves_keys_of_numbers_alone(prepared):
+    plain, weighed = prepared(), prepared(search={"objective": "stdlib:order", "weights": {"stdlib:order": 2}})
+    assert searching.pose(plain, plain.suites).shares.tolist() == [0.5, 0.5]
+    assert searching.pose(weighed, weighed.suites).shares.tolist() == [1.0, 0.0]
+    assert weighed.numbers_key == plain.numbers_key and weighed.key != plain.key
+
+
+def test_the_searchs_own_seed_changes_neither_training_nor_scores(prepared):
+    plain, other = prepared(), prepared(search={"seed": 7})
+    assert (plain.search_seed, other.search_seed, prepared(seed=3).search_seed) == (0, 7, 3)
+    arm, task = plain.arms[0], plain.tasks[0]
+    assert other.score_key(arm, task) == plain.score_key(arm, task) != prepared(seed=3).score_key(arm, task)
+    assert other.numbers_key == plain.numbers_key and other.key != plain.key
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ({"objective": "clasification"}, "Unknown objective 'clasification'. Did you mean 'classification'"),
+        (
+            {"weights": {"stdlib:ordr": 2}},
+            "Unknown task in 'search.weights': 'stdlib:ordr'. Did you mean",
+        ),
+        ({"weights": {"stdlib:order": -1}}, "search.weights.stdlib:order': got -1"),
+        ({"policy": "rase"}, "Unknown policy 'rase'. Did you mean 'race'"),
+        ({"policy": "nowhere:ask"}, "Policy 'nowhere:ask' cannot be loaded"),
+        ({"policy": "math:pi"}, "must be a function of a State, but is a float"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_before_anything_starts(prepared, search, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        prepared(search=search)
+
+
+def test_a_policy_may_be_an_object_or_a_place(prepared):
+    def mine(state):
+        return None
+
+    own = experiment.prepare(prepared().config, mine)
+    assert own.policy is mine and own.config.search.policy.endswith("<locals>.mine")
+    assert own.key != prepared().key
+    assert prepared(search={"policy": "daskmetrics.bandit.policies.lucb:ask"}).policy is policy_named("lucb")
+
+
+def test_every_kind_of_budget_and_the_wanted_confidence_end_a_search(prepared):
+    experiment = prepared(search={"cells": 5, "gpu_hours": 2, "budget": 0.5})
+    limits = searching.budget(experiment.config.search)
+    assert (limits.share, limits.cost, limits.cells) == (0.5, 7200, 5)
+
+
+def test_no_cell_is_asked_for_when_the_time_is_over(prepared):
+    experiment = prepared(search={"wall_hours": 1e-9})
+    posed = searching.pose(experiment, experiment.suites)
+    campaign = Campaign(posed, experiment.policy, budget=1.0, window=4, seed=0)
+    late = searching.Search(experiment, campaign, "key", Path())
+    time.sleep(0.001)
+    assert late.ask(3) == []
+    assert len(searching.Search(prepared(), campaign, "key", Path()).ask(3)) == 3
+
+
+def test_the_window_follows_the_workers_until_a_run_has_begun(prepared):
+    few, many = (prepared(cluster={"kind": "local", "workers": workers}) for workers in (2, 32))
+    assert few.key == many.key
+    assert [searching.window(each, ()) for each in (few, many)] == [8, 32]
+    begun = [{"type": "start", "key": "another", "window": 5}, {"type": "start", "key": many.key, "window": 32}]
+    assert searching.window(few, begun) == searching.settled_window(few, begun) == 32
+    assert searching.settled_window(few, ()) is None
+    assert searching.window(prepared(search={"window": 4}), begun) == 4

@@ -1,0 +1,139 @@
+"""A run on tasks of the benchmark, its results in the benchmark's own files, and a second run that pays nothing."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from daskmetrics import config, experiment
+from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.core.files import RunFolder
+from daskmetrics.execution import Journal, Record, Settings
+from daskmetrics.execution.journal import read
+from daskmetrics.execution.loop import Loop
+from daskmetrics.experiment import Display, search, transfer
+from daskmetrics.report import score_tables
+
+pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
+LAYERS = (0, 3, 6)
+
+
+def prepared(local: ModuleType, minilm: Path, **changes: object) -> experiment.Experiment:
+    wanted = {
+        "name": "exchange",
+        "models": [{"name": "minilm", "source": str(minilm), "layers": list(LAYERS)}],
+        "corpus": {"prompts": 8},
+        "metrics": ["anisotropy"],
+        "tasks": [f"mteb:{local.PLACES['LocalSTS']}", f"mteb:{local.PLACES['LocalPairs']}", "stdlib:closeness"],
+        "search": {"policy": "sweep", "budget": 1.0},
+        "cluster": {"workers": 1},
+    }
+    return experiment.prepare(config.parse({**wanted, **changes}))
+
+
+def scores(folder: RunFolder) -> dict[str, Record]:
+    records = [Record.from_entry(entry) for entry in read(folder.journal) if entry["type"] == "record"]
+    return {record.name: record for record in records if record.kind == "score"}
+
+
+@pytest.fixture(scope="module")
+def first(local_mteb: ModuleType, minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = RunFolder(tmp_path_factory.mktemp("exchange") / "first")
+    experiment.run(prepared(local_mteb, minilm), folder, Display())
+    return folder
+
+
+def test_results_leave_by_the_benchmarks_layout_and_come_in_again(
+    first: RunFolder,
+    local_mteb: ModuleType,
+    minilm: Path,
+    tmp_path: Path,
+) -> None:
+    import mteb
+    from mteb.models import ModelMeta
+
+    own = scores(first)
+    assert len(own) == 3 * len(LAYERS) and all(record.ok for record in own.values())
+    assert not first.embeddings.exists()
+    written, others = transfer.to_mteb(first, tmp_path / "out")
+    assert (written, others) == (2 * len(LAYERS), len(LAYERS))
+
+    cache = mteb.ResultCache(tmp_path / "out")
+    protocol = prepared(local_mteb, minilm).protocol_key[:12]
+    for layer in LAYERS:
+        keywords = {"layer": layer, "protocol": protocol}
+        meta = ModelMeta.create_empty({"name": "local/minilm", "revision": "main", "experiment_kwargs": keywords})
+        for task in ("LocalSTS", "LocalPairs"):
+            there = cache.load_task_result(task, meta)
+            assert there is not None
+            assert there.get_score() == pytest.approx(own[f"minilm@main/{layer}:mteb:{task}"].value["score"], abs=1e-6)
+        loaded = cache.load_results(models=[meta], tasks=["LocalSTS"], load_experiments="match_kwargs")
+        assert [result.task_names for result in loaded.model_results] == [["LocalSTS"]]
+
+    second = RunFolder(tmp_path / "second")
+    again = prepared(local_mteb, minilm)
+    taken = transfer.take_in(again, second, tmp_path / "out")
+    assert dataclasses.astuple(taken) == (2 * len(LAYERS), 0, 0, 0, 0)
+    assert transfer.take_in(again, second, tmp_path / "out").known == 2 * len(LAYERS)
+    experiment.run(again, second, Display())
+    there = scores(second)
+    for name, record in there.items():
+        assert record.value["score"] == pytest.approx(own[name].value["score"], abs=1e-6)
+        assert (record.worker == "imported") == ("mteb:" in name)
+    best = [entry for folder in (first, second) for entry in read(folder.journal) if entry["type"] == "result"]
+    assert best[0]["best"]["arm"] == best[1]["best"]["arm"]
+
+
+def test_what_does_not_belong_is_left_out_and_counted(
+    first: RunFolder,
+    local_mteb: ModuleType,
+    minilm: Path,
+    tmp_path: Path,
+) -> None:
+    transfer.to_mteb(first, tmp_path / "out")
+    other = prepared(local_mteb, minilm, protocol={"pooling": "last"})
+    taken = transfer.take_in(other, RunFolder(tmp_path / "other"), tmp_path / "out")
+    assert (taken.new, taken.other_protocol) == (0, 2 * len(LAYERS))
+    fewer = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"])
+    taken = transfer.take_in(fewer, RunFolder(tmp_path / "fewer"), tmp_path / "out")
+    assert (taken.new, taken.elsewhere) == (len(LAYERS), len(LAYERS))
+
+
+def published(folder: Path, layer: int, score: float) -> None:
+    """A result as others publish it: the layer in the folder's name, and bare NaN in the file."""
+    place = folder / "results" / "local__minilm" / "main" / "experiments" / f"layer_{layer}__pooling_mean"
+    place.mkdir(parents=True)
+    subset = {"main_score": score, "ap": float("nan"), "hf_subset": "default", "languages": ["eng-Latn"]}
+    result = {"task_name": "LocalSTS", "dataset_revision": "r", "mteb_version": "2.0", "evaluation_time": 3.0}
+    (place / "LocalSTS.json").write_text(json.dumps({**result, "scores": {"test": [subset]}}))
+
+
+def test_results_of_others_need_no_protocol_and_no_worker(local_mteb: ModuleType, minilm: Path, tmp_path: Path) -> None:
+    for place, layer in enumerate(LAYERS):
+        published(tmp_path, layer, 0.4 + 0.1 * place)
+    only = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"], search={"reward": "mean"})
+    run = RunFolder(tmp_path / "run")
+    taken = transfer.take_in(only, run, tmp_path)
+    assert (taken.new, taken.unmarked) == (len(LAYERS), len(LAYERS))
+    record = scores(run)["minilm@main/3:mteb:LocalSTS"]
+    assert (record.value["score"], record.seconds, record.worker) == (0.5, 3.0, "imported")
+    problem = search.pose(only, only.suites)
+    campaign = Campaign(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
+    with Journal(run.journal, run.lock) as journal:
+        loop = Loop(search.Search(only, campaign, "key", tmp_path), journal, Settings())
+        assert list(loop.step(0.0)) == [] and loop.done  # without a single worker
+    assert campaign.recommendation().arm.layer == LAYERS[-1]
+
+
+def test_scores_leave_as_csv_for_a_replay(first: RunFolder, tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    assert transfer.to_csv(first, path) == 3 * len(LAYERS)
+    with path.open(newline="") as text:
+        assert {row["kind"] for row in csv.DictReader(text)} == {"sts", "pair_classification"}
+    table = score_tables.read(path)
+    assert len(table.arms) == len(LAYERS)

@@ -1,0 +1,76 @@
+"""What workers do: a unit computes only what no record holds, and of kept states without a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import pytest
+
+from daskmetrics import store
+from daskmetrics.config.checkpoints import Location
+from daskmetrics.core.files import RunFolder
+from daskmetrics.execution import Record
+from daskmetrics.experiment import measure as measuring
+from daskmetrics.experiment import worker
+
+FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
+NOWHERE = Location("nowhere", None, "nowhere")
+
+
+@pytest.fixture
+def measured(prepared, tmp_path):
+    """Measures the first checkpoint with these metrics; earlier records are taken into account."""
+
+    def measure(metrics, records=(), keep_states=True, without_model=False):
+        experiment = prepared(metrics=metrics, keep_states=keep_states)
+        folder = RunFolder(tmp_path / "run").create()
+        folder.corpus.write_text('["one two three", "four five", "six seven eight nine", "ten"]')
+        units = measuring.units(experiment, folder, records)
+        first = next(unit for unit in units if unit.kind == "measure")
+        train = next((unit for unit in units if unit.key in first.requires), None)
+        if train:
+            train.function(*train.args)
+        if folder.store.exists():
+            shutil.rmtree(folder.store)
+        store.create(folder.store, experiment.template({}))
+        (job,) = first.args
+        if without_model:
+            job = dataclasses.replace(job, location=NOWHERE)
+        value = first.function(job)
+        return Record(first.key, first.name, "measure", "ok", value=value), store.read_block(
+            folder.store, "metrics", job.checkpoint
+        )
+
+    return measure
+
+
+def test_a_metric_of_kept_states_is_added_without_a_model(measured):
+    before, _ = measured(FEW)
+    added, block = measured(MORE, [before], without_model=True)
+    anew, expected = measured(MORE)
+    assert added.key == anew.key != before.key
+    assert added.value == anew.value
+    assert block.equals(expected)
+
+
+def test_what_is_known_is_taken_over_and_the_rest_computed(measured):
+    before, _ = measured(FEW, keep_states=False)
+    added, _ = measured(MORE, [before], keep_states=False)
+    anew, _ = measured(MORE, keep_states=False)
+    assert added.value == anew.value
+    again, _ = measured(FEW[::-1], [added], keep_states=False, without_model=True)
+    assert again.value["names"] == FEW[::-1]
+
+
+def test_a_metric_of_tokens_needs_the_model(measured):
+    before, _ = measured(["anisotropy"])
+    with pytest.raises(Exception, match="nowhere"):
+        measured(FEW, [before], without_model=True)
+
+
+def test_states_that_are_kept_are_other_states(measured):
+    kept, dropped = measured(["anisotropy"]), measured(["anisotropy"], keep_states=False)
+    assert kept[0].key != dropped[0].key
+    assert kept[0].value["values"] != dropped[0].value["values"]
+    assert worker.columns_of(kept[0].value).keys() == worker.columns_of(dropped[0].value).keys()

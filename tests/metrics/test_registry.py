@@ -1,0 +1,177 @@
+"""The catalogue: names, order, plug-ins, and no torch on the login node."""
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.metrics import Metric, catalogue, resolve
+from daskmetrics.metrics.registry import CATALOGUE
+
+ROOT = Path(__file__).parents[2]
+module = import_module("daskmetrics.metrics.registry")
+mine = Metric("mine", "pooled", "nats", "made for this test", "math:floor")
+taken = Metric("curvature", "pooled", "nats", "has the name of another", "math:floor")
+
+
+@pytest.fixture
+def plug_in(monkeypatch):
+    """Installs one entry point that points at the given place."""
+
+    def install(value: str) -> None:
+        point = EntryPoint("mine", value, "daskmetrics.metrics")
+        monkeypatch.setattr(module, "entry_points", lambda group: [point])
+        monkeypatch.setitem(sys.modules, "metrics_of_a_plug_in", sys.modules[__name__])
+
+    return install
+
+
+def test_all_are_nineteen_by_their_defaults_and_load():
+    names = [metric.name for metric in resolve(["all"])]
+    assert len(names) == 19
+    assert names[:6] == ["prompt_entropy", "dataset_entropy", "effective_rank", "curvature", "anisotropy", "infonce"]
+    assert [metric.load().__name__ for metric in resolve(["all"])] == names
+
+
+def test_order_is_kept_and_what_is_named_twice_comes_once():
+    assert [metric.name for metric in resolve(["infonce", "curvature", "infonce"])] == ["infonce", "curvature"]
+    assert resolve(["infonce", "all"])[0].name == "infonce"
+    assert len(resolve(["infonce", "all", "spectral"])) == 19
+
+
+def test_families_share_out_the_catalogue():
+    sizes = {name: len(resolve([name])) for name in ("tokens", "spectral", "geometry", "views", "layers")}
+    assert sizes == {"tokens": 2, "spectral": 9, "geometry": 3, "views": 4, "layers": 1}
+
+
+@pytest.mark.parametrize("metric", CATALOGUE.values(), ids=CATALOGUE)
+def test_parameters_are_those_of_the_function(metric):
+    of = signature(metric.load()).parameters.values()
+    keywords = {each.name: each.default for each in of if each.kind is each.KEYWORD_ONLY}
+    assert (keywords.pop("leave_one_out", None) is not None) == metric.jackknife
+    declared = {each.name: each.default for each in metric.parameters if each.name != "views"}
+    assert keywords == declared
+    assert {name: type(default) for name, default in keywords.items()} == {k: type(v) for k, v in declared.items()}
+    assert all((metric.formula, metric.source, metric.cost, metric.units, metric.description))
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("prompt_entropy(centred=false, alpha=2)", "prompt_entropy(alpha=2, centred=false)"),
+        ("prompt_entropy(alpha=2.0,centred=False)", "prompt_entropy(alpha=2, centred=false)"),
+        ("prompt_entropy(norm='logN')", "prompt_entropy(norm=logN)"),
+        ("prompt_entropy(alpha=1, norm=none)", "prompt_entropy"),
+        ("curvature()", "curvature"),
+        ("infonce(temperature=0.5)", "infonce(temperature=0.5)"),
+        ("rankme(eps=1e-9)", "rankme(eps=1e-09)"),
+    ],
+)
+def test_one_meaning_has_one_name_which_is_a_call_again(call, name):
+    (metric,) = resolve([call])
+    assert metric.name == name
+    assert resolve([name]) == (metric,)
+    assert len(resolve([call, name])) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("curvature(j=2)", r"Unknown parameter of metric 'curvature' 'j'\..* Valid: k, variant\."),
+        ("nesum(k=2)", "Metric 'nesum' has no parameters, got 'k'"),
+        ("curvature(k=0)", "k must be a whole number of at least 1, got 0"),
+        ("curvature(k=1.5)", "k must be a whole number of at least 1, got 1.5"),
+        ("curvature(k=true)", "k must be a whole number of at least 1, got true"),
+        ("infonce(temperature=0)", "temperature must be a number above 0, got 0"),
+        ("infonce(temperature=1e999)", "temperature must be a number above 0"),
+        ("prompt_entropy(centred=2)", "centred must be true or false, got 2"),
+        ("prompt_entropy(norm=logn)", "Unknown norm of metric 'prompt_entropy' 'logn'. Did you mean 'logN'"),
+        ("prompt_entropy(norm=2)", "norm must be none or logN or"),
+        ("prompt_entropy(alpha=2", "is no metric: write NAME or NAME.* in quotes where a YAML list"),
+        ("centred=false)", "is no metric: write NAME"),
+        ("curvature(2)", "is no metric"),
+        ("curvature(k=__import__('os'))", "is no metric"),
+        ("curvature(**{'k': 2})", "is no metric"),
+        ("a.b(k=2)", "is no metric"),
+        ("spectral(centred=true)", "Unknown metric 'spectral'"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_refused_with_the_remedy(call, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve([call])
+
+
+def test_an_unknown_name_meets_its_neighbour():
+    with pytest.raises(
+        ConfigError, match=r"Unknown metric 'curvatur'\. Did you mean 'curvature'\? Valid: alignment, all, alpha_req"
+    ):
+        resolve(["all", "curvatur"])
+
+
+def test_a_metric_of_ones_own_is_named_by_its_place_or_passed(plug_in):
+    plug_in("metrics_of_a_plug_in:mine")
+    assert resolve(["metrics_of_a_plug_in:mine"]) == resolve([mine]) == (mine,)
+    assert mine.identity == "mine@math:floor"
+    assert resolve(["curvature(k=2)"])[0].identity == "curvature(k=2)"
+    with pytest.raises(ConfigError, match="Two different metrics have the name 'curvature'"):
+        resolve(["curvature", taken])
+    with pytest.raises(ConfigError, match=r"must be a daskmetrics.metrics.Metric, but is a type"):
+        resolve(["metrics_of_a_plug_in:ConfigError"])
+    with pytest.raises(ConfigError, match=r"Metric 'nowhere.at:all' cannot be loaded"):
+        resolve(["nowhere.at:all"])
+    with pytest.raises(ConfigError, match="Metric 'lost' cannot be loaded from 'math:nothing'"):
+        Metric("lost", "pooled", "1", "", "math:nothing").load()
+
+
+def test_the_catalogue_cannot_be_changed():
+    with pytest.raises(TypeError):
+        catalogue()["mine"] = mine
+
+
+def test_an_input_that_does_not_exist_is_refused():
+    with pytest.raises(ConfigError, match=r"Unknown input of metric 'mine' 'token'\. Did you mean 'tokens'\?"):
+        Metric("mine", "token", "nats", "", "math:floor")
+
+
+def test_a_plug_in_joins(plug_in):
+    plug_in("metrics_of_a_plug_in:mine")
+    assert resolve(["mine"]) == (mine,)
+    assert resolve(["all"])[-1] == mine
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("metrics_of_a_plug_in:taken", "'curvature' of 'metrics_of_a_plug_in:taken' exists already"),
+        ("metrics_of_a_plug_in:pytest", "must name a Metric, but is a module"),
+        ("metrics_of_a_plug_in:gone", "cannot be loaded: .* Repair or uninstall it"),
+        ("metrics_of_nobody:mine", "cannot be loaded: No module named 'metrics_of_nobody'"),
+    ],
+)
+def test_a_plug_in_that_does_not_fit_is_named(plug_in, value, message):
+    plug_in(value)
+    with pytest.raises(ConfigError, match=message):
+        catalogue()
+
+
+def test_names_views_and_answers_need_no_torch():
+    code = (
+        "import sys, daskmetrics.metrics, daskmetrics.metrics.views, daskmetrics.metrics.reduced;"
+        "daskmetrics.metrics.resolve(['all']);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_tables_of_the_docs_are_in_step():
+    page = ROOT / "docs" / "metrics.md"
+    check = [sys.executable, ROOT / "docs" / "catalogue.py", "--check"]
+    assert subprocess.run(check, check=False).returncode == 0
+    differs = page.read_text(encoding="utf-8").partition("## Which definition")[2]
+    rows = [line.split("|")[1].strip(" `") for line in differs.splitlines() if line.startswith("| `")]
+    assert rows == list(CATALOGUE)

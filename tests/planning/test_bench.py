@@ -1,0 +1,118 @@
+"""Trials on real workers, and what is made of them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from daskmetrics.cli import main
+from daskmetrics.core.files import RunFolder
+from daskmetrics.planning import calibration
+from daskmetrics.report import Run, timing
+
+NAPS = Path(__file__).parent / "naps.py"
+SMALL = {
+    "name": "small",
+    "models": [{"name": "a", "train": {"width": 16, "depth": 1, "heads": 2, "steps": 2, "vocabulary": 300}}],
+    "corpus": {"prompts": 16},
+    "metrics": ["effective_rank"],
+    "tasks": ["stdlib:order"],
+    "search": {"budget": 1.0},
+    "cluster": {"kind": "local", "workers": 1},
+}
+
+
+def daskmetrics(*words):
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(yaml.safe_dump(SMALL))
+    return Path("small.yaml")
+
+
+def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("--function", f"{NAPS}:nap", "--iterations", 12, "--workers", "1,2", "--repeats", 1, "--price", 2)
+    done = daskmetrics("bench", *words, "--simulate", 256, "--units", 500, "--output", "out")
+    assert done.exit_code == 0, done.output
+    assert "nap: 12 units, 1 repeat, measured" in done.stdout and "SIMULATED, not measured" in done.stdout
+    assert done.stdout.count("serial share") == 2
+    measured, simulated = (
+        list(csv.DictReader(Path("out", f"{n}.csv").read_text().splitlines())) for n in ("bench", "simulated")
+    )
+    assert [row["workers"] for row in measured] == ["1", "2"] and simulated[-1]["workers"] == "256"
+    assert float(measured[0]["cost"]) > 0
+    page = Path("out", "bench.html").read_text()
+    assert "data:image/png;base64," in page and "SIMULATED" in page and Path("out", "bench.png").stat().st_size > 5000
+    [kept] = calibration.known()
+    assert (kept.device, kept.workers, kept.samples[0].kind) == ("cpu", 2, "map") and kept.versions["distributed"]
+    assert not list(tmp_path.glob("daskmetrics-bench-*"))
+
+
+def test_what_fails_is_not_benched(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = daskmetrics("bench", "--function", f"{NAPS}:fail", "--iterations", 2, "--workers", "1", "--repeats", 1)
+    assert done.exit_code == 2 and "as planned" in done.stderr and calibration.known() == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("bench", "--workers", "2,1"), "list of increasing numbers"),
+        (("bench", "small.yaml", "--function", "a:b"), "not both"),
+        (("plan", "small.yaml", "--budget", "much"), "neither GPU-hours"),
+        (("plan", "small.yaml", "--price", "l40s=x"), "is not a number"),
+        (("plan", "small.yaml", "--deadline", "soon"), "is no time"),
+        (("plan", "small.yaml", "--replace", "7"), "needs --submit"),
+        (("plan", "small.yaml", "--submit", "9"), "There is no option 9"),
+        (("plan", "small.yaml", "--profiles", "nowhere"), "Unknown cluster profile"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(small, words, message):
+    done = daskmetrics(*words)
+    assert done.exit_code == 2 and message in done.stderr
+
+
+def test_a_plan_that_nothing_can_keep_says_so(small):
+    done = daskmetrics("plan", small, "--deadline", "0.001s")
+    assert done.exit_code == 1 and "No option will do" in done.stdout and "later than" in done.stdout
+
+
+def test_from_assumed_to_measured_to_run_and_looked_back_at(small):
+    """Plan, bench, plan again, run the option, compare: on this machine."""
+    before = daskmetrics("plan", small)
+    assert before.exit_code == 0 and "run time of option 1: assumed\n" in before.stdout
+    benched = daskmetrics("bench", small, "--workers", "1", "--repeats", 1)
+    assert benched.exit_code == 0, benched.output
+    planned = daskmetrics("plan", small, "--submit", 1)
+    assert planned.exit_code == 0, planned.output
+    assert "measured on" in planned.stdout
+    assert "Option 1: daskmetrics run small.yaml --set cluster=local" in planned.stdout
+    run = Run("runs/small")
+    told = timing.prediction(run)
+    assert run.finished and told is not None and told.finished and told.done == 1.0
+    assert "longer" in told.text or "shorter" in told.text
+    [share] = timing.shares(run)
+    assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
+    status = daskmetrics("status", "runs/small").stdout
+    assert "predicted (" in status and "plan " in status
+    page = RunFolder(Path("runs/small")).report / "index.html"
+    assert "<h3>Workers</h3>" in page.read_text() and "<b>Plan</b>" in page.read_text()
+    again = daskmetrics("plan", small)
+    assert "needs: 0 units" in again.stdout
+
+
+def test_a_run_that_was_begun_is_a_measurement(small):
+    assert daskmetrics("run", small, "--set", "tasks=[]").exit_code == 0
+    planned = daskmetrics(
+        "plan", small, "--set", "models.0.train.steps=4", "--set", "models.0.train.checkpoints=[0,2,4]"
+    )
+    assert planned.exit_code == 0, planned.output
+    assert "x measure a measured on the workers of runs/small" in planned.stdout

@@ -1,0 +1,68 @@
+"""A plan of three profiles on a real Slurm, one of them busy; the chosen option is submitted and looked back at."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from daskmetrics.cli import main
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.report import Run, timing
+from tests.planning.test_bench import SMALL
+from tests.slurm.site import comes_true, command, jobs, needs_slurm, profile
+
+pytestmark = needs_slurm
+
+
+@pytest.fixture
+def busy(slurm, tmp_path, monkeypatch):
+    """Profiles for two GPUs, for all of them while somebody holds two, and for one CPU worker."""
+    monkeypatch.chdir(tmp_path)
+    wanted = {
+        "two": profile(slurm),
+        "all": profile(slurm, workers=32),
+        "cpu": profile(slurm, partition="cpu", gpus_per_job=0, gpu_type=None, workers=1),
+    }
+    for name, keys in wanted.items():
+        Path(f"{name}.yaml").write_text(yaml.safe_dump(keys))
+    Path("small.yaml").write_text(yaml.safe_dump({**SMALL, "cluster": "two.yaml"}))
+    held = command("sbatch", "--parsable", "--gres=gpu:l40s:2", "--time=30:00", "-o", "/dev/null", "--wrap=sleep 1800")
+    comes_true(lambda: held.strip() in jobs("RUNNING"))
+    yield held.strip()
+    command("scancel", *jobs())
+    comes_true(lambda: not jobs())
+
+
+def is_finished() -> bool:
+    with suppress(ConfigError, DataError):  # it does not exist, or is being prepared
+        return bool(Run("runs/small").finished)
+    return False
+
+
+def test_the_chosen_option_of_three_is_run_and_compared(busy):
+    waiting = command("sbatch", "--parsable", "--hold", "--job-name=old", "--wrap=true").strip()
+    words = ["plan", "small.yaml", "--profiles", "two.yaml,all.yaml,cpu.yaml", "--record", "kept"]
+    done = CliRunner().invoke(main, [*words, "--probe", "--submit", "1", "--replace", waiting])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"run time of option 1 and 2: .* x measure a measured on", done.stdout)
+    two, all_, cpu = (next(row for row in done.stdout.splitlines() if row.startswith(f"{n} ")) for n in (1, 2, 3))
+    assert re.match(r"1 +2 l40s +\d+ +none ", two) and re.match(r"3 +1 cpu +\d+ +none ", cpu)
+    assert re.match(r"2 +8 x 4 l40s +\d+ +[\d.]+ min ", all_)  # until the job that holds two GPUs ends at the latest
+    assert "wait of option 2: sbatch --test-only, " in done.stdout
+    assert f"Cancelled the pending job {waiting} (old)." in done.stdout and waiting not in jobs()
+    assert comes_true(is_finished, 300)
+    told = timing.prediction(Run("runs/small"))
+    assert told.finished and told.option == "two.yaml: 2 l40s" and told.predicted.low < told.predicted.high
+    recorded = CliRunner().invoke(main, [*words[:4], "--recorded", "kept"])
+    assert recorded.exit_code == 0 and "time limits of running jobs" in recorded.stdout
+
+
+def test_a_running_job_is_not_replaced(busy):
+    words = ["plan", "small.yaml", "--profiles", "two.yaml", "--submit", "1", "--replace", busy]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2 and "is running, not pending" in done.stderr and busy in jobs("RUNNING")

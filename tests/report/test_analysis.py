@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from daskmetrics.core.names import Arm
+from daskmetrics.metrics.registry import CATALOGUE
+from daskmetrics.report import analysis
+
+
+def test_every_value_of_the_journal_is_there_once(finished):
+    metrics = analysis.metrics(finished)
+    assert len(metrics) == len(CATALOGUE) and len(metrics["infonce"]) == 4 * 3 + 5 * 4
+    assert Arm("small", "step0", 0) not in metrics["curvature"]  # undefined there
+    assert sum(map(len, analysis.scores(finished).values())) == finished.result["cells"]
+
+
+def test_a_mean_score_needs_every_task(finished):
+    scores, means = analysis.scores(finished), analysis.mean_scores(finished)
+    assert Arm("small", "step8", 0) not in means  # one of its cells failed
+    for arm, mean in means.items():
+        assert mean == pytest.approx(np.mean(list(scores[arm].values()))) and len(scores[arm]) == 3
+    assert analysis.leader(finished)[1] == max(means.values())
+
+
+def test_failures_are_grouped_by_reason(finished):
+    by_kind = {failure.kind: failure for failure in analysis.failures(finished)}
+    assert by_kind["measure"].example == "tiny@step0" and by_kind["measure"].count == 1
+    assert by_kind["score"].example == "small@step8/0:stdlib:package"
+    assert by_kind["curvature"].status == "nan"  # an undefined value within a sound record
+
+
+def test_an_encoding_is_counted_once_for_all_its_layers(finished):
+    cells = [finished.cells[r.key] for r in finished.records if r.kind == "score" and r.ok]
+    spent = analysis.spending(finished)
+    assert spent.encode == 2.0 * len({(cell.arm.checkpoint, cell.task) for cell in cells})
+    assert spent.score == len(cells) and spent.measure == 9 and spent.train == 10
+
+
+def test_suites_and_losses_are_in_order_of_training(finished):
+    tiny, small = analysis.suites(finished)
+    assert (tiny.model, tiny.layers, small.layers) == ("tiny", (0, 1, 2), (0, 1, 2, 3))
+    assert tiny.revisions == ("step0", "step1", "step2", "step4", "step8")  # the failed one is shown as lacking
+    assert [step for step, _ in analysis.losses(finished)["tiny"]] == [0, 1, 2, 4, 8]
+
+
+def test_open_cells_of_an_unfinished_search(a_run):
+    run = a_run(decisions=7)
+    assert analysis.open_picks(run) == 1 and run.counts["score", "ok"] == 6

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskmetrics.bandit.replay import Terms
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm
+from daskmetrics.execution import Journal, Record
+from daskmetrics.report.score_tables import read, read_metrics
+
+DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_csv_file_with_our_columns(known_csv, known):
+    found = read(known_csv)
+    assert found.arms == known.arms and found.kinds == known.kinds
+    for name in ("scores", "seconds", "stderr"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(known, name))
+    assert found.metric_names == ("entropy",)
+    assert found.metrics[:5, 0].tolist() == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+
+
+def test_a_csv_file_with_the_published_columns_compressed(tmp_path):
+    path = tmp_path / "scores.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.write("family,size,revision,layer,task,task_type,main_score,evaluation_time,n_subsets\n")
+        file.write("Pythia,14m,main,0,BIOSSES,sts,0.5,7.5,1\nPythia,14m,main,1,BIOSSES,sts,,8,1\n")
+    found = read(path)
+    assert [str(arm) for arm in found.arms] == ["Pythia-14m@main/0"]  # a row without a score is no row
+    assert found.kinds == {"BIOSSES": "sts"}
+    assert found.scores.tolist() == [[0.5]] and found.seconds.tolist() == [[7.5]]
+
+
+def test_only_the_models_that_are_asked_for(tmp_path):
+    path = write(tmp_path / "s.csv", "model,layer,task,score", "a,0,t,1", "b,0,t,2")
+    assert [suite.model for suite in read(path).suites] == ["a", "b"]
+    assert [suite.model for suite in read(path, ["b"]).suites] == ["b"]
+    with pytest.raises(ConfigError, match=r"Unknown model 'c'.*Valid: a, b"):
+        read(path, ["c"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "message"),
+    [
+        (["model,layer,score", "a,0,1"], ConfigError, "has no column 'task'"),
+        (["model,layer,task,score", "a,first,t,1"], DataError, "line 2: invalid literal"),
+        (["model,layer,task,score", "a,0,t,good"], DataError, "line 2: could not convert"),
+    ],
+)
+def test_a_csv_file_that_cannot_be_read_says_where(tmp_path, lines, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        read(write(tmp_path / "s.csv", *lines))
+
+
+def test_metrics_from_a_file_of_their_own(tmp_path, known_csv):
+    header = "family,size,revision,dataset,metric,norm,layer,value,split"
+    lines = [
+        f"m,,{revision},wiki,curvature,raw,{layer},{layer}.5," for revision in ("step1", "step4") for layer in (0, 1)
+    ]
+    path = write(tmp_path / "metrics.csv", header, *lines, "m,,step1,wiki,curvature,raw,2,,")
+    assert read_metrics(path)[Arm("m", "step4", 1)] == {"curvature raw wiki": 1.5}
+    assert Arm("m", "step1", 2) not in read_metrics(path)
+    assert read(known_csv, metrics=path).metrics is None  # fewer than half of the arms have it
+
+
+def test_nothing_there_says_what_could_be(tmp_path):
+    with pytest.raises(ConfigError, match="neither a CSV file, nor the folder of a run, nor one of mteb results"):
+        read(tmp_path)
+
+
+def journal(folder: RunFolder, records: list[Record]) -> None:
+    start = {"type": "start", "key": "k", "name": "r", "tasks": {"stdlib:word": {"kind": "classification"}}}
+    start["widths"] = {"tiny": 8, "small": 16}
+    with Journal(folder.journal, folder.lock) as journal:
+        journal.append(start)
+        for record in records:
+            journal.append(record.entry())
+
+
+def test_models_stand_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):
+    folder = RunFolder(tmp_path / "run").create()
+    score = {"score": 0.5, "stderr": 0.02, "n": 10, "encode_seconds": 2.0}
+    names = [f"{model}@step{step}/1:stdlib:word" for model in ("small", "tiny") for step in (4, 8)]
+    journal(folder, [Record(name, name, "score", "ok", value=score, seconds=0.25) for name in names])
+    found = read(folder.path)
+    assert [suite.model for suite in found.suites] == ["tiny", "small"]
+    assert str(Terms(reward="zscore").pose(found).baseline) == "small@step8"
+
+
+def test_the_folder_of_a_run(tmp_path):
+    folder = RunFolder(tmp_path / "run").create()
+    value = {"layers": [0, 1], "names": ["norm", "rank"], "values": [[1.0, None], [2.0, 3.0]], "reasons": []}
+    score = {"score": 0.5, "stderr": 0.02, "n": 10, "encode_seconds": 2.0}
+    journal(
+        folder,
+        [
+            Record("a", "tiny@step4", "measure", "ok", value=value),
+            Record("b", "tiny@step4/1:stdlib:word", "score", "ok", value=score, seconds=0.25),
+            Record("c", "tiny@step4/0:stdlib:word", "score", "nan", reason="not finite"),
+            Record("d", "tiny@step4/0:stdlib:gone", "score", "ok", value=score),
+        ],
+    )
+    found = read(folder.path)
+    assert [str(arm) for arm in found.arms] == ["tiny@step4/1"] and found.kinds == {"stdlib:word": "classification"}
+    assert found.scores.tolist() == [[0.5]] and found.seconds.tolist() == [[2.25]] and found.encode.tolist() == [[2.0]]
+    assert found.metric_names == ("norm", "rank") and found.metrics.tolist() == [[2.0, 3.0]]
+
+
+def test_a_run_without_scores_says_how_to_get_them(tmp_path):
+    folder = RunFolder(tmp_path / "run").create()
+    journal(folder, [])
+    with pytest.raises(ConfigError, match=r"has no scores.*search.policy=sweep"):
+        read(folder.path)
+
+
+class TestMteb:
+    """Results as the benchmark itself writes them."""
+
+    pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
+
+    def save(self, folder: Path, layer: int, score: float, revision: str = "step1000", **more: object) -> None:
+        mteb = pytest.importorskip("mteb", reason="needs the extra 'mteb'")
+        from mteb.cache import ResultCache
+        from mteb.models.model_meta import ModelMeta
+
+        meta = ModelMeta.create_empty({"name": "EleutherAI/pythia-14m", "revision": revision})
+        meta = meta.model_copy(update={"experiment_kwargs": {"layer": layer, "pooling": "mean", **more}})
+        task = mteb.get_task("BIOSSES")
+        scores = {"test": [{"main_score": score, "hf_subset": "default", "languages": ["eng-Latn"]}]}
+        result = mteb.TaskResult(
+            task_name="BIOSSES",
+            dataset_revision=task.metadata.revision,
+            mteb_version=mteb.__version__,
+            scores=scores,
+            evaluation_time=12.5,
+        )
+        ResultCache(folder).save_to_cache(result, meta)
+
+    def test_every_layer_is_an_arm(self, tmp_path):
+        for layer in (0, 3):
+            self.save(tmp_path, layer, 0.1 * layer)
+        self.save(tmp_path, 0, 0.7, revision="step2000")
+        for place in (tmp_path, tmp_path / "results"):
+            found = read(place)
+            (suite,) = found.suites
+            assert (suite.model, suite.revisions, suite.layers) == (
+                "EleutherAI/pythia-14m",
+                ("step1000", "step2000"),
+                (0, 3),
+            )
+            assert found.kinds == {"BIOSSES": "sts"}
+            np.testing.assert_allclose(found.scores[:, 0], [0.0, 0.3, 0.7, np.nan])
+            assert found.seconds[0, 0] == 12.5
+
+    def test_two_experiments_of_one_layer_are_not_averaged_in_silence(self, tmp_path):
+        self.save(tmp_path, 1, 0.1)
+        self.save(tmp_path, 1, 0.2, state="raw")
+        with pytest.raises(DataError, match=r"pythia-14m@step1000/1 has two scores of BIOSSES"):
+            read(tmp_path)
+
+    def test_a_result_that_was_cut_short_is_named(self, tmp_path):
+        self.save(tmp_path, 1, 0.1)
+        (path,) = tmp_path.rglob("BIOSSES.json")
+        path.write_text(path.read_text()[:40])
+        with pytest.raises(DataError, match="cut short"):
+            read(tmp_path)
+
+    def test_the_layer_is_read_from_the_name_if_nothing_else_says_it(self, tmp_path):
+        folder = tmp_path / "results" / "own__m" / "rev" / "experiments" / "layer_7__pooling_mean"
+        folder.mkdir(parents=True)
+        scores = {"scores": {"train": [{"main_score": 0.25}, {"main_score": 0.75}]}, "task_name": "X"}
+        (folder / "X.json").write_text(json.dumps(scores))
+        found = read(tmp_path)
+        assert [str(arm) for arm in found.arms] == ["own/m@rev/7"] and found.scores.tolist() == [[0.5]]
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz")
+def test_the_published_table_and_its_metrics():
+    folder = Path(str(DATA))
+    found = read(folder / "published_scores.csv.gz", ["Pythia-410m"], folder / "published_metrics.csv.gz")
+    assert found.scores.shape == (350, 32) and found.known == 11_200
+    assert np.nansum(found.seconds) / 3600 == pytest.approx(278, abs=0.5)
+    assert len(found.metric_names) > 10 and np.isfinite(found.metrics).mean() > 0.9
+    with gzip.open(folder / "published_scores.csv.gz", "rt") as lines:
+        row = next(row for row in csv.DictReader(lines) if row["size"] == "410m")
+    at = found.arms.index(Arm("Pythia-410m", row["revision"], int(row["layer"])))
+    assert found.scores[at, found.tasks.index(row["task"])] == float(row["main_score"])

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray
+
+from daskmetrics import store
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.status import Status
+
+SUITES = (Suite("a", ("step0", "step1", "main"), (0, 1, 2), 2), Suite("b", ("step0",), (1, 2, 3, 4), 4))
+
+
+def axis(*names: str) -> store.Axis:
+    return store.Axis(names, ("nats",) * len(names), tuple(f"about {name}" for name in names))
+
+
+def template(metrics=("m1", "m2"), tasks=("t",), meaning="0", **attributes) -> store.Template:
+    return store.Template(SUITES, axis(*metrics), axis(*tasks), meaning, attributes)
+
+
+def block(seed: int, layers: int = 3, names: int = 2) -> store.Block:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(layers, names))
+    values[0, 0] = np.nan
+    return store.Block(values, abs(values), np.where(np.isnan(values), Status.NAN, Status.OK).astype(np.uint8))
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "store.zarr"
+    store.create(path, template(protocol={"pooling": "mean"}))
+    return path
+
+
+def test_a_reader_needs_xarray_only(path):
+    store.write(path, "metrics", Checkpoint("a", "step1"), block(1))
+    store.finish(path, {"answer": 42})
+    data = xarray.open_zarr(path, group="a", chunks=None).load()
+    assert dict(data.sizes) == {"checkpoint": 3, "layer": 3, "metric": 2, "task": 1}
+    assert data.metrics.dims == ("checkpoint", "layer", "metric")
+    np.testing.assert_array_equal(data.metrics.sel(checkpoint="step1"), block(1).values)
+    assert data.metrics_status.sel(checkpoint="step1", layer=0, metric="m1") == Status.NAN
+    assert (data.metrics_status.sel(checkpoint="step0") == Status.MISSING).all()
+    assert data.metrics_status.attrs["flag_meanings"].split()[Status.NAN] == "nan"
+    assert data.metrics.attrs["units"] == {"m1": "nats", "m2": "nats"}
+    assert data.step.values.tolist() == [0, 1, -1]
+    tree = xarray.open_datatree(path, engine="zarr")
+    assert tree.attrs["protocol"] == {"pooling": "mean"} and tree.attrs["answer"] == 42
+    assert set(tree.children) == {"a", "b"}
+
+
+def test_a_block_survives_the_journal():
+    assert store.Block.of(block(3).as_json()).equals(block(3))
+    assert not block(3).equals(block(4))
+
+
+def test_a_block_of_another_shape_is_refused(path):
+    with pytest.raises(DataError, match=r"shape \(4, 2\), its chunk \(3, 2\)"):
+        store.write(path, "metrics", Checkpoint("a", "step0"), block(0, layers=4))
+
+
+def test_a_checkpoint_that_is_not_planned_is_refused(path):
+    with pytest.raises(DataError, match="a@step9; it plans step0, step1, main"):
+        store.write(path, "metrics", Checkpoint("a", "step9"), block(0))
+
+
+@pytest.mark.parametrize("change", [{"metrics": ("m1", "m3")}, {"meaning": "another protocol"}])
+def test_an_existing_store_is_kept_and_another_shape_or_meaning_replaces_it(path, change):
+    store.write(path, "metrics", Checkpoint("a", "step0"), block(5))
+    store.create(path, template())
+    assert store.read_block(path, "metrics", Checkpoint("a", "step0")).equals(block(5))
+    store.create(path, template(**change))
+    assert (store.read_block(path, "metrics", Checkpoint("a", "step0")).status == Status.MISSING).all()
+    assert [p.name for p in path.parent.iterdir()] == ["store.zarr"]
+
+
+def chunks(path, name):
+    return sorted(p for p in (path / "a" / name / "c").rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
+@pytest.mark.parametrize("name", ["metrics", "metrics_stderr", "metrics_status"])
+def test_any_damage_is_seen_and_mended(path, damage, name):
+    blocks = {Checkpoint("a", revision): block(i) for i, revision in enumerate(SUITES[0].revisions)}
+    assert store.restore(path, "metrics", blocks) == list(blocks)
+    assert store.restore(path, "metrics", blocks) == []
+    victim = chunks(path, name)[1]
+    content = bytearray(victim.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 4
+    if damage == "delete":
+        victim.unlink()
+    else:
+        victim.write_bytes(content[: -3 if damage == "truncate" else None])
+    assert store.restore(path, "metrics", blocks) == [Checkpoint("a", "step1")]
+    assert all(store.read_block(path, "metrics", c).equals(b) for c, b in blocks.items())
+
+
+def test_score_blocks_hold_what_was_scored_and_say_what_was_not():
+    cells = {
+        ("a", "step1", 2, "t"): (0.5, 0.01, Status.OK),
+        ("a", "step1", 0, "t"): (np.nan, np.nan, Status.NAN),
+        ("b", "step0", 4, "t"): (0.25, 0.02, Status.OK),
+        ("a", "step1", 9, "t"): (0.9, 0.0, Status.OK),  # of an earlier configuration
+    }
+    blocks = store.blocks_of_cells(SUITES, ["t"], cells)
+    assert set(blocks) == {Checkpoint("a", "step1"), Checkpoint("b", "step0")}
+    first = blocks[Checkpoint("a", "step1")]
+    assert first.status[:, 0].tolist() == [Status.NAN, Status.MISSING, Status.OK]
+    assert first.values[2, 0] == 0.5 and np.isnan(first.values[1, 0])
+
+
+def test_a_missing_store_is_named(tmp_path):
+    with pytest.raises(DataError, match="no store at"):
+        store.open_tree(tmp_path / "none.zarr")

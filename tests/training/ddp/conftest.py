@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from distributed import Client
+from safetensors.torch import load_file
+
+from daskmetrics.cluster import connect
+from daskmetrics.config import Cluster, Gang, Recipe
+from daskmetrics.training.ddp.driver import Job
+
+SAVED = (0, 20, 60, 100, 140)
+RECIPE = Recipe(width=32, depth=2, heads=2, context=32, batch=8, steps=400, ranks=2, checkpoints=SAVED, corpus="stdlib")
+
+
+@dataclass
+class Listening:
+    """Remembers what a user would see."""
+
+    lines: list[str] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def took(self, job: Job, facts: Mapping[str, Any]) -> None:
+        self.steps.append(facts["took"])
+
+    def blamed(self) -> list[str]:
+        return [line for line in self.lines if "failed first" in line]
+
+
+@pytest.fixture(scope="package")
+def client() -> Iterator[Client]:
+    """Two workers of our own: those that a run has used ignore Ctrl-C, and so would the ranks that they start."""
+    with connect(Cluster(workers=2)) as client:
+        yield client
+
+
+@pytest.fixture
+def watch() -> Listening:
+    return Listening()
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    path.write_text("\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(400)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def job(corpus, tmp_path):
+    """Makes a training in a folder of its own."""
+
+    def make(**changes: Any) -> Job:
+        gang = Gang(timeout=changes.pop("timeout", 20.0), patience=changes.pop("patience", 120.0), save_every=10)
+        folder = changes.pop("folder", tmp_path / "suite")
+        recipe = Recipe.model_validate({**RECIPE.model_dump(), "corpus": str(corpus), **changes})
+        return Job("tiny", recipe, folder, gang)
+
+    return make
+
+
+def weights(job: Job) -> bytes:
+    return (job.folder / job.revisions[-1] / "model.safetensors").read_bytes()
+
+
+def apart(a: Path, b: Path) -> float:
+    """Norm of the difference of two models' weights, relative to the norm of one."""
+    ours, theirs = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
+    difference = sum(float((ours[name] - theirs[name]).square().sum()) for name in ours)
+    return (difference / sum(float(tensor.square().sum()) for tensor in theirs.values())) ** 0.5
+
+
+class Planted:
+    """Faults, each of which strikes once a revision is there; ``ranks`` are all that were ever seen.
+
+    A gang is struck once: the next fault waits for the gang that comes after it.
+
+    Parameters
+    ----------
+    job : Job
+    faults : mapping of int to (rank, signal or "worker")
+        By step of the revision.
+    """
+
+    def __init__(self, job: Job, faults: Mapping[int, tuple[int, signal.Signals | str]]) -> None:
+        self.job, self.faults = job, dict(faults)
+        self.ranks, self._seen = set[psutil.Process](), set[psutil.Process]()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Planted:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.01):
+            living = self._living()
+            self.ranks |= set(living.values())
+            for step, (rank, fault) in sorted(self.faults.items()):
+                if (self.job.folder / f"step{step}" / "training.json").exists() and rank in living:
+                    del self.faults[step]
+                    self._strike(living[rank], fault)
+                    psutil.wait_procs(living.values(), timeout=60)
+                    break
+
+    def _strike(self, process: psutil.Process, fault: signal.Signals | str) -> None:
+        with suppress(psutil.NoSuchProcess):
+            if fault == "worker":
+                process.parent().kill()
+            else:
+                os.kill(process.pid, fault)
+
+    def _living(self) -> dict[int, psutil.Process]:
+        """Rank processes of this test, by rank: on one machine the local number is the rank."""
+        found = {}
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error, ProcessLookupError):
+                if process.status() != "zombie" and "daskmetrics.training.rank" in process.cmdline():
+                    self._seen.add(process)
+                    if os.getsid(process.pid) == process.pid:  # the others are its loaders
+                        found[int(process.environ()["LOCAL_RANK"])] = process
+        return found
+
+    def orphans(self) -> list[psutil.Process]:
+        _, alive = psutil.wait_procs(self._seen, timeout=20)
+        return alive
