@@ -19,7 +19,7 @@ import dask
 import numpy as np
 
 from daskmetrics.core.names import Suite, grid
-from daskmetrics.dashboard.run_page import Page
+from daskmetrics.dashboard._run_page import Page
 
 STEPS = tuple(f"step{step}" for step in range(0, 144_000, 1000))
 SUITES = (
@@ -118,7 +118,7 @@ async def measure(seconds: float, rate: float) -> dict[str, float]:
     from distributed import Scheduler
 
     settings = {
-        "distributed.scheduler.preload": "daskmetrics.dashboard.preload",
+        "distributed.scheduler.preload": "daskmetrics.dashboard._preload",
         "distributed.scheduler.dashboard.bokeh-application.unused_session_lifetime_milliseconds": 1000,
     }
     history, updates, hearing = History(), list[float](), list[float]()

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import daskmetrics
 from daskmetrics.bandit.replay import Terms, Truth, truth
-from daskmetrics.bandit.replay.statistics import Rate
-from daskmetrics.bandit.replay.trials import WITHIN
+from daskmetrics.bandit.replay._statistics import Rate
+from daskmetrics.bandit.replay._trials import WITHIN
 from daskmetrics.core.names import Arm
 from daskmetrics.report import Run
-from daskmetrics.report.score_tables import read
+from daskmetrics.report._score_tables import read
 
 GOAL = "goal: within 1 % in 10 of 10 at 15 % of the cost"
 SMALL = (

@@ -47,7 +47,7 @@ class Shape:
 
 def short_texts(count: int) -> list[str]:
     """Prompts of the embedded corpus; where it has too few, they come again with a number before them."""
-    from daskmetrics.core import corpus
+    from daskmetrics.core import _corpus as corpus
 
     texts = corpus.prompts("stdlib", min(count, 1000), 0)
     return [texts[i % len(texts)] if i < len(texts) else f"{i} {texts[i % len(texts)]}" for i in range(count)]
@@ -63,9 +63,9 @@ def build(folder: Path, shape: Shape, checkpoints: int) -> list[Any]:
     """Checkpoints with random weights, as a suite has them: locations."""
     import torch
 
-    from daskmetrics.config.checkpoints import Location
-    from daskmetrics.models.tokens import transformers
-    from daskmetrics.training import tokenizer
+    from daskmetrics.config._checkpoints import Location
+    from daskmetrics.models._tokens import transformers
+    from daskmetrics.training import _tokenizer as tokenizer
 
     fitted = tokenizer.fit(short_texts(1000), 4096)
     config = transformers().GPTNeoXConfig(
@@ -95,7 +95,9 @@ def engine(
     device: str = "cpu",
 ) -> list[np.ndarray]:
     """As a worker does it: every layer of every checkpoint, (layers, metrics) each."""
-    from daskmetrics.metrics import engine, resolve, views
+    from daskmetrics.metrics import _engine as engine
+    from daskmetrics.metrics import _views as views
+    from daskmetrics.metrics import resolve
     from daskmetrics.models import Model, pool
 
     found = []
@@ -133,7 +135,8 @@ def replaced(
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    from daskmetrics.metrics import engine, resolve
+    from daskmetrics.metrics import _engine as engine
+    from daskmetrics.metrics import resolve
     from daskmetrics.models import pool
 
     tokenizer = AutoTokenizer.from_pretrained(location.path)
@@ -169,7 +172,7 @@ def overhead(shape: Shape, texts: Sequence[str], metrics: Sequence[str], repeats
     from transformers import AutoModel
 
     from daskmetrics.config import Protocol
-    from daskmetrics.models.tokens import Tokenizer
+    from daskmetrics.models._tokens import Tokenizer
 
     protocol = Protocol(state_norm=state_norm)
     with tempfile.TemporaryDirectory() as folder:

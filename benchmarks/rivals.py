@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from daskmetrics.bandit import Choice, State
-from daskmetrics.bandit.policies.averages import averages
+from daskmetrics.bandit.policies._averages import averages
 from daskmetrics.bandit.policies.baselines import by_arms
 from daskmetrics.bandit.replay import Plan, Setting, Step, Trial, truth
 from daskmetrics.core.names import seed_of

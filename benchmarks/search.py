@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from daskmetrics.bandit.replay import Plan, Row, Setting, Step, Table, Terms, Trial, conduct, table, truth
-from daskmetrics.bandit.replay.report import Sheet, about, calibration_sheet, success_sheet
-from daskmetrics.bandit.replay.statistics import SHARES, Rate, arrivals, by_setting, quantile, success
-from daskmetrics.bandit.replay.trials import LOOKS
+from daskmetrics.bandit.replay._report import Sheet, about, calibration_sheet, success_sheet
+from daskmetrics.bandit.replay._statistics import SHARES, Rate, arrivals, by_setting, quantile, success
+from daskmetrics.bandit.replay._trials import LOOKS
 from daskmetrics.core.names import Arm, Checkpoint, Suite, every
-from daskmetrics.report.score_tables import read
+from daskmetrics.report._score_tables import read
 
 MODEL = "Pythia-410m"
 BY_CELL = ("race", "lucb", "halving", "random")
@@ -200,7 +200,7 @@ def one_arm_at_a_time(plan: Plan, policy: str, seed: int, numbers: Sequence[int]
     Which arms it takes does not depend on the number of workers. Each cell pays for its load, as each worker does.
     """
     from daskmetrics.bandit import policy_named
-    from daskmetrics.bandit.simulate import replay
+    from daskmetrics.bandit._simulate import replay
 
     known = plan.terms.of_seed(plan.table, seed)
     problem = plan.terms.pose(known)

@@ -49,9 +49,9 @@ def tasks(folder: Path, texts: int) -> Sequence[Any]:
 def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, float]:
     """To encode, and to score these layers."""
     from daskmetrics.config import Protocol
-    from daskmetrics.config.checkpoints import Location
-    from daskmetrics.experiment import worker
-    from daskmetrics.models import tokens
+    from daskmetrics.config._checkpoints import Location
+    from daskmetrics.experiment import _worker as worker
+    from daskmetrics.models import _tokens as tokens
 
     tokens._TOKENS._kept.clear()
     where = Location(str(minilm()), None, "minilm")
@@ -94,9 +94,9 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXModel
 
     from daskmetrics.config import Protocol
-    from daskmetrics.config.checkpoints import Location
-    from daskmetrics.experiment import worker
-    from daskmetrics.experiment.embeddings import shelf
+    from daskmetrics.config._checkpoints import Location
+    from daskmetrics.experiment import _worker as worker
+    from daskmetrics.experiment._embeddings import shelf
     from daskmetrics.tasks import resolve
 
     torch.manual_seed(0)

@@ -22,8 +22,8 @@ from distributed import Client
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Gang, Recipe
-from daskmetrics.training import suite
-from daskmetrics.training.ddp.driver import Job, train
+from daskmetrics.training import _suite as suite
+from daskmetrics.training.ddp._driver import Job, train
 
 ROOT = Path(__file__).parent.parent
 

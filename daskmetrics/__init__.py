@@ -111,7 +111,7 @@ def run(
     """
     from daskmetrics import config as configuration
     from daskmetrics import experiment, report
-    from daskmetrics.core.files import RunFolder
+    from daskmetrics.core._files import RunFolder
 
     wanted = configuration.load(config or configuration.folder() / "demo.yaml", settings)
     place = RunFolder(Path(folder or f"runs/{wanted.name}"))
@@ -145,7 +145,7 @@ def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
     """
     from daskmetrics import config as configuration
     from daskmetrics.experiment import Display
-    from daskmetrics.experiment import train as training
+    from daskmetrics.experiment import _train as training
 
     wanted = config if isinstance(config, configuration.Config) else configuration.load(config)
     with Display() as display:

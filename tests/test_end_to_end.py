@@ -16,7 +16,7 @@ import xarray
 import yaml
 
 import daskmetrics as dm
-from daskmetrics.execution.journal import read
+from daskmetrics.execution._journal import read
 
 SMALL = {
     "name": "small",

@@ -19,12 +19,12 @@ Pure mathematics of numbers: nothing here knows of futures, files or weights. Im
 =================== ==================================================================================
 """
 
-from daskmetrics.bandit.learner import Budget, Campaign, Pick
-from daskmetrics.bandit.objectives import champions, weigh
-from daskmetrics.bandit.policies.registry import installed, place_of, policy_named
-from daskmetrics.bandit.policy import Choice, Policy, State
-from daskmetrics.bandit.problem import Outcome, Problem, arm_features
-from daskmetrics.bandit.recommend import Recommendation
+from daskmetrics.bandit._learner import Budget, Campaign, Pick
+from daskmetrics.bandit._objectives import champions, weigh
+from daskmetrics.bandit._policy import Choice, Policy, State
+from daskmetrics.bandit._problem import Outcome, Problem, arm_features
+from daskmetrics.bandit._recommend import Recommendation
+from daskmetrics.bandit.policies._registry import installed, place_of, policy_named
 
 __all__ = [
     "Budget",

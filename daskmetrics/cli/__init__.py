@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import click
 
-from daskmetrics.cli import cluster, data, maintain, map, plan, replay, run, show, train
+from daskmetrics.cli import _cluster as cluster
+from daskmetrics.cli import _data as data
+from daskmetrics.cli import _maintain as maintain
+from daskmetrics.cli import _map as map
+from daskmetrics.cli import _plan as plan
+from daskmetrics.cli import _replay as replay
+from daskmetrics.cli import _run as run
+from daskmetrics.cli import _show as show
+from daskmetrics.cli import _train as train
 
 
 @click.group("metrics", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -4,8 +4,8 @@
 run: TLS between its processes, dashboards on the loopback interface behind a random prefix.
 """
 
-from daskmetrics.cluster.connect import connect
-from daskmetrics.cluster.notebook import ProfileCluster
-from daskmetrics.cluster.pinning import Pins, pin_workers, require
+from daskmetrics.cluster._connect import connect
+from daskmetrics.cluster._notebook import ProfileCluster
+from daskmetrics.cluster._pinning import Pins, pin_workers, require
 
 __all__ = ["Pins", "ProfileCluster", "connect", "pin_workers", "require"]

@@ -1,7 +1,7 @@
 """What a run is to do: YAML read into one frozen, validated value; unknown keys are refused with the nearest."""
 
-from daskmetrics.config.load import cluster, folder, load, parse, profile
-from daskmetrics.config.schema import (
+from daskmetrics.config._load import cluster, folder, load, parse, profile
+from daskmetrics.config._schema import (
     PRESETS,
     Cluster,
     Config,

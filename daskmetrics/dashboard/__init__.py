@@ -12,9 +12,9 @@
 ============ ===================================================================
 
 The pages read and never compute: the board is a replay of the journal, beliefs come ready from the driver. A scheduler
-that somebody else starts has them with ``dask scheduler --preload daskmetrics.dashboard.preload``.
+that somebody else starts has them with ``dask scheduler --preload daskmetrics.dashboard._preload``.
 """
 
-from daskmetrics.dashboard.publisher import Feed
+from daskmetrics.dashboard._publisher import Feed
 
 __all__ = ["Feed"]

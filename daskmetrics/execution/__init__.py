@@ -7,12 +7,12 @@ nothing of Dask. To resume is to answer a source from what the journal holds and
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.core.errors import ClusterLostError
-from daskmetrics.execution.journal import Journal
-from daskmetrics.execution.retry import RetryPolicy, Settings
-from daskmetrics.execution.units import Record, Source, Sweep, WorkUnit
+from daskmetrics.execution._journal import Journal
+from daskmetrics.execution._retry import RetryPolicy, Settings
+from daskmetrics.execution._units import Record, Source, Sweep, WorkUnit
 
 if TYPE_CHECKING:
-    from daskmetrics.execution.runner import run
+    from daskmetrics.execution._runner import run
 
 __all__ = ["ClusterLostError", "Journal", "Record", "RetryPolicy", "Settings", "Source", "Sweep", "WorkUnit", "run"]
 
@@ -20,7 +20,7 @@ __all__ = ["ClusterLostError", "Journal", "Record", "RetryPolicy", "Settings", "
 def __getattr__(name: str) -> Any:
     # who only reads a journal need not wait for Dask
     if name == "run":
-        from daskmetrics.execution.runner import run
+        from daskmetrics.execution._runner import run
 
         return run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

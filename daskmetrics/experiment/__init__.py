@@ -5,8 +5,8 @@ holds the functions that run on workers, `embeddings` what they hand on; `run` w
 what is not here yet, `exchange` carries scores between a run and others, `seen` tells what tasks have cost.
 """
 
-from daskmetrics.experiment.prepare import Experiment, prepare
-from daskmetrics.experiment.progress import Display
-from daskmetrics.experiment.run import Outcome, run
+from daskmetrics.experiment._prepare import Experiment, prepare
+from daskmetrics.experiment._progress import Display
+from daskmetrics.experiment._run import Outcome, run
 
 __all__ = ["Display", "Experiment", "Outcome", "prepare", "run"]

@@ -26,7 +26,7 @@ configuration. Module and function must be importable on the workers; only `Metr
 This package itself imports no torch: the driver on a login node checks names with it.
 """
 
-from daskmetrics.metrics.metric import Metric, Parameter
-from daskmetrics.metrics.registry import catalogue, families, resolve
+from daskmetrics.metrics._metric import Metric, Parameter
+from daskmetrics.metrics._registry import catalogue, families, resolve
 
 __all__ = ["Metric", "Parameter", "catalogue", "families", "resolve"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import unit_rows
+from daskmetrics.metrics._spectra import unit_rows
 
 
 def alignment(first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_out: bool = False) -> Tensor:

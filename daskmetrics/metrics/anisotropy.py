@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import unit_rows
+from daskmetrics.metrics._spectra import unit_rows
 
 
 def anisotropy(vectors: Tensor, *, leave_one_out: bool = False) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import at_least_float32, centred, unit_rows
+from daskmetrics.metrics._spectra import at_least_float32, centred, unit_rows
 
 
 def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corrected") -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import (
+from daskmetrics.metrics._spectra import (
     Spectra,
     blocks,
     entropy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import eigenvalues, entropy, gram, unit_rows
+from daskmetrics.metrics._spectra import eigenvalues, entropy, gram, unit_rows
 
 
 def dime(

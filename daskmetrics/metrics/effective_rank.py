@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import Spectra, entropy, of_covariance
+from daskmetrics.metrics._spectra import Spectra, entropy, of_covariance
 
 
 def effective_rank(vectors: Tensor | Spectra, *, centred: bool = True, squared: bool = False) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import blocks, unit_rows
-from daskmetrics.metrics.spectra import centred as less_mean
+from daskmetrics.metrics._spectra import blocks, unit_rows
+from daskmetrics.metrics._spectra import centred as less_mean
 
 
 def infonce(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import blocks
+from daskmetrics.metrics._spectra import blocks
 
 
 def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float = 0.1) -> Tensor:

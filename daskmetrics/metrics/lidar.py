@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import entropy, spectrum, unit_rows
+from daskmetrics.metrics._spectra import entropy, spectrum, unit_rows
 
 
 def lidar(*views: Tensor, delta: float = 1e-4, relative: bool = False, unit: bool = True, log: bool = False) -> Tensor:

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import Spectra, of_covariance, of_pooled
+from daskmetrics.metrics._spectra import Spectra, of_covariance, of_pooled
 
 
 def logdet_covariance(vectors: Tensor | Spectra, *, ridge: float = 1e-6) -> Tensor:

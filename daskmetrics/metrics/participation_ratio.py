@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import Spectra, of_covariance
+from daskmetrics.metrics._spectra import Spectra, of_covariance
 
 
 def participation_ratio(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import (
+from daskmetrics.metrics._spectra import (
     Spectra,
     entropy,
     gram,
@@ -15,7 +15,7 @@ from daskmetrics.metrics.spectra import (
     published_entropy,
     unit_rows,
 )
-from daskmetrics.metrics.spectra import centred as less_mean
+from daskmetrics.metrics._spectra import centred as less_mean
 
 
 def prompt_entropy(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import Spectra, of_covariance
+from daskmetrics.metrics._spectra import Spectra, of_covariance
 
 
 def rankme(vectors: Tensor | Spectra, *, eps: float = 1e-7) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import Spectra, of_covariance, of_pooled
+from daskmetrics.metrics._spectra import Spectra, of_covariance, of_pooled
 
 
 def spectral_norm(vectors: Tensor | Spectra) -> Tensor:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics.spectra import blocks, unit_rows
+from daskmetrics.metrics._spectra import blocks, unit_rows
 
 
 def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) -> Tensor:

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from daskmetrics.models.batches import pad_batch, plan_batches, pool
-from daskmetrics.models.model import Model
+from daskmetrics.models._batches import pad_batch, plan_batches, pool
+from daskmetrics.models._model import Model
 
 __all__ = ["Model", "pad_batch", "plan_batches", "pool"]

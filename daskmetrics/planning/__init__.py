@@ -17,11 +17,11 @@
 ============= ===========================================================================
 """
 
-from daskmetrics.planning.calibration import Calibration, Sample, calibrated
-from daskmetrics.planning.offer import NO_WAIT, UNKNOWN_WAIT, Offer
-from daskmetrics.planning.options import Choice, Limits, Option, available_now, break_even, choices, front, options
-from daskmetrics.planning.scaling import Amdahl, Row, Trial
-from daskmetrics.planning.workload import Phase, Workload
+from daskmetrics.planning._calibration import Calibration, Sample, calibrated
+from daskmetrics.planning._offer import NO_WAIT, UNKNOWN_WAIT, Offer
+from daskmetrics.planning._options import Choice, Limits, Option, available_now, break_even, choices, front, options
+from daskmetrics.planning._scaling import Amdahl, Row, Trial
+from daskmetrics.planning._workload import Phase, Workload
 
 __all__ = [
     "NO_WAIT",

@@ -34,10 +34,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core.errors import room_for
-from daskmetrics.core.files import RunFolder, private
-from daskmetrics.report.run import Best, Run
-from daskmetrics.report.terminal import best_text, status_text, summary_text, whereabouts
+from daskmetrics.report._run import Best, Run
+from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
 
 __all__ = ["Best", "Run", "best_text", "status_text", "summary_text", "whereabouts", "write"]
 
@@ -52,7 +52,7 @@ def write(folder: RunFolder, vectors: bool = False) -> Path:
     DiskFullError
         If there is no room for it.
     """
-    from daskmetrics.report.html import write_page
+    from daskmetrics.report._html import write_page
 
     with private(), room_for(f"the report in '{folder.report}'"):
         return write_page(Run(folder.path), vectors)

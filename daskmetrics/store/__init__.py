@@ -22,9 +22,9 @@ true because it stands there: what the journal vouches for is, and `verify` comp
 """
 
 from daskmetrics.core.status import Status
-from daskmetrics.store.template import Axis, Block, Plan, Template, blocks_of_cells, score_key
-from daskmetrics.store.verify import Damage, Kind, check_files, repair, verify
-from daskmetrics.store.zarr import create, files_of, finish, lay_out, open_tree, read_block, restore, write
+from daskmetrics.store._template import Axis, Block, Plan, Template, blocks_of_cells, score_key
+from daskmetrics.store._verify import Damage, Kind, check_files, repair, verify
+from daskmetrics.store._zarr import create, files_of, finish, lay_out, open_tree, read_block, restore, write
 
 __all__ = [
     "Axis",

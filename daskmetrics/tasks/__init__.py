@@ -13,7 +13,7 @@
 | `measures` | from embeddings to the scores that need no probe |
 """
 
-from daskmetrics.tasks.registry import catalogue, resolve
-from daskmetrics.tasks.task import Score, Task
+from daskmetrics.tasks._registry import catalogue, resolve
+from daskmetrics.tasks._task import Score, Task
 
 __all__ = ["Score", "Task", "catalogue", "resolve"]

@@ -12,6 +12,6 @@
 | `gang` | the gang on Dask's workers: started, watched, blamed, started again |
 """
 
-from daskmetrics.training.suite import is_complete, recipe_key, revisions, summary, train_to
+from daskmetrics.training._suite import is_complete, recipe_key, revisions, summary, train_to
 
 __all__ = ["is_complete", "recipe_key", "revisions", "summary", "train_to"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, Problem, State, arm_features
-from daskmetrics.bandit.costs import Ledger
-from daskmetrics.bandit.problem import Floats
+from daskmetrics.bandit._costs import Ledger
+from daskmetrics.bandit._problem import Floats
 from daskmetrics.core.names import Cell, Checkpoint, Suite, grid
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.bandit.clock import NOTHING, Fleet
+from daskmetrics.bandit._clock import NOTHING, Fleet
 
 
 def test_a_worker_keeps_its_checkpoint_and_another_is_loaded_beside_it():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.costs import Ledger
+from daskmetrics.bandit._costs import Ledger
 
 
 def test_a_checkpoint_is_loaded_where_no_free_worker_holds_it(world):

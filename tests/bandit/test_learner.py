@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.bandit import Campaign, Choice, Outcome, Pick, policy_named
-from daskmetrics.bandit.learner import BASELINE, Budget
+from daskmetrics.bandit._learner import BASELINE, Budget
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError
 from daskmetrics.core.names import Arm
 

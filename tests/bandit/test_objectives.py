@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import policy_named
-from daskmetrics.bandit.objectives import champions, weigh
-from daskmetrics.bandit.simulate import replay
+from daskmetrics.bandit._objectives import champions, weigh
+from daskmetrics.bandit._simulate import replay
 from daskmetrics.core.errors import ConfigError
 
 KINDS = {"task0": "classes", "task1": "classes", "task2": "pairs", "task3": "pairs", "task4": "search"}

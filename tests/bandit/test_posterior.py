@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Outcome, posterior
-from daskmetrics.bandit import memory as memories
-from daskmetrics.bandit.kernel import LEVEL, NOISE, learn
-from daskmetrics.bandit.memory import LEARN, ROWS, SOON, TRIES, Memory, is_due
-from daskmetrics.bandit.posterior import first_max, fit, greatest, pooled
-from daskmetrics.bandit.problem import Observations
+from daskmetrics.bandit import Outcome
+from daskmetrics.bandit import _memory as memories
+from daskmetrics.bandit import _posterior as posterior
+from daskmetrics.bandit._kernel import LEVEL, NOISE, learn
+from daskmetrics.bandit._memory import LEARN, ROWS, SOON, TRIES, Memory, is_due
+from daskmetrics.bandit._posterior import first_max, fit, greatest, pooled
+from daskmetrics.bandit._problem import Observations
 
 
 def observe(world, n, seed=0, stderr=0.01):
@@ -218,7 +219,7 @@ def test_beyond_one_row_per_arm_the_best_are_kept(world):
 
 def test_a_long_search_goes_on_in_few_rows(world, monkeypatch):
     small = world()
-    for module in ("daskmetrics.bandit.posterior.LIMIT", "daskmetrics.bandit.memory.LIMIT"):
+    for module in ("daskmetrics.bandit._posterior.LIMIT", "daskmetrics.bandit._memory.LIMIT"):
         monkeypatch.setattr(module, 60)
     cells, outcomes = random_search(small, 200)
     memory = Memory(small.problem)

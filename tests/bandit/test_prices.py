@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from daskmetrics.bandit import Outcome
-from daskmetrics.bandit.costs import correction
-from daskmetrics.bandit.observations import Answers
+from daskmetrics.bandit._costs import correction
+from daskmetrics.bandit._observations import Answers
 
 
 def test_nothing_told_corrects_nothing(world):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, arm_features
-from daskmetrics.bandit.costs import Ledger
-from daskmetrics.bandit.problem import Observations
+from daskmetrics.bandit._costs import Ledger
+from daskmetrics.bandit._problem import Observations
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.posterior import fit
-from daskmetrics.bandit.problem import Observations
-from daskmetrics.bandit.recommend import CREDIBLE, confidence, margin_of
+from daskmetrics.bandit._posterior import fit
+from daskmetrics.bandit._problem import Observations
+from daskmetrics.bandit._recommend import CREDIBLE, confidence, margin_of
 
 
 def observe(world, n):

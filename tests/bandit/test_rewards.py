@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.problem import Observations
-from daskmetrics.bandit.rewards import FLAT, LEAST, LIMIT, scale
+from daskmetrics.bandit._problem import Observations
+from daskmetrics.bandit._rewards import FLAT, LEAST, LIMIT, scale
 
 
 def sweep(problem, task, scores, stderr=0.0):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Problem, arm_features, policy_named
-from daskmetrics.bandit.simulate import objectives, replay
+from daskmetrics.bandit._simulate import objectives, replay
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")

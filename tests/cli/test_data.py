@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.experiment import prefetch
-from daskmetrics.experiment.prefetch import Need
+from daskmetrics.experiment import _prefetch as prefetch
+from daskmetrics.experiment._prefetch import Need
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
 HUB = {"name": "far", "source": "nobody/nothing", "revisions": ["step1"], "depth": 2, "width": 8}

@@ -12,7 +12,7 @@ import yaml
 
 import daskmetrics as dm
 from daskmetrics import config
-from daskmetrics.report import analysis
+from daskmetrics.report import _analysis as analysis
 
 ROOT = Path(__file__).parents[2]
 TINY = {"width": 16, "depth": 2, "heads": 2, "context": 32, "vocabulary": 300, "steps": 8}
@@ -107,7 +107,7 @@ def test_a_dry_run_says_what_it_would_take(place):
 )
 def test_what_cannot_be_is_refused_before_anything_starts(place, setting, said):
     from daskmetrics.core.errors import ConfigError
-    from daskmetrics.experiment import train
+    from daskmetrics.experiment import _train as train
 
     with pytest.raises(ConfigError) as refused:
         train.find(config.load(place / "small.yaml", [setting]))

@@ -10,8 +10,8 @@ from distributed import Client, LocalCluster
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
+from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.workers import workers
 
 
 def test_workers_offer_what_units_ask_for(client):

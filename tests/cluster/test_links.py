@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.cluster.links import Seat, ways
+from daskmetrics.cluster._links import Seat, ways
 
 LINK = "http://127.0.0.1:8787/secret/status"
 

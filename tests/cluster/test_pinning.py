@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.cluster import Pins, pin_workers, require
-from daskmetrics.cluster.pinning import claim, usable_cpus, visible_gpus
+from daskmetrics.cluster._pinning import claim, usable_cpus, visible_gpus
 from daskmetrics.core.errors import ConfigError
 
 CPUS = len(usable_cpus())

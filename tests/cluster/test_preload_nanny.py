@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.cluster.preload_nanny import own_gpu
+from daskmetrics.cluster._preload_nanny import own_gpu
 
 
 def test_each_process_of_a_job_has_another():

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.cluster.selftest import Verdict, checks, device
+from daskmetrics.cluster._selftest import Verdict, checks, device
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution import handshake
+from daskmetrics.execution import _handshake as handshake
 
 
 def tried(client, folder, require_same=handshake.require_same):

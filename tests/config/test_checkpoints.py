@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.config import Model, checkpoints
+from daskmetrics.config import Model
+from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.core.errors import ConfigError, DataError
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.core import corpus
+from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from daskmetrics.core import files
+from daskmetrics.core import _files as files
 
 WRITER = """
 import sys, time

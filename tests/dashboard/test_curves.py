@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from daskmetrics.dashboard.state import POINTS, Curves
+from daskmetrics.dashboard._state import POINTS, Curves
 
 
 def event(step, rank=0, **more):

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from benchmarks.dashboard import History
-from daskmetrics.dashboard.plugin import Desk
-from daskmetrics.dashboard.prometheus import Gauges
+from daskmetrics.dashboard._plugin import Desk
+from daskmetrics.dashboard._prometheus import Gauges
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
 

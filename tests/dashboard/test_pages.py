@@ -19,7 +19,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard import Feed
-from daskmetrics.dashboard.plugin import NAME
+from daskmetrics.dashboard._plugin import NAME
 from tests.browser import chromium, complaints
 
 STEPS = tuple(f"step{2**i}" for i in range(8))

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.dashboard import COST, History
 from daskmetrics.core.names import Suite
-from daskmetrics.dashboard.state import BELIEF, DOUBT, LATEST, MEAN, SCORED, Board, Grid, Pace
+from daskmetrics.dashboard._state import BELIEF, DOUBT, LATEST, MEAN, SCORED, Board, Grid, Pace
 
 SUITES = (Suite("a", ("step0", "step1"), (0, 1), 1), Suite("b", ("step0", "step1", "step2"), (0, 1, 2), 2))
 TASKS = ("s", "t")

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from daskmetrics.execution import loop, placement, retry
+from daskmetrics.execution import _loop as loop
+from daskmetrics.execution import _placement as placement
+from daskmetrics.execution import _retry as retry
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from daskmetrics.execution import RetryPolicy, Settings, WorkUnit
-from daskmetrics.execution.messages import (
+from daskmetrics.execution._messages import (
     Failed,
     Finished,
     Joined,
@@ -27,7 +27,7 @@ from daskmetrics.execution.messages import (
     Submit,
     Vanished,
 )
-from daskmetrics.execution.retry import Fault
+from daskmetrics.execution._retry import Fault
 from tests.execution import truths
 
 SETTLE = 0.3

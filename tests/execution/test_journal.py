@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution.journal import decode, encode, holder, read, standing
+from daskmetrics.execution._journal import decode, encode, holder, read, standing
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -153,7 +153,7 @@ def test_the_first_record_of_a_key_counts(paths):
 
 def test_a_second_driver_is_refused_and_told_who(paths):
     hold = (
-        "import sys; from pathlib import Path; from daskmetrics.execution.journal import Journal\n"
+        "import sys; from pathlib import Path; from daskmetrics.execution._journal import Journal\n"
         f"journal = Journal(Path({str(paths[0])!r}), Path({str(paths[1])!r}))\n"
         "print('held', flush=True); sys.stdin.read()"
     )

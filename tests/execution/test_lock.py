@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from daskmetrics.core.errors import LockedError
-from daskmetrics.execution.lock import Holder, Lease, holder, lease_of, unlock
+from daskmetrics.execution._lock import Holder, Lease, holder, lease_of, unlock
 
 SLEEP = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 

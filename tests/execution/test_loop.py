@@ -8,8 +8,8 @@ import pytest
 
 from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
-from daskmetrics.execution.loop import Loop
-from daskmetrics.execution.messages import (
+from daskmetrics.execution._loop import Loop
+from daskmetrics.execution._messages import (
     Failed,
     Finished,
     Joined,
@@ -23,7 +23,7 @@ from daskmetrics.execution.messages import (
     Submit,
     Vanished,
 )
-from daskmetrics.execution.retry import Fault
+from daskmetrics.execution._retry import Fault
 from tests.execution.truths import MemoryJournal
 
 GPU = {"GPU": 1}

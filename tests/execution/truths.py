@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from daskmetrics.execution import Record, Sweep, WorkUnit
-from daskmetrics.execution.messages import Left, Submit
+from daskmetrics.execution._messages import Left, Submit
 
 if TYPE_CHECKING:
     from tests.execution.simulator import World

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskmetrics import store
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.status import Status
 from daskmetrics.execution import Journal, Record

@@ -10,12 +10,12 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Campaign, policy_named
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import content_key
 from daskmetrics.execution import Journal, Settings
 from daskmetrics.execution import run as run_source
-from daskmetrics.experiment import search as searching
-from daskmetrics.tasks import probes
+from daskmetrics.experiment import _search as searching
+from daskmetrics.tasks import _probes as probes
 
 WIDTH = 8
 TASKS = ["stdlib:package(probe=xgboost)", "stdlib:package(probe=lightgbm)", "stdlib:package(probe=ridge)"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.experiment.embeddings import Embeddings, Shelf, remove
+from daskmetrics.experiment._embeddings import Embeddings, Shelf, remove
 
 LAYERS, TEXTS, WIDTH = (0, 2, 5), 40, 8
 SIZE = 4 * len(LAYERS) * TEXTS * WIDTH

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from daskmetrics import training
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Record, Sweep
-from daskmetrics.experiment import measure
+from daskmetrics.experiment import _measure as measure
 
 
 def done(unit) -> Record:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from daskmetrics import experiment
-from daskmetrics.core import corpus
+from daskmetrics.core import _corpus as corpus
+from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import Display
-from daskmetrics.experiment.preview import costs
+from daskmetrics.experiment._preview import costs
 from daskmetrics.report import Run
 
 LAYERS = 3

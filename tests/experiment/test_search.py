@@ -15,7 +15,7 @@ from daskmetrics.bandit import Campaign, policy_named
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import seed_of
 from daskmetrics.execution import Record, Settings
-from daskmetrics.experiment import search as searching
+from daskmetrics.experiment import _search as searching
 
 
 def measured(experiment, lost=()) -> list[Record]:

@@ -12,12 +12,14 @@ import pytest
 
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Campaign, policy_named
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
-from daskmetrics.execution.journal import read
-from daskmetrics.execution.loop import Loop
-from daskmetrics.experiment import Display, search, transfer
-from daskmetrics.report import score_tables
+from daskmetrics.execution._journal import read
+from daskmetrics.execution._loop import Loop
+from daskmetrics.experiment import Display
+from daskmetrics.experiment import _search as search
+from daskmetrics.experiment import _transfer as transfer
+from daskmetrics.report import _score_tables as score_tables
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
 LAYERS = (0, 3, 6)

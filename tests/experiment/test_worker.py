@@ -8,11 +8,11 @@ import shutil
 import pytest
 
 from daskmetrics import store
-from daskmetrics.config.checkpoints import Location
-from daskmetrics.core.files import RunFolder
+from daskmetrics.config._checkpoints import Location
+from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Record
-from daskmetrics.experiment import measure as measuring
-from daskmetrics.experiment import worker
+from daskmetrics.experiment import _measure as measuring
+from daskmetrics.experiment import _worker as worker
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
 NOWHERE = Location("nowhere", None, "nowhere")

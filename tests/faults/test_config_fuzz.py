@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from daskmetrics import config, experiment
 from daskmetrics.cli import main
-from daskmetrics.cluster.slurm.script import Post, pools, script
+from daskmetrics.cluster.slurm._script import Post, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 

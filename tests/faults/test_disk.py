@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from daskmetrics import config, training
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Journal
-from daskmetrics.execution.journal import read
-from daskmetrics.experiment import maintain
+from daskmetrics.execution._journal import read
+from daskmetrics.experiment import _maintain as maintain
 
 RECIPE = config.Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
 COMMAND = [sys.executable, "-m", "daskmetrics", "run", "x.yaml"]

@@ -23,14 +23,14 @@ from click.testing import CliRunner
 
 from daskmetrics import store
 from daskmetrics.cli import main
+from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import DataError, DiskFullError
-from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Suite, content_key
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution.journal import encode, read, scan
-from daskmetrics.experiment import maintain
+from daskmetrics.execution._journal import encode, read, scan
+from daskmetrics.experiment import _maintain as maintain
 from daskmetrics.store import Kind
-from daskmetrics.store.zarr import Reader
+from daskmetrics.store._zarr import Reader
 
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
 SUITES = (Suite("a", ("step0", "step1", "step2"), (0, 1, 2), 2), Suite("b", ("step0", "main"), (1, 2), 2))

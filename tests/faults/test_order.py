@@ -10,8 +10,8 @@ import numpy as np
 from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, policy_named
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.execution import Record, Settings, WorkUnit
-from daskmetrics.execution.loop import Loop
-from daskmetrics.execution.messages import Finished, Joined, Left, Started, Submit
+from daskmetrics.execution._loop import Loop
+from daskmetrics.execution._messages import Finished, Joined, Left, Started, Submit
 from tests.execution.truths import MemoryJournal
 
 WORKERS = 4

@@ -1,6 +1,6 @@
 """What a stranger on the same machine or network can reach, and what a foreign file can do: nothing.
 
-The cluster is the one that `daskmetrics.cluster.connect` makes (fixture ``client``).
+The cluster is the one that `daskmetrics.cluster._connect` makes (fixture ``client``).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from daskmetrics import config, experiment, report, training
-from daskmetrics.config import checkpoints
+from daskmetrics.config import _checkpoints as checkpoints
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.files import RunFolder
-from daskmetrics.core.workers import workers
-from daskmetrics.execution.journal import read
-from daskmetrics.experiment import maintain
+from daskmetrics.execution._journal import read
+from daskmetrics.experiment import _maintain as maintain
 from daskmetrics.models import Model
 
 PREFIX = re.compile(r"http://127\.0\.0\.1:\d+(/[\w-]{20,})/status")

@@ -18,7 +18,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.execution import Journal, Record, Settings, Sweep, WorkUnit, run
-from daskmetrics.execution.journal import read
+from daskmetrics.execution._journal import read
 from tests.faults import units as work
 
 # where another run's dashboard has the port, tornado leaves the socket that it tried to the collector

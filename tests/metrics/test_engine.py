@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from daskmetrics.core.status import Status
-from daskmetrics.metrics import Metric, resolve, spectra
-from daskmetrics.metrics.engine import Reduced, Reducer
-from daskmetrics.metrics.registry import CATALOGUE
-from daskmetrics.metrics.spectra import eigenvalues
+from daskmetrics.metrics import Metric, resolve
+from daskmetrics.metrics import _spectra as spectra
+from daskmetrics.metrics._engine import Reduced, Reducer
+from daskmetrics.metrics._registry import CATALOGUE
+from daskmetrics.metrics._spectra import eigenvalues
 
 LAYERS, PROMPTS, TOKENS, WIDTH = (0, 2, 5), 8, 6, 4
 LENGTHS = torch.tensor([6, 3, 1, 5, 6, 4, 2, 6])

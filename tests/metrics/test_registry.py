@@ -11,10 +11,10 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.metrics import Metric, catalogue, resolve
-from daskmetrics.metrics.registry import CATALOGUE
+from daskmetrics.metrics._registry import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
-module = import_module("daskmetrics.metrics.registry")
+module = import_module("daskmetrics.metrics._registry")
 mine = Metric("mine", "pooled", "nats", "made for this test", "math:floor")
 taken = Metric("curvature", "pooled", "nats", "has the name of another", "math:floor")
 
@@ -161,7 +161,7 @@ def test_a_plug_in_that_does_not_fit_is_named(plug_in, value, message):
 
 def test_names_views_and_answers_need_no_torch():
     code = (
-        "import sys, daskmetrics.metrics, daskmetrics.metrics.views, daskmetrics.metrics.reduced;"
+        "import sys, daskmetrics.metrics, daskmetrics.metrics._views, daskmetrics.metrics._reduced;"
         "daskmetrics.metrics.resolve(['all']);"
         "sys.exit('torch' in sys.modules)"
     )

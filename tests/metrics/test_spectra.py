@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from daskmetrics.metrics.spectra import at_least_float32, centred, checked, entropy, gram, spectrum, unit_rows
+from daskmetrics.metrics._spectra import at_least_float32, centred, checked, entropy, gram, spectrum, unit_rows
 
 
 def matrix_entropy(rows: torch.Tensor) -> float:

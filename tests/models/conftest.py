@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
-from daskmetrics.config.checkpoints import Location
-from daskmetrics.models import networks, tokens
+from daskmetrics.config._checkpoints import Location
+from daskmetrics.models import _networks as networks
+from daskmetrics.models import _tokens as tokens
 
 SMALL = {
     "vocab_size": 31_000,
@@ -69,7 +70,7 @@ def build(kind: str, folder: Path, tokenizer: Path, seed: int = 0, head: bool = 
 def own_pool(monkeypatch):
     """A pool that no other test has filled."""
     pool = networks.Pool()
-    monkeypatch.setattr("daskmetrics.models.model.POOL", pool)
+    monkeypatch.setattr("daskmetrics.models._model.POOL", pool)
     return pool
 
 

@@ -9,8 +9,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
-from daskmetrics.models import Model, forward
-from daskmetrics.models.forward import FAMILIES, Anatomy, anatomy_of
+from daskmetrics.models import Model
+from daskmetrics.models import _forward as forward
+from daskmetrics.models._forward import FAMILIES, Anatomy, anatomy_of
 
 from .conftest import KINDS, at, build
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.config import Protocol
-from daskmetrics.config.checkpoints import Location
+from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import Model, pad_batch, plan_batches, pool
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.models import networks
-from daskmetrics.models.weights import open_weights
+from daskmetrics.models import _networks as networks
+from daskmetrics.models._weights import open_weights
 
 from .conftest import at, build
 

@@ -8,7 +8,9 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from daskmetrics.config import Protocol
-from daskmetrics.models import Model, model, pad_batch, plan_batches, pool, tokens
+from daskmetrics.models import Model, pad_batch, plan_batches, pool
+from daskmetrics.models import _model as model
+from daskmetrics.models import _tokens as tokens
 
 from .conftest import at, build
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from daskmetrics.models.weights import Prefetch, open_weights
+from daskmetrics.models._weights import Prefetch, open_weights
 
 from .conftest import at, build
 

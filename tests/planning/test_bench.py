@@ -10,9 +10,10 @@ import yaml
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.core.files import RunFolder
-from daskmetrics.planning import calibration
-from daskmetrics.report import Run, timing
+from daskmetrics.core._files import RunFolder
+from daskmetrics.planning import _calibration as calibration
+from daskmetrics.report import Run
+from daskmetrics.report import _timing as timing
 
 NAPS = Path(__file__).parent / "naps.py"
 SMALL = {

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.report import Run, timing
+from daskmetrics.report import Run
+from daskmetrics.report import _timing as timing
 from tests.planning.test_bench import SMALL
 from tests.slurm.site import comes_true, command, jobs, needs_slurm, profile
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core.estimate import Figure, Interval
+from daskmetrics.core._estimate import Figure, Interval
 from daskmetrics.planning import (
     NO_WAIT,
     Calibration,
@@ -20,9 +20,9 @@ from daskmetrics.planning import (
     front,
     options,
 )
-from daskmetrics.planning.devices import DEVICES, speed
-from daskmetrics.planning.offer import walltime_of
-from daskmetrics.planning.options import expense
+from daskmetrics.planning._devices import DEVICES, speed
+from daskmetrics.planning._offer import walltime_of
+from daskmetrics.planning._options import expense
 
 HOUR = 3600.0
 EPOCH = Figure(Interval.exactly(22 * 60.0), "measured", True)

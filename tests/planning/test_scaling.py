@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core.estimate import Interval
-from daskmetrics.planning.scaling import (
+from daskmetrics.core._estimate import Interval
+from daskmetrics.planning._scaling import (
     Amdahl,
     Trial,
     divided,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.planning import scenario
+from daskmetrics.planning import _scenario as scenario
 
 
 def write(path, text):

@@ -6,7 +6,7 @@ import pytest
 
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.planning.slurm import offers, recall, standing
+from daskmetrics.planning._slurm import offers, recall, standing
 from tests.slurm.site import ROOT
 
 RECORDED = ROOT / "docs" / "plan" / "site"

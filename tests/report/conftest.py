@@ -13,7 +13,7 @@ import yaml
 
 from daskmetrics import config, store
 from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, champions, policy_named
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.names import Arm
-from daskmetrics.metrics.registry import CATALOGUE
-from daskmetrics.report import analysis
+from daskmetrics.metrics._registry import CATALOGUE
+from daskmetrics.report import _analysis as analysis
 
 
 def test_every_value_of_the_journal_is_there_once(finished):

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell
-from daskmetrics.report import analysis
-from daskmetrics.report.compare import cells, compare_published_text, compare_text
-from daskmetrics.report.explain import enough_text, explain_text, good_enough
-from daskmetrics.report.export import export, frame
-from daskmetrics.report.posterior import believe
+from daskmetrics.report import _analysis as analysis
+from daskmetrics.report._compare import cells, compare_published_text, compare_text
+from daskmetrics.report._explain import enough_text, explain_text, good_enough
+from daskmetrics.report._export import export, frame
+from daskmetrics.report._posterior import believe
 
 WIDTHS = {"tiny": 32, "small": 64}
 

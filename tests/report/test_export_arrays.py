@@ -5,7 +5,7 @@ import pytest
 
 from daskmetrics.core.names import Arm
 from daskmetrics.core.status import Status
-from daskmetrics.report import analysis
+from daskmetrics.report import _analysis as analysis
 
 
 def test_metrics_have_names_units_and_all_models(finished):

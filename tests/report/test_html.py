@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from daskmetrics.report import write
-from daskmetrics.report.html import best_card, page, run_card
+from daskmetrics.report._html import best_card, page, run_card
 
 VOID = {"meta", "img", "br"}
 

@@ -8,9 +8,11 @@ from click.testing import CliRunner
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal
-from daskmetrics.execution.journal import read
-from daskmetrics.execution.lock import lease_of
-from daskmetrics.report import Run, analysis, log, status_text
+from daskmetrics.execution._journal import read
+from daskmetrics.execution._lock import lease_of
+from daskmetrics.report import Run, status_text
+from daskmetrics.report import _analysis as analysis
+from daskmetrics.report import _log as log
 
 
 def call(*words: object) -> tuple[int, str]:

@@ -5,7 +5,8 @@ import pytest
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.execution import Journal
-from daskmetrics.report import Run, analysis
+from daskmetrics.report import Run
+from daskmetrics.report import _analysis as analysis
 
 
 def test_the_best_arm_and_the_default_are_compared_on_the_tasks_that_both_have(finished):

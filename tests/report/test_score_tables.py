@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit.replay import Terms
+from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.execution import Journal, Record
-from daskmetrics.report.score_tables import read, read_metrics
+from daskmetrics.report._score_tables import read, read_metrics
 
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
 

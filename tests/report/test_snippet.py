@@ -10,10 +10,10 @@ import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2Model, GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.config import Protocol
-from daskmetrics.config.checkpoints import Location
+from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.names import Arm
 from daskmetrics.models import Model
-from daskmetrics.report.snippet import snippet
+from daskmetrics.report._snippet import snippet
 
 TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
 VOCABULARY = 31_000
@@ -80,7 +80,7 @@ def test_an_encoder_without_a_final_norm(minilm):
 
 
 def test_a_model_type_that_is_not_known_here(gpt2, monkeypatch):
-    monkeypatch.setattr("daskmetrics.report.snippet._FINAL_NORM", {})
+    monkeypatch.setattr("daskmetrics.report._snippet._FINAL_NORM", {})
     agree(*embedded(gpt2, 1, Protocol()))
 
 

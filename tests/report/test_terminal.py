@@ -4,7 +4,7 @@ import pytest
 
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
-from daskmetrics.report.terminal import headline, table
+from daskmetrics.report._terminal import headline, table
 
 TEXTS = (status_text, summary_text)
 

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-import daskmetrics.cluster.slurm.cluster  # noqa: F401  # in the main thread, as it must be
+import daskmetrics.cluster.slurm._cluster  # noqa: F401  # in the main thread, as it must be
 from daskmetrics import config
 from daskmetrics.cluster import connect
-from daskmetrics.cluster.slurm.commands import Row, queue
+from daskmetrics.cluster.slurm._commands import Row, queue
+from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError
-from daskmetrics.core.workers import workers
 from daskmetrics.execution import Journal, Record, Settings, WorkUnit, run
-from daskmetrics.execution.journal import read
+from daskmetrics.execution._journal import read
 from tests.slurm import units
 from tests.slurm.site import SCRIPT, comes_true, command, driver, needs_slurm, profile
 

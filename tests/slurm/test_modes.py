@@ -14,8 +14,8 @@ import yaml
 
 import daskmetrics as dm
 from daskmetrics.cluster import ProfileCluster
-from daskmetrics.cluster.slurm import driver_job
-from daskmetrics.cluster.slurm.commands import queue
+from daskmetrics.cluster.slurm import _driver_job as driver_job
+from daskmetrics.cluster.slurm._commands import queue
 from tests.slurm.site import comes_true, command, jobs, needs_slurm, no_job_is_left, profile
 
 pytestmark = needs_slurm

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.commands import SlurmError, parsed, queue, rehearse, summary
-from daskmetrics.cluster.slurm.commands import slurm as ask
-from daskmetrics.cluster.slurm.script import script
+from daskmetrics.cluster.slurm._commands import SlurmError, parsed, queue, rehearse, summary
+from daskmetrics.cluster.slurm._commands import slurm as ask
+from daskmetrics.cluster.slurm._script import script
 from daskmetrics.core.errors import ConfigError
 from tests.slurm.site import command, needs_slurm, no_job_is_left, profile
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.script import Post, pools, script
+from daskmetrics.cluster.slurm._script import Post, pools, script
 from daskmetrics.core.errors import ConfigError
 from tests.slurm.site import ROOT
 

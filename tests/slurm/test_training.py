@@ -8,7 +8,7 @@ from pathlib import Path
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Gang, Recipe
 from daskmetrics.training import revisions, train_to
-from daskmetrics.training.ddp.driver import Job, train
+from daskmetrics.training.ddp._driver import Job, train
 from tests.slurm.site import needs_slurm, profile
 
 pytestmark = needs_slurm

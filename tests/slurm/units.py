@@ -28,7 +28,7 @@ def naps(folder: Path, seconds: float, count: int) -> list[WorkUnit]:
 
 
 def main() -> None:
-    from daskmetrics.cli.common import end_as_by_ctrl_c
+    from daskmetrics.cli._common import end_as_by_ctrl_c
 
     folder, seconds, count = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     profile = config.cluster(json.loads((folder / "profile.json").read_text()))

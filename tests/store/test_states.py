@@ -8,8 +8,9 @@ import torch
 import xarray
 
 from daskmetrics.core.names import Checkpoint
-from daskmetrics.metrics import engine, resolve
-from daskmetrics.store import states
+from daskmetrics.metrics import _engine as engine
+from daskmetrics.metrics import resolve
+from daskmetrics.store import _states as states
 
 PLACE, LAYERS = Checkpoint("m", "step1"), (0, 3)
 

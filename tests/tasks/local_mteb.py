@@ -17,7 +17,7 @@ from mteb.abstasks import (
 )
 from mteb.abstasks.task_metadata import TaskMetadata
 
-from daskmetrics.tasks.stdlib import TASKS
+from daskmetrics.tasks._stdlib import TASKS
 
 FOLDER = Path(os.environ.get("DASKMETRICS_TEST_MTEB", "not-written"))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, ndcg_score
 
-from daskmetrics.tasks import measures
+from daskmetrics.tasks import _measures as measures
 
 cases = given(st.integers(0, 2**32), st.integers(4, 30), st.integers(2, 8))
 

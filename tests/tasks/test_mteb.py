@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from daskmetrics.config import Protocol
-from daskmetrics.config.checkpoints import Location
+from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.models import Model
 from daskmetrics.tasks import resolve
-from daskmetrics.tasks.mteb import MtebTask
+from daskmetrics.tasks._mteb import MtebTask
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
 KINDS = {
@@ -127,7 +127,7 @@ def test_texts_are_written_down_once(
     task = task_of(local_mteb, "LocalSTS")
     texts = task.texts()
     assert task.is_local and len(set(texts)) == len(texts)
-    monkeypatch.setattr("daskmetrics.tasks.benchmark.installed", None)  # any call would fail
+    monkeypatch.setattr("daskmetrics.tasks._benchmark.installed", None)  # any call would fail
     assert task.texts() == texts
 
 

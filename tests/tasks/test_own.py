@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.tasks import Task, own, resolve
+from daskmetrics.tasks import Task, resolve
+from daskmetrics.tasks import _own as own
 
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
 PAIRS = "sentence1,sentence2,label\n" + "".join(f"left {i},right {i},{i % 2}\n" for i in range(20))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.tasks import probes
-from daskmetrics.tasks.probes import PROBES
+from daskmetrics.tasks import _probes as probes
+from daskmetrics.tasks._probes import PROBES
 
 
 def test_classify_has_a_binomial_error() -> None:

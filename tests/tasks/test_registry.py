@@ -7,10 +7,11 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.tasks import catalogue, registry, resolve
-from daskmetrics.tasks.examples import KINDS
-from daskmetrics.tasks.mteb import MtebTask
-from daskmetrics.tasks.stdlib import TASKS
+from daskmetrics.tasks import _registry as registry
+from daskmetrics.tasks import catalogue, resolve
+from daskmetrics.tasks._examples import KINDS
+from daskmetrics.tasks._mteb import MtebTask
+from daskmetrics.tasks._stdlib import TASKS
 
 
 def test_naming_tasks_is_light() -> None:

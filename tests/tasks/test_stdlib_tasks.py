@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from daskmetrics.core import corpus
+from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import resolve
-from daskmetrics.tasks.examples import Examples
-from daskmetrics.tasks.stdlib import PACKAGES, TASKS, StdlibTask
+from daskmetrics.tasks._examples import Examples
+from daskmetrics.tasks._stdlib import PACKAGES, TASKS, StdlibTask
 
 CHANCE = {
     "stdlib:next_token": 1 / 3,

@@ -5,7 +5,8 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.training import estimate, revisions, train_to
+from daskmetrics.training import _estimate as estimate
+from daskmetrics.training import revisions, train_to
 
 
 def test_parameters_are_those_of_the_model():

@@ -15,9 +15,11 @@ from transformers import AutoModelForSequenceClassification
 
 from daskmetrics.config import Gang, Recipe
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
-from daskmetrics.training import learning, recipe_key, revisions, suite, train_to
-from daskmetrics.training.batches import examples, passes
-from daskmetrics.training.distributed import ALONE, Silent
+from daskmetrics.training import _learning as learning
+from daskmetrics.training import _suite as suite
+from daskmetrics.training import recipe_key, revisions, train_to
+from daskmetrics.training._batches import examples, passes
+from daskmetrics.training._distributed import ALONE, Silent
 
 
 def trained(recipe: Recipe, folder: Path, steps: int = 4) -> dict[str, torch.Tensor]:

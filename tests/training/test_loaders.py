@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from daskmetrics.config import Recipe
-from daskmetrics.training import loaders
-from daskmetrics.training.data import Windows
-from daskmetrics.training.distributed import ALONE, World
+from daskmetrics.training import _loaders as loaders
+from daskmetrics.training._data import Windows
+from daskmetrics.training._distributed import ALONE, World
 
 TOKENS = np.arange(500, dtype=np.int32)
 RECIPE = Recipe(batch=2, accumulate=2, context=8, steps=20)

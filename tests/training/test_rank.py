@@ -8,9 +8,9 @@ import pytest
 import torch.distributed as dist
 
 from daskmetrics.config import Gang, Recipe
-from daskmetrics.training import rank
-from daskmetrics.training.ddp import worker
-from daskmetrics.training.ddp.ranks import Host, Order, orders, places
+from daskmetrics.training import _rank as rank
+from daskmetrics.training.ddp import _worker as worker
+from daskmetrics.training.ddp._ranks import Host, Order, orders, places
 
 HOSTS = [Host(f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", 8, 0, ("0", "1"), ("L40S",) * 2) for i in range(4)]
 

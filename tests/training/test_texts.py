@@ -8,7 +8,7 @@ import pytest
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.training import texts
+from daskmetrics.training import _texts as texts
 
 ROWS = [{"text": "one, two", "label": "b"}, {"text": "three", "label": "a"}]
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from daskmetrics.training import tokenizer
+from daskmetrics.training import _tokenizer as tokenizer
 
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "The lazy dog sleeps."] * 8
 FITTED = tokenizer.fit(TEXTS, vocabulary=300)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from daskmetrics.bandit.policies.averages import averages, next_try
+from daskmetrics.bandit._policy import Choice, State
+from daskmetrics.bandit._posterior import first_max
+from daskmetrics.bandit._problem import Bools, Floats, Ints, Problem
+from daskmetrics.bandit.policies._averages import averages, next_try
 from daskmetrics.bandit.policies.race import normal_tail
-from daskmetrics.bandit.policy import Choice, State
-from daskmetrics.bandit.posterior import first_max
-from daskmetrics.bandit.problem import Bools, Floats, Ints, Problem
 
 RIDGE = 0.1  #: of the linear models, on standardised values and features in (0, 1)
 

@@ -13,10 +13,10 @@ from itertools import count
 
 import numpy as np
 
-from daskmetrics.bandit.policies.averages import order_of_cost
-from daskmetrics.bandit.policy import Choice, State
-from daskmetrics.bandit.problem import Floats, Ints
-from daskmetrics.bandit.rewards import scale
+from daskmetrics.bandit._policy import Choice, State
+from daskmetrics.bandit._problem import Floats, Ints
+from daskmetrics.bandit._rewards import scale
+from daskmetrics.bandit.policies._averages import order_of_cost
 from daskmetrics.core.names import seed_of
 
 ETA = 2  #: arms are divided by, and tasks multiplied by

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskmetrics.bandit.policies.averages import Averages, averages, next_try, order_of_cost
-from daskmetrics.bandit.policy import Choice, State, Why
-from daskmetrics.bandit.posterior import first_max
+from daskmetrics.bandit._policy import Choice, State, Why
+from daskmetrics.bandit._posterior import first_max
+from daskmetrics.bandit.policies._averages import Averages, averages, next_try, order_of_cost
 
 WIDTH = 2.0  #: of a bound, in standard deviations
 

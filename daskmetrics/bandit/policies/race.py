@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskmetrics.bandit.kernel import NOISE
-from daskmetrics.bandit.policy import Choice, State, Why
-from daskmetrics.bandit.posterior import Posterior, greatest
-from daskmetrics.bandit.problem import Bools, Floats, Ints
+from daskmetrics.bandit._kernel import NOISE
+from daskmetrics.bandit._policy import Choice, State, Why
+from daskmetrics.bandit._posterior import Posterior, greatest
+from daskmetrics.bandit._problem import Bools, Floats, Ints
 
 DOUBT = 0.01  #: a rival whose probability of beating the leader is smaller is out of the race
 RIVALS = (

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskmetrics.bandit.policies.averages import next_try
-from daskmetrics.bandit.policy import Choice, State
-from daskmetrics.bandit.posterior import greatest
-from daskmetrics.bandit.problem import Ints
+from daskmetrics.bandit._policy import Choice, State
+from daskmetrics.bandit._posterior import greatest
+from daskmetrics.bandit._problem import Ints
+from daskmetrics.bandit.policies._averages import next_try
 
 JOINT = 128  #: arms drawn together: those with the greatest upper bound
 DRAWS = 64  #: draws in which a second winner is looked for

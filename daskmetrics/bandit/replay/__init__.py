@@ -13,11 +13,11 @@
 Nothing here needs torch, a scheduler or a GPU.
 """
 
-from daskmetrics.bandit.replay.report import Sheet, about, sheets
-from daskmetrics.bandit.replay.scenario import Terms, Truth, truth
-from daskmetrics.bandit.replay.statistics import SHARES, write
-from daskmetrics.bandit.replay.tables import Row, Table, table
-from daskmetrics.bandit.replay.trials import Plan, Setting, Step, Trial, conduct
+from daskmetrics.bandit.replay._report import Sheet, about, sheets
+from daskmetrics.bandit.replay._scenario import Terms, Truth, truth
+from daskmetrics.bandit.replay._statistics import SHARES, write
+from daskmetrics.bandit.replay._tables import Row, Table, table
+from daskmetrics.bandit.replay._trials import Plan, Setting, Step, Trial, conduct
 
 __all__ = [
     "SHARES",

@@ -6,15 +6,15 @@ source, the item, the seed), so that batches may be cut differently when a map i
 
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core.times import seconds
-from daskmetrics.execution.map.folder import Job, give_chance, is_map, job, recorded, results
-from daskmetrics.execution.map.ledger import Ledger, Result
-from daskmetrics.execution.map.results import aggregates, causes, check_output, dataset, frame, summary_text, write
-from daskmetrics.execution.map.source import Map, Options
-from daskmetrics.execution.map.verify import Difference, Verification, compare, folder_of, is_results, verify
+from daskmetrics.core._times import seconds
+from daskmetrics.execution.map._folder import Job, give_chance, is_map, job, recorded, results
+from daskmetrics.execution.map._ledger import Ledger, Result
+from daskmetrics.execution.map._results import aggregates, causes, check_output, dataset, frame, summary_text, write
+from daskmetrics.execution.map._source import Map, Options
+from daskmetrics.execution.map._verify import Difference, Verification, compare, folder_of, is_results, verify
 
 if TYPE_CHECKING:
-    from daskmetrics.execution.map.api import map, run, stream
+    from daskmetrics.execution.map._api import map, run, stream
 
 __all__ = [
     "Difference",
@@ -50,7 +50,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # who only reads results need not wait for Dask
     if name in ("map", "run", "stream"):
-        from daskmetrics.execution.map import api
+        from daskmetrics.execution.map import _api as api
 
         return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

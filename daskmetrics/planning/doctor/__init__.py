@@ -24,11 +24,15 @@ import yaml
 
 from daskmetrics import config as configuration
 from daskmetrics.config import Cluster, Config
+from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import RunFolder
-from daskmetrics.planning.doctor import collect, history, machine, slurm, storage
-from daskmetrics.planning.doctor.facts import Facts
-from daskmetrics.planning.doctor.finding import Check, Finding, Verdict
+from daskmetrics.planning.doctor import _collect as collect
+from daskmetrics.planning.doctor import _history as history
+from daskmetrics.planning.doctor import _machine as machine
+from daskmetrics.planning.doctor import _slurm as slurm
+from daskmetrics.planning.doctor import _storage as storage
+from daskmetrics.planning.doctor._facts import Facts
+from daskmetrics.planning.doctor._finding import Check, Finding, Verdict
 
 __all__ = ["CHECKS", "Facts", "Finding", "Subject", "Verdict", "examine", "gather", "subject"]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.policies.averages import SHRINK, averages, next_try, order_of_cost
+from daskmetrics.bandit.policies._averages import SHRINK, averages, next_try, order_of_cost
 
 
 def test_effects_are_those_of_the_penalised_least_squares(world, after, draw):

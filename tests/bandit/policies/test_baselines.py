@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import policy_named
+from daskmetrics.bandit._simulate import replay
 from daskmetrics.bandit.policies.baselines import design, ridge
-from daskmetrics.bandit.simulate import replay
 
 WHOLE = ["linucb", "linear-ts", "gp-ei", "gp-ucb"]
 

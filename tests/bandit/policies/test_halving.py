@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from daskmetrics.bandit.policies import halving
-from daskmetrics.bandit.policies.averages import order_of_cost
+from daskmetrics.bandit.policies._averages import order_of_cost
 
 
 def follow(world, after, known=None):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from daskmetrics.bandit.policies import lucb
-from daskmetrics.bandit.policies.averages import averages, order_of_cost
+from daskmetrics.bandit.policies._averages import averages, order_of_cost
 
 
 def test_every_arm_is_tried_once_on_the_cheapest_task_first(world, after):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, State, installed, policy_named
-from daskmetrics.bandit.costs import Ledger
-from daskmetrics.bandit.policies import registry
-from daskmetrics.bandit.simulate import replay
+from daskmetrics.bandit._costs import Ledger
+from daskmetrics.bandit._simulate import replay
+from daskmetrics.bandit.policies import _registry as registry
 from daskmetrics.core.errors import ConfigError
 
 

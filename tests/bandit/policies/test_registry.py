@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Campaign, installed, policy_named
-from daskmetrics.bandit.policies.registry import OWN
-from daskmetrics.bandit.simulate import replay
+from daskmetrics.bandit._simulate import replay
+from daskmetrics.bandit.policies._registry import OWN
 
 NAMES = sorted(OWN)
 

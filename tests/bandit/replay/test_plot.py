@@ -4,7 +4,7 @@ import pytest
 
 from daskmetrics.bandit.replay import Plan, Setting, Terms, conduct
 
-figures = pytest.importorskip("daskmetrics.bandit.replay.report", reason="needs the extra 'plot'")
+figures = pytest.importorskip("daskmetrics.bandit.replay._report", reason="needs the extra 'plot'")
 
 
 def test_the_curves_are_drawn(known, tmp_path):

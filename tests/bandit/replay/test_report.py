@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from daskmetrics.bandit.replay import Plan, Setting, Step, Terms, Trial, about, sheets
-from daskmetrics.bandit.replay.report import ablation_sheet
+from daskmetrics.bandit.replay._report import ablation_sheet
 
 
 def trials(setting: Setting, found_at: float, n: int = 3) -> list[Trial]:

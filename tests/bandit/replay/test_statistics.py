@@ -6,7 +6,7 @@ import math
 import pytest
 
 from daskmetrics.bandit.replay import Setting, Step, Trial
-from daskmetrics.bandit.replay.statistics import (
+from daskmetrics.bandit.replay._statistics import (
     Rate,
     arrivals,
     by_setting,

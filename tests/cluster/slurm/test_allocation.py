@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from daskmetrics.cluster.slurm.allocation import Allocation, parse_allocation, present
+from daskmetrics.cluster.slurm._allocation import Allocation, parse_allocation, present
 from daskmetrics.core.errors import ConfigError
 
 

@@ -19,6 +19,6 @@ def test_without_slurm_it_says_so(monkeypatch):
 
 
 def test_ctrl_c_stays_what_it_was():
-    code = "import signal, daskmetrics.cluster.slurm.cluster; print(signal.getsignal(2) is signal.default_int_handler)"
+    code = "import signal, daskmetrics.cluster.slurm._cluster; print(signal.getsignal(2) is signal.default_int_handler)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.driver_job import Place, State, parse_state, script, submit, submitted
+from daskmetrics.cluster.slurm._driver_job import Place, State, parse_state, script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 
 RECORDED = Path(__file__).parent / "recorded" / "driver.sbatch"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daskmetrics.cluster.slurm.commands import Row
-from daskmetrics.cluster.slurm.jobs import Cancel, Drain, Fleet, Job, Look, Rules, Say, Stop, Submit, decide
+from daskmetrics.cluster.slurm._commands import Row
+from daskmetrics.cluster.slurm._jobs import Cancel, Drain, Fleet, Job, Look, Rules, Say, Stop, Submit, decide
 
 
 class Bench:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.cluster.slurm import partitions as site
-from daskmetrics.cluster.slurm.partitions import Partition, partitions
+from daskmetrics.cluster.slurm import _partitions as site
+from daskmetrics.cluster.slurm._partitions import Partition, partitions
 from daskmetrics.core.errors import ConfigError
 
 SITES = Path(__file__).parent / "sites"

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.partitions import Site
-from daskmetrics.cluster.slurm.profile import choose, profile_text
-from daskmetrics.cluster.slurm.script import pools, script
+from daskmetrics.cluster.slurm._partitions import Site
+from daskmetrics.cluster.slurm._profile import choose, profile_text
+from daskmetrics.cluster.slurm._script import pools, script
 from daskmetrics.core.errors import ConfigError
 from tests.cluster.slurm.test_partitions import read
 

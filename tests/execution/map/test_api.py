@@ -12,8 +12,8 @@ import pytest
 import daskmetrics as dm
 from daskmetrics.core.errors import ConfigError, LockedError
 from daskmetrics.execution import Journal, map
-from daskmetrics.execution.journal import read
-from daskmetrics.execution.map.api import opened
+from daskmetrics.execution._journal import read
+from daskmetrics.execution.map._api import opened
 
 
 def twice(item: int) -> int:
@@ -127,13 +127,13 @@ def test_a_module_that_ends_its_worker_is_named(client, tmp_path, monkeypatch):
     import ends_its_worker
 
     client.run(lambda: __import__("sys").path.insert(0, str(tmp_path)))
-    monkeypatch.setattr("daskmetrics.execution.map.api.PROBES", 1)
+    monkeypatch.setattr("daskmetrics.execution.map._api.PROBES", 1)
     with pytest.raises(ConfigError, match="cannot load ends_its_worker:step: KilledWorker"):
         list(dm.map(ends_its_worker.step, range(3), client=client, journal=tmp_path / "run"))
 
 
 def test_a_resource_that_no_worker_offers_is_named(client, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskmetrics.execution.map.api.PROBE_SECONDS", 1.0)
+    monkeypatch.setattr("daskmetrics.execution.map._api.PROBE_SECONDS", 1.0)
     with pytest.raises(ConfigError, match=r"No worker that offers {'TPU': 1} answered"):
         list(dm.map(twice, range(3), client=client, journal=tmp_path / "run", resources={"TPU": 1}))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.errors import DataError, UndefinedError
-from daskmetrics.execution.map.batch import Call, loaded, outcome, run_batch
+from daskmetrics.execution.map._batch import Call, loaded, outcome, run_batch
 
 
 class OutOfMemoryError(RuntimeError):

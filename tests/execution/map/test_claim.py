@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.execution import map
-from daskmetrics.execution.journal import read
+from daskmetrics.execution._journal import read
 from tests.execution.map import planted
 
 ITERATIONS = 500

@@ -9,10 +9,10 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 
-from daskmetrics.cli import maintain
+from daskmetrics.cli import _maintain as maintain
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution import map
-from daskmetrics.execution.map.api import opened
+from daskmetrics.execution.map._api import opened
 
 SUFFIXES = ["parquet", "csv", "jsonl", "zarr", "nc"]
 

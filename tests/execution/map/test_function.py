@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution.map.function import load, name_of, prepare, version_of
+from daskmetrics.execution.map._function import load, name_of, prepare, version_of
 
 
 def scaled(factor):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution.map.items import from_file
+from daskmetrics.execution.map._items import from_file
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution.map.items import content_of, items
+from daskmetrics.execution.map._items import content_of, items
 
 VALUES = [0, 0.0, False, None, "0", [0], {"a": 0}, {"a": 0.0}, float("nan"), (0,), {1: 2}, {"1": 2}]
 
@@ -26,7 +26,7 @@ def test_different_values_have_different_keys():
 def test_keys_are_the_same_in_another_process():
     code = f"""
 import numpy as np
-from daskmetrics.execution.map.items import content_of, items
+from daskmetrics.execution.map._items import content_of, items
 nan = float("nan")
 print([item.key for item in items({VALUES}, "m:f", "v")])
 print(content_of(np.arange(5)))

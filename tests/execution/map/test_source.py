@@ -10,9 +10,9 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Record
-from daskmetrics.execution.map.function import prepare
-from daskmetrics.execution.map.items import items
-from daskmetrics.execution.map.source import Map, Options
+from daskmetrics.execution.map._function import prepare
+from daskmetrics.execution.map._items import items
+from daskmetrics.execution.map._source import Map, Options
 
 FAULTS = ("error", "quarantined", "timeout", "oom", "nan")
 

@@ -6,10 +6,11 @@ import random
 import pytest
 from click.testing import CliRunner
 
-from daskmetrics.cli import maintain, show
+from daskmetrics.cli import _maintain as maintain
+from daskmetrics.cli import _show as show
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution import map
-from daskmetrics.execution.map.api import opened
+from daskmetrics.execution.map._api import opened
 
 STATE = {"offset": 0}
 

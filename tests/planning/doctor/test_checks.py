@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.cluster.slurm.partitions import Nodes, Partition, Site
+from daskmetrics.cluster.slurm._partitions import Nodes, Partition, Site
 from daskmetrics.config import Cluster, Model
 from daskmetrics.execution import Record
 from daskmetrics.planning.doctor import CHECKS, Facts, Verdict, examine
-from daskmetrics.planning.doctor.facts import Folder, History, Hub, Machine, Slurm
-from daskmetrics.planning.doctor.history import pace
+from daskmetrics.planning.doctor._facts import Folder, History, Hub, Machine, Slurm
+from daskmetrics.planning.doctor._history import pace
 
 VERSIONS = {"python": "3.12.3", "daskmetrics": "0.1.0", "torch": "2.6.0+cu126"}
 PROFILE = {

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daskmetrics.execution import Journal, handshake
+from daskmetrics.execution import Journal
+from daskmetrics.execution import _handshake as handshake
 from daskmetrics.planning.doctor import Verdict, examine, gather, subject
 from tests.slurm.site import needs_slurm, profile
 

@@ -9,14 +9,14 @@ from PIL import Image
 from scipy.stats import spearmanr
 
 from daskmetrics.core.names import Arm, Suite, grid
-from daskmetrics.report import analysis
-from daskmetrics.report.analysis import rank_correlation
-from daskmetrics.report.plots import figures
-from daskmetrics.report.plots.canvas import round_values
-from daskmetrics.report.plots.correlations import metric_against_score
-from daskmetrics.report.plots.figures import pictures
-from daskmetrics.report.plots.heatmaps import Marks, Quantity, heat_maps, plane
-from daskmetrics.report.plots.lines import chosen
+from daskmetrics.report import _analysis as analysis
+from daskmetrics.report._analysis import rank_correlation
+from daskmetrics.report.plots import _figures as figures
+from daskmetrics.report.plots._canvas import round_values
+from daskmetrics.report.plots._correlations import metric_against_score
+from daskmetrics.report.plots._figures import pictures
+from daskmetrics.report.plots._heatmaps import Marks, Quantity, heat_maps, plane
+from daskmetrics.report.plots._lines import chosen
 
 pytest.importorskip("matplotlib")
 

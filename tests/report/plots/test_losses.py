@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from daskmetrics.report.plots import losses
+from daskmetrics.report.plots import _losses as losses
 
 
 def told(folder, count):

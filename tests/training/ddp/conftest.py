@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Gang, Recipe
-from daskmetrics.training.ddp.driver import Job
+from daskmetrics.training.ddp._driver import Job
 
 SAVED = (0, 20, 60, 100, 140)
 RECIPE = Recipe(width=32, depth=2, heads=2, context=32, batch=8, steps=400, ranks=2, checkpoints=SAVED, corpus="stdlib")
@@ -131,7 +131,7 @@ class Planted:
         found = {}
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error, ProcessLookupError):
-                if process.status() != "zombie" and "daskmetrics.training.rank" in process.cmdline():
+                if process.status() != "zombie" and "daskmetrics.training._rank" in process.cmdline():
                     self._seen.add(process)
                     if os.getsid(process.pid) == process.pid:  # the others are its loaders
                         found[int(process.environ()["LOCAL_RANK"])] = process

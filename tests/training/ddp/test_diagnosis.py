@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from daskmetrics.training.ddp.diagnosis import Sign, blame
+from daskmetrics.training.ddp._diagnosis import Sign, blame
 
 NOW = 100.0
 COMPLAINS = Sign(rank=0, heard=NOW, step=7, phase=1, error="Connection closed by peer", failed=50.0, code=1)

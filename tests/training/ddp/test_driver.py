@@ -12,10 +12,10 @@ import pytest
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
+from daskmetrics.core._events import TRAIN
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.events import TRAIN
-from daskmetrics.training import suite
-from daskmetrics.training.ddp.driver import GangError, train
+from daskmetrics.training import _suite as suite
+from daskmetrics.training.ddp._driver import GangError, train
 from tests.training.ddp.conftest import Listening, Planted, weights
 
 ROOT = Path(__file__).parents[3]

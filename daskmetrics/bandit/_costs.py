@@ -1,0 +1,109 @@
+"""What was paid for, and what every cell would cost next, with encodings and loaded checkpoints shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from daskmetrics.bandit._observations import Answers
+from daskmetrics.bandit._problem import Bools, Floats, Problem
+from daskmetrics.core.errors import DataError
+
+
+class Ledger:
+    """What has been paid for: the first cell of a (checkpoint, task) pays its encoding, its neighbours only a score.
+
+    A checkpoint need not be loaded where a free worker holds it, nor for embeddings that are there.
+
+    Examples
+    --------
+    >>> from daskmetrics.core.names import Checkpoint, Suite
+    >>> from daskmetrics.bandit._problem import arm_features
+    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    >>> one = np.ones((4, 1))
+    >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), 10 * one, one, Checkpoint("m", "step1"))
+    >>> ledger = Ledger(problem)
+    >>> [ledger.charge(arm, 0) for arm in range(4)]
+    [11.0, 1.0, 11.0, 1.0]
+    >>> ledger.spent == problem.exhaustive_cost
+    True
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._paid = np.zeros(problem.score_cost.shape, dtype=bool)
+        self._encoded = np.zeros_like(self._paid)  # per arm, equal for all layers of a checkpoint
+        self.spent = 0.0
+
+    @property
+    def paid(self) -> Bools:
+        """Cells that were charged (A, T)."""
+        return self._paid.copy()
+
+    def cost(self, held: Sequence[int] = ()) -> Floats:
+        """What each cell would cost next (A, T), given the checkpoints of the free workers; 0 for what is paid."""
+        problem = self._problem
+        load = np.where(np.isin(problem.checkpoint_index, held), 0.0, problem.loads)
+        fresh = problem.score_cost + np.where(self._encoded, 0.0, problem.encode_cost + load[:, None])
+        return np.where(self._paid, 0.0, fresh)
+
+    def needs_model(self, arm: int, task: int) -> bool:
+        """Whether the embeddings of a cell are still to be made."""
+        return not self._encoded[arm, task]
+
+    def charge(self, arm: int, task: int, held: Sequence[int] = ()) -> float:
+        """Pay for a cell and return its cost; a cell can be bought once."""
+        problem = self._problem
+        if self._paid[arm, task]:
+            raise DataError(f"Cell {problem.cell(arm, task)} was already paid for.")
+        checkpoint = int(problem.checkpoint_index[arm])
+        cost = float(problem.score_cost[arm, task])
+        if self.needs_model(arm, task):
+            cost += float(problem.encode_cost[arm, task])
+            cost += 0.0 if checkpoint in held else float(problem.loads[arm])
+        self._paid[arm, task] = True
+        # where encoding costs nothing, scores are made from the model and not from shared embeddings
+        self._encoded[problem.checkpoint_index == checkpoint, task] = problem.encode_cost[arm, task] > 0
+        self.spent += cost
+        return cost
+
+
+DOUBT = 2.0  #: measurements that the assumed cost counts for
+
+
+def correction(problem: Problem, answers: Answers) -> Floats:
+    """Factors on the assumed costs of scoring (A, T), relative to each other: all ones if no seconds were told.
+
+    The logarithm of (measured / assumed) is taken as model + task, both shrunk towards no correction. A factor is
+    rounded to a power of two, so that the jitter of a machine decides nothing, and what is common to all cells is left
+    out: a budget is a share of the whole.
+
+    Examples
+    --------
+    >>> from daskmetrics.core.names import Checkpoint, Suite
+    >>> from daskmetrics.bandit._problem import Outcome, arm_features
+    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    >>> cost = np.ones((4, 2))
+    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost, Checkpoint("m", "step1"), "mean")
+    >>> cells = [(arm, task) for arm in range(4) for task in (0, 1)]
+    >>> answers = Answers.of((cell, Outcome(0.5, seconds=10.0 * 16 ** cell[1])) for cell in cells)
+    >>> correction(problem, answers)[0].tolist()
+    [0.5, 2.0]
+    """
+    told = answers.seconds > 0
+    if not told.any():
+        return np.ones(problem.score_cost.shape)
+    arm, task = answers.arm[told], answers.task[told]
+    assumed = np.maximum(problem.score_cost[arm, task], 1e-9)
+    ratio = np.log2(answers.seconds[told] / assumed)
+    ratio -= np.median(ratio)
+    model = problem.model_index
+    by_task = _shrunk(ratio, task, len(problem.tasks))
+    by_model = _shrunk(ratio - by_task[task], model[arm], len(problem.models))
+    return np.asarray(2.0 ** np.round(by_model[:, None] + by_task))[model]
+
+
+def _shrunk(values: Floats, group: np.ndarray, size: int) -> Floats:
+    total = np.bincount(group, weights=values, minlength=size)
+    return np.asarray(total / (np.bincount(group, minlength=size) + DOUBT))

@@ -1,0 +1,135 @@
+"""From a profile to a client, and back to nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import dask
+from distributed import Client
+
+from daskmetrics.cluster._dask_config import dask_settings, private_prefix
+from daskmetrics.cluster._links import here, ways
+from daskmetrics.cluster._local import existing_client, local_cluster
+from daskmetrics.config import Cluster
+from daskmetrics.core._workers import workers
+from daskmetrics.core.errors import ClusterLostError, ConfigError
+
+LOOK_EVERY = 0.1  # seconds between looks for the first worker
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def connect(
+    profile: Cluster,
+    run: str = "session",
+    say: Callable[[str], None] = log.warning,
+    *,
+    greet: Callable[[str], None] = lambda line: None,
+    wait: bool = True,
+) -> Iterator[Client]:
+    """A client whose workers can take work; the cluster ends with the context.
+
+    Parameters
+    ----------
+    profile : Cluster
+        Where to run, and how large.
+    run : str
+        For whom; part of the names of Slurm jobs.
+    say : callable
+        Called with lines for the user, possibly from another thread: why jobs wait, which were lost.
+    greet : callable
+        Called with lines for the user before any worker is waited for: what was started, and how to look at it.
+    wait : bool
+        For the first worker; otherwise it comes when it comes.
+
+    Raises
+    ------
+    ConfigError
+        If no worker arrives in time, or workers lack the resources ``GPU`` and ``CPU``, without which work would
+        wait for ever; if Slurm would refuse the jobs.
+    ClusterLostError
+        Within the context too, if jobs fail one after the other.
+    """
+    with ExitStack() as stack:
+        prefix = private_prefix()
+        stack.enter_context(dask.config.set(dask_settings(profile, prefix)))
+        stack.enter_context(_quiet_shutdown())
+        if profile.kind != "existing":
+            greet(f"Starting {profile.workers} workers ({profile.kind}) ...")
+        client = stack.enter_context(_client(profile, prefix, run, say))
+        for line in ways(client.dashboard_link, profile.kind, here()):
+            greet(line)
+        if wait:
+            _wait_for_workers(client, profile)
+        yield client
+
+
+@contextmanager
+def _client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None]) -> Iterator[Client]:
+    if profile.kind == "existing":
+        with existing_client(profile) as client:
+            yield client
+    elif profile.kind == "slurm":
+        with _slurm_client(profile, prefix, run, say) as client:
+            yield client
+    elif profile.kind == "allocation":
+        from daskmetrics.cluster.slurm._allocation import allocation_client
+
+        with allocation_client(profile, prefix, say) as client:
+            yield client
+    else:
+        with local_cluster(profile, prefix) as cluster, Client(cluster, set_as_default=False) as client:
+            yield client
+
+
+@contextmanager
+def _slurm_client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None]) -> Iterator[Client]:
+    from daskmetrics.cluster.slurm._cluster import SlurmCluster
+
+    with (
+        SlurmCluster(profile, run=run, prefix=prefix, say=say) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        try:
+            yield client
+        except ClusterLostError as error:
+            raise cluster.problem or error from None
+        finally:
+            cluster.end_jobs()
+
+
+def _wait_for_workers(client: Client, profile: Cluster) -> None:
+    until = time.monotonic() + profile.patience
+    while not (there := workers(client)):
+        if problem := getattr(client.cluster, "problem", None):
+            raise problem
+        if time.monotonic() >= until:
+            raise ConfigError(
+                f"No worker arrived within {profile.patience:.0f} s on the {profile.kind} cluster. For Slurm see "
+                f"'squeue --me' and the job logs in '{profile.logs}'; cluster.arrive_within sets the wait."
+            )
+        time.sleep(LOOK_EVERY)
+    for address, worker in there.items():
+        if not any(worker["resources"].get(name) for name in ("GPU", "CPU")):
+            raise ConfigError(
+                f"Worker {address} offers no resource GPU or CPU, so that work would wait for ever. "
+                'Start workers with: dask worker ... --resources "GPU=1 CPU=1" (also where there is no GPU).'
+            )
+
+
+@contextmanager
+def _quiet_shutdown() -> Iterator[None]:
+    """Closing a cluster logs lost connections, which are meant: keep them from the user's screen."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,192 @@
+"""A profile's workers as an object that lives as long as it is wanted: for notebooks and JupyterLab's Dask panel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack
+from html import escape
+from typing import Any
+
+from distributed import Client
+
+from daskmetrics.cluster._connect import connect
+from daskmetrics.cluster._links import here, ways
+from daskmetrics.cluster.slurm._commands import SlurmError, queue, summary
+from daskmetrics.cluster.slurm._script import job_name
+from daskmetrics.config import Cluster
+from daskmetrics.config import cluster as read_profile
+from daskmetrics.core._workers import workers
+
+BOX = (
+    "display: inline-block; padding: .7em 1em; border: 1px solid rgba(128, 128, 128, .45); border-radius: 6px; "
+    "border-left: 4px solid #0072b2; color: inherit; background: rgba(128, 128, 128, .06); "
+    "font-family: system-ui, sans-serif; font-size: 13px; line-height: 1.45"
+)
+CELL = "text-align: left; padding: .1em 1em .1em 0; color: inherit; background: none"
+
+
+class ProfileCluster:
+    """Workers of a profile; they go with `close`, or at the end of a ``with`` block.
+
+    Parameters
+    ----------
+    profile : str, mapping or Cluster
+        A profile's name, its YAML file, or its keys.
+    run : str
+        What its jobs are named after.
+    asynchronous : bool
+        Whether it is used within an event loop, with ``await`` and ``async with``, as JupyterLab's extension does.
+    **changes
+        Keys on top of the profile, such as ``workers=4``.
+
+    Raises
+    ------
+    ConfigError
+        As `connect`; when it is awaited, if it is asynchronous.
+
+    Examples
+    --------
+    >>> with ProfileCluster("local", workers=1) as cluster:  # doctest: +SKIP
+    ...     cluster.client.submit(sum, [1, 2]).result()
+    3
+    """
+
+    def __init__(
+        self,
+        profile: str | Mapping[str, Any] | Cluster = "local",
+        *,
+        run: str = "notebook",
+        asynchronous: bool = False,
+        **changes: Any,
+    ) -> None:
+        keys = profile.model_dump() if isinstance(profile, Cluster) else profile
+        self.profile = read_profile(keys, **changes)
+        self.run, self.asynchronous = run, asynchronous
+        self._stack = ExitStack()
+        self._client: Client | None = None
+        self._link = ""
+        if self.profile.kind == "slurm":
+            import daskmetrics.cluster.slurm._cluster  # noqa: F401  # here, since it must be in the main thread
+        if not asynchronous:
+            self._open()
+
+    def _open(self) -> None:
+        if self._client is None:
+            self._client = self._stack.enter_context(connect(self.profile, self.run, wait=False))
+            self._link = self._client.dashboard_link  # as long as no later cluster has changed Dask's settings
+
+    def _close(self) -> None:
+        self._stack.close()
+        self._client = None
+
+    def close(self) -> Any:
+        """End the workers; something to wait for if it is asynchronous."""
+        return asyncio.to_thread(self._close) if self.asynchronous else self._close()
+
+    def __await__(self) -> Generator[Any, Any, ProfileCluster]:
+        async def opened() -> ProfileCluster:
+            # the same way as without a loop: its own one runs in a thread of its own
+            await asyncio.to_thread(self._open)
+            return self
+
+        return opened().__await__()
+
+    def __enter__(self) -> ProfileCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    async def __aenter__(self) -> ProfileCluster:
+        return await self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self._close)
+
+    @property
+    def client(self) -> Client:
+        """A client that runs work on it.
+
+        Raises
+        ------
+        RuntimeError
+            If it is closed, or was not awaited yet.
+        """
+        if self._client is None:
+            raise RuntimeError(
+                "This cluster is closed" if not self.asynchronous else "This cluster is not open: await it"
+            )
+        return self._client
+
+    @property
+    def name(self) -> str:
+        return f"daskmetrics {self.profile.kind}"
+
+    @property
+    def status(self) -> str:
+        return "closed" if self._client is None else str(self._client.status)
+
+    @property
+    def security(self) -> Any:
+        """The certificates that another client needs."""
+        return self.client.security
+
+    @property
+    def scheduler_address(self) -> str:
+        return str(self.client.scheduler.address)
+
+    @property
+    def scheduler_info(self) -> Mapping[str, Any]:
+        """What the scheduler says of itself and its workers."""
+        return {"workers": workers(self.client)} if self._client else {"workers": {}}
+
+    @property
+    def dashboard_link(self) -> str:
+        return self._link
+
+    def scale(self, n: int) -> None:
+        """Want another number of workers."""
+        self.client.cluster.scale(n)
+
+    def adapt(self, **limits: Any) -> Any:
+        """Let their number follow the work, as Dask does it."""
+        return self.client.cluster.adapt(**limits)
+
+    def __repr__(self) -> str:
+        return f"<ProfileCluster {', '.join(f'{name}: {text}' for name, text in self._facts().items())}>"
+
+    def _repr_html_(self) -> str:
+        facts = {name: escape(text) for name, text in self._facts().items()}
+        if self._client is not None:
+            first, *others = ways(self._link, self.profile.kind, here())
+            link = escape(first.removeprefix("Dashboard: "))
+            facts["dashboard"] = f'<a href="{link}" target="_blank">{link}</a>'
+            facts |= {escape(label): f"<code>{escape(text)}</code>" for label, text in map(_halves, others)}
+        rows = "".join(
+            f'<tr style="background: none"><td style="{CELL}; opacity: .7; white-space: nowrap">{name}</td>'
+            f'<td style="{CELL}">{text}</td></tr>'
+            for name, text in facts.items()
+        )
+        table = f'<table style="border-collapse: collapse; margin: 0; background: none; color: inherit">{rows}</table>'
+        return f'<div style="{BOX}"><div style="font-weight: 600">Cluster: {escape(self.name)}</div>{table}</div>'
+
+    def _facts(self) -> dict[str, str]:
+        if self._client is None:
+            return {"state": "closed"}
+        facts = {"workers": f"{len(workers(self.client))} here, {self.profile.workers} asked for"}
+        if self.profile.kind == "slurm":
+            facts["jobs"] = _jobs(self.run)
+        return {**facts, "scheduler": self.scheduler_address}
+
+
+def _jobs(run: str) -> str:
+    try:
+        return summary(queue(name=job_name(run)))
+    except SlurmError as error:
+        return f"not known: {error}"
+
+
+def _halves(line: str) -> tuple[str, str]:
+    label, _, text = line.strip().partition(":")
+    return label, text.strip()

@@ -1,0 +1,159 @@
+"""Workers as Slurm jobs: the cluster is dask-jobqueue's, and our supervisor keeps its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Security
+
+from daskmetrics.cluster._dask_config import dask_settings, private_prefix
+from daskmetrics.cluster.slurm._script import Post, script
+from daskmetrics.cluster.slurm._supervisor import Supervisor, rehearse
+from daskmetrics.config import Cluster
+from daskmetrics.config import cluster as read_profile
+from daskmetrics.core.errors import ClusterLostError, ConfigError
+
+# importing dask-jobqueue makes Ctrl-C a sys.exit() for the whole process
+_before = signal.getsignal(signal.SIGINT)
+try:
+    from dask_jobqueue import SLURMCluster
+except ImportError:
+    raise ConfigError("A Slurm profile needs dask-jobqueue: pip install 'daskmetrics[slurm]'.") from None
+except ValueError:  # ... which Python allows in the main thread only
+    raise ConfigError(
+        "Import daskmetrics.cluster.slurm._cluster in the main thread before another one uses it."
+    ) from None
+signal.signal(signal.SIGINT, _before)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Limits that a number of workers moves between."""
+
+    minimum: int
+    maximum: int
+
+
+class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
+    """A Dask cluster whose workers are Slurm jobs that are replaced when they are lost.
+
+    Of dask-jobqueue's cluster it has everything but the keeping of jobs: that one shows a lost job as running for
+    ever, and tells nobody what Slurm refused.
+
+    Parameters
+    ----------
+    profile : Cluster, str or mapping
+        A profile, its name, or its keys.
+    run : str
+        Whose cluster it is: its jobs are called ``daskmetrics-RUN``.
+    prefix : str, optional
+        The path below which its dashboard is served; by default one that nobody guesses.
+    say : callable
+        Called with lines for the user, possibly from another thread.
+    asynchronous : bool
+        Whether it is used within an event loop, with ``await`` and ``async with``.
+
+    Raises
+    ------
+    ConfigError
+        If Slurm is not there, or would refuse the jobs.
+    """
+
+    def __init__(
+        self,
+        profile: Cluster | str | dict[str, Any] = "l40s",
+        *,
+        run: str = "session",
+        prefix: str | None = None,
+        say: Callable[[str], None] = log.warning,
+        asynchronous: bool = False,
+    ) -> None:
+        if shutil.which("sbatch") is None:
+            raise ConfigError("There is no 'sbatch' here. Run on the cluster's login node, or with: --cluster local")
+        profile = profile if isinstance(profile, Cluster) else read_profile(profile)
+        rehearse(profile, run)
+        self._prefix = prefix or private_prefix()
+        self._settings: Any = None
+        logs = Path(profile.logs).absolute()
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # the workers' certificates pass through it
+        self.profile, self._run, self._say = profile.model_copy(update={"logs": str(logs)}), run, say
+        self.supervisor: Supervisor | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        super().__init__(
+            n_workers=0,
+            cores=1,
+            memory="1GiB",  # of its own jobs, of which there are none
+            interface=profile.interface,
+            log_directory=str(logs),
+            security=Security.temporary(),
+            shared_temp_directory=str(logs),
+            scheduler_options={"dashboard_address": "127.0.0.1:0", "http_prefix": self._prefix},
+            asynchronous=asynchronous,
+        )
+
+    @property
+    def problem(self) -> ClusterLostError | None:
+        """Why there will be no more workers."""
+        return self.supervisor.problem if self.supervisor else None
+
+    def job_script(self) -> str:
+        """The script of a main job."""
+        return script(self.profile, post=self._post())
+
+    def scale(self, n: int | None = None, pool: str | None = None, *, jobs: int | None = None) -> None:
+        """Want another number of workers, or of jobs, of a pool, ``gpu`` or ``cpu``, by default the main one."""
+        if (n is None) == (jobs is None):
+            raise ConfigError(f"scale() takes a number of workers or of jobs, but got n={n} and jobs={jobs}.")
+        if self.supervisor:
+            wanted = n if n is not None else (jobs or 0) * self.supervisor.processes(pool)
+            self.supervisor.scale(wanted, wanted, pool)
+
+    def adapt(self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any) -> Range:
+        """Let the number of workers of a pool follow the work between two limits, of which the lower is at least 1."""
+        limits = Range(max(1, minimum), max(1, minimum, maximum))
+        if self.supervisor:
+            self.supervisor.scale(limits.minimum, limits.maximum, pool)
+        return limits
+
+    def end_jobs(self) -> None:
+        """Have all jobs cancelled now, before the rest is taken down."""
+        if self.supervisor:
+            self.supervisor.end()
+
+    def _post(self) -> Post:
+        files = self._job_kwargs["security"].get_tls_config_for_role("worker")
+        tls = {name.replace("_", "-"): file for name, file in files.items() if name != "ciphers"}
+        return Post(self.scheduler.address, run=self._run, python=sys.executable, tls=tls)
+
+    async def _start(self) -> None:
+        if self._settings is None:
+            self._settings = dask.config.set(dask_settings(self.profile, self._prefix))  # undone when it closes
+        await super()._start()
+        if self.supervisor is None:
+            self.supervisor = Supervisor(self.profile, self._post(), self.scheduler, self._say)
+            self._keeping = asyncio.ensure_future(self.supervisor.run())
+
+    async def _close(self) -> None:
+        if self._keeping:
+            self._keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeping
+            self._keeping = None
+        if self.supervisor:
+            await asyncio.to_thread(self.supervisor.end)
+        await super()._close()
+        if self._settings:
+            self._settings.__exit__(None, None, None)
+            self._settings = None

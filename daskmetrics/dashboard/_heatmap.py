@@ -1,0 +1,161 @@
+"""The map of layers and checkpoints of one model, with what the search has paid for marked on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bokeh.models import (
+    BasicTicker,
+    ColorBar,
+    ColumnDataSource,
+    CustomJSHover,
+    Div,
+    FixedTicker,
+    HoverTool,
+    LinearColorMapper,
+)
+from bokeh.palettes import Cividis256
+from bokeh.plotting import figure
+from numpy.typing import NDArray
+
+from daskmetrics.core._steps import Scale, edges, fitting, ticks
+from daskmetrics.core.names import Suite
+from daskmetrics.dashboard._state import SCORED, Board
+
+NUMBERED = 5  #: latest decisions whose number stands beside them
+MOST_STEPS, MOST_LAYERS = 26, 13  #: labels along the two sides
+NOTHING = "#e9ecef"  #: where there is no value
+ORANGE = "#d55e00"
+LEGEND = (
+    '<div style="font: 13px Helvetica, Arial, sans-serif; color: #5b6470; padding-top: 22px; line-height: 18px">'
+    '<span style="display:inline-block; width:11px; height:11px; border:1.5px solid #1c2128; border-radius:50%;'
+    ' background:#fff; margin-right:5px; vertical-align:-2px"></span>paid for, the latest with their numbers'
+    f'&ensp;<span style="color:{ORANGE}; font-size:17px; vertical-align:-1px">★</span> leading arm'
+    f'&ensp;<span style="display:inline-block; width:14px; height:11px; background:{NOTHING};'
+    ' border:1px solid #ced4da; margin-right:4px; vertical-align:-1px"></span>no value yet</div>'
+)
+NUMBER = "return isNaN(value) ? 'not known' : value.toPrecision(4)"
+ORDER = "return value == 0 ? 'none' : String(value)"
+
+
+class Heat:
+    """One model's map; `update` sends the columns that changed."""
+
+    def __init__(self) -> None:
+        self._drawn: tuple[Any, ...] = ()
+        self.legend = Div(text=LEGEND, sizing_mode="stretch_width")
+        names = ("left", "right", "bottom", "top", "name", "value", "mean", "sd", "first", "last", "paid")
+        self.cells = ColumnDataSource({name: [] for name in names})
+        self.marks = ColumnDataSource({"x": [], "y": []})
+        self.numbers = ColumnDataSource({"x": [], "y": [], "text": []})
+        self.star = ColumnDataSource({"x": [], "y": []})
+        self.mapper = LinearColorMapper(palette=Cividis256, low=0, high=1, nan_color=NOTHING)
+        self.figure = self._figure()
+
+    def _figure(self) -> Any:
+        fig = figure(
+            height=330, sizing_mode="stretch_width", tools="pan,box_zoom,reset,save", x_range=(0, 1), y_range=(0, 1)
+        )
+        fig.toolbar_location = "above"
+        fig.toolbar.logo = None
+        color: Any = {"field": "value", "transform": self.mapper}
+        cells = fig.quad("left", "right", "bottom", "top", source=self.cells, fill_color=color, line_color=color)
+        fig.scatter("x", "y", source=self.marks, size=4.5, fill_color="white", line_color="#1c2128", line_width=0.9)
+        fig.scatter(
+            "x", "y", source=self.star, marker="star", size=19, fill_color=ORANGE, line_color="white", line_width=1.4
+        )
+        fig.text(
+            "x", "y", "text", source=self.numbers, x_offset=6, y_offset=-2, text_font_size="11px",
+            text_color="#1c2128", background_fill_color="white", background_fill_alpha=0.85, padding=1,
+        )  # fmt: skip
+        tips = [
+            ("arm", "@name"), ("value", "@value{custom}"), ("posterior", "@mean{custom} ± @sd{custom}"),
+            ("tasks paid for", "@paid"), ("decisions", "@first{custom} to @last{custom}"),
+        ]  # fmt: skip
+        code = dict.fromkeys(("@value", "@mean", "@sd"), NUMBER) | dict.fromkeys(("@first", "@last"), ORDER)
+        shown = {name: CustomJSHover(code=text) for name, text in code.items()}
+        fig.add_tools(HoverTool(renderers=[cells], tooltips=tips, formatters=shown))
+        self.bar = ColorBar(
+            color_mapper=self.mapper,
+            width=14,
+            padding=6,
+            ticker=BasicTicker(desired_num_ticks=5),
+            title_text_font_style="normal",
+        )
+        fig.add_layout(self.bar, "right")
+        fig.xaxis.axis_label, fig.yaxis.axis_label = "training step", "layer"
+        fig.grid.visible = False
+        fig.title.text_font_size = "14px"
+        for axis in (fig.xaxis, fig.yaxis):
+            axis.axis_label_text_font_style = "normal"
+        return fig
+
+    def update(self, board: Board, model: str, name: str, scale: str) -> None:
+        """Show one quantity of one model.
+
+        Parameters
+        ----------
+        board : Board
+        model, name : str
+            Names that the board knows.
+        scale : {"log", "even", ...}
+            Of the checkpoints; anything else is whichever fits.
+        """
+        suite, own = board.grid.suite(model)
+        fitted: Scale = scale if scale in ("log", "even") else fitting(suite.revisions)  # type: ignore[assignment]
+        if self._drawn != (board, model, fitted):
+            self._drawn = board, model, fitted
+            self._lay_out(suite, fitted)
+        values = board.values(name)[own]
+        self._colour(values, name, board)
+        mean, sd = board.belief[:, own]
+        self.cells.data.update(
+            value=values, mean=mean, sd=sd, first=board.first[own], last=board.last[own], paid=board.paid[own]
+        )
+        self._mark(board, suite, own)
+
+    def _lay_out(self, suite: Suite, scale: Scale) -> None:
+        borders = np.array(edges(suite.revisions, scale))
+        rows = len(suite.layers)
+        left, right = np.repeat(borders[:-1], rows), np.repeat(borders[1:], rows)
+        bottom = np.tile(np.arange(rows) - 0.5, len(suite.revisions))
+        self.x, self.y = (left + right) / 2, bottom + 0.5
+        blank = np.full(len(left), np.nan, np.float32)
+        none = np.zeros(len(left), int)
+        names = [str(arm) for arm in suite.arms()]
+        self.cells.data = {
+            "left": left, "right": right, "bottom": bottom, "top": bottom + 1, "name": names, "value": blank,
+            "mean": blank, "sd": blank, "first": none, "last": none, "paid": none,
+        }  # fmt: skip
+        fig, labels = self.figure, ticks(suite.revisions, scale, MOST_STEPS)
+        fig.xaxis.ticker, fig.xaxis.major_label_overrides = FixedTicker(ticks=list(labels)), labels
+        stride = -(-rows // MOST_LAYERS)
+        shown = {i: str(layer) for i, layer in enumerate(suite.layers) if i % stride == 0}
+        fig.yaxis.ticker, fig.yaxis.major_label_overrides = FixedTicker(ticks=list(shown)), shown
+        for range_, start, end in ((fig.x_range, borders[0], borders[-1]), (fig.y_range, -0.5, rows - 0.5)):
+            range_.update(start=start, end=end, reset_start=start, reset_end=end)
+
+    def _colour(self, values: NDArray[np.float32], name: str, board: Board) -> None:
+        known = values[np.isfinite(values)]
+        low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+        if name == SCORED:
+            low, high = 0.0, float(len(board.grid.tasks))
+        elif high <= low:
+            low, high = low - 0.5, high + 0.5
+        self.mapper.update(low=low, high=high)
+        units = board.units(name)
+        share = f"{len(known):,} of {len(values):,} arms"
+        self.figure.title.text = f"{name}: {share}" if units in name else f"{name}, {units}: {share}"
+        self.bar.title = units if len(units) < 14 else ""
+
+    def _mark(self, board: Board, suite: Suite, own: slice) -> None:
+        paid = np.flatnonzero(board.paid[own])
+        self.marks.data = {"x": self.x[paid], "y": self.y[paid]}
+        last = board.last[own]
+        latest = paid[np.argsort(-last[paid])][:NUMBERED]
+        text = [str(number) for number in last[latest]]
+        self.numbers.data = {"x": self.x[latest], "y": self.y[latest], "text": text}
+        leader = board.grid.index.get(board.leader, -1) - own.start
+        there = [leader] if 0 <= leader < len(self.x) else []
+        self.star.data = {"x": self.x[there], "y": self.y[there]}

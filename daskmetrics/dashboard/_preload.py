@@ -1,0 +1,46 @@
+"""What a scheduler loads before it starts, so that its dashboard has our pages.
+
+Dask's table of pages is no documented interface. Should it change, there are no pages, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+PAGES = {
+    "/individual-daskmetrics": ("_run_page", "run_doc"),
+    "/individual-daskmetrics-training": ("_training_page", "training_doc"),
+}
+"""Our pages: the beginning of their names puts them into the menu "More" and into JupyterLab's panel."""
+
+log = logging.getLogger(__name__)
+
+
+def _register() -> None:
+    from importlib import import_module
+
+    try:
+        from distributed.dashboard import scheduler as dashboard
+
+        for path, (module, function) in PAGES.items():
+            dashboard.applications[path] = getattr(import_module(f"daskmetrics.dashboard.{module}"), function)
+    except Exception as error:  # whatever another version of Dask or bokeh may raise
+        log.warning("The dashboard has no pages of daskmetrics: %s: %s", type(error).__name__, error)
+
+
+_register()
+
+
+def dask_setup(scheduler: Any) -> None:
+    """Called by Dask with the new scheduler."""
+    from daskmetrics.dashboard._plugin import NAME, Desk
+    from daskmetrics.dashboard._prometheus import publish
+
+    try:
+        desk = Desk(scheduler)
+        scheduler.extensions[NAME] = desk
+        desk.open()
+        publish(desk)
+    except Exception as error:
+        log.warning("The dashboard shows nothing of daskmetrics: %s: %s", type(error).__name__, error)

@@ -1,0 +1,102 @@
+"""Our numbers on the scheduler's ``/metrics``, for Prometheus."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from daskmetrics.dashboard._plugin import Desk
+from daskmetrics.dashboard._state import KINDS, Board
+
+Family = GaugeMetricFamily | CounterMetricFamily
+
+
+class Gauges(Collector):
+    """What a desk knows, in the words of Prometheus; made anew whenever it is asked.
+
+    Attributes
+    ----------
+    desks : list of Desk
+        Of the schedulers of this process, the latest last. They share one registry, so the latest that lives is shown.
+    """
+
+    def __init__(self) -> None:
+        self.desks: list[Desk] = []
+
+    def collect(self) -> Iterator[Family]:
+        """Called by prometheus_client for each scrape."""
+        self.desks = [desk for desk in self.desks if not desk.closed]
+        for desk in self.desks[-1:]:
+            yield from _machines(desk)
+            yield from _training(desk)
+            if desk.board is not None:
+                yield from _run(desk.board)
+
+
+GAUGES = Gauges()
+REGISTRY.register(GAUGES)
+
+
+def publish(desk: Desk) -> None:
+    """Show this desk's numbers from now on."""
+    GAUGES.desks.append(desk)
+
+
+def _machines(desk: Desk) -> Iterator[Family]:
+    yield _gauge("workers", "Workers that the scheduler has", len(desk.scheduler.workers))
+    if desk.busy:
+        now = desk.busy[-1]
+        busy = {"gpu_slots": now.gpu_slots, "cpu_slots": now.cpu_slots, "cpu": now.cpu, "gpu": now.gpu}
+        yield _labelled(
+            "busy_ratio", "Share of what workers offer that is in use", {(k,): v for k, v in busy.items()}, "of"
+        )
+
+
+def _training(desk: Desk) -> Iterator[Family]:
+    last = {(rank,): point for rank, point in desk.training.last.items()}
+    for place, name, about in (
+        (0, "step", "Latest training step"),
+        (1, "loss_nats", "Latest training loss, nats per token"),
+        (2, "tokens_per_second", "Latest training throughput"),
+    ):
+        yield _labelled(f"training_{name}", about, {rank: point[place] for rank, point in last.items()}, "rank")
+
+
+def _run(board: Board) -> Iterator[Family]:
+    yield _labelled("run_info", "The run that is shown", {(board.name, board.state): 1}, "run", "state")
+    units = {unit: count for unit, count in board.counts.items() if count}
+    yield _labelled("units", "Work units that have a record", units, "kind", "state")
+    planned = {(kind,): board.planned[kind] for kind in KINDS if kind in board.planned}
+    yield _labelled("units_planned", "Work units that there are; of scores, the exhaustive sweep's", planned, "kind")
+    failures = CounterMetricFamily("daskmetrics_failures", "Units without a value, by cause", labels=["kind", "cause"])
+    for (kind, status), count in units.items():
+        if status != "ok":
+            failures.add_metric([kind, status], count)
+    yield failures
+    yield _gauge("cells_scored", "Cells that have a score", board.counts["score", "ok"])
+    yield _gauge("best_score", "Greatest mean raw score of an arm scored on every task", board.best)
+    yield _gauge("shortfall", "How much better another arm may be, in units of the reward", board.shortfall)
+    yield CounterMetricFamily(
+        "daskmetrics_cost_spent_seconds", "Assumed seconds that the search has spent", board.spent
+    )
+    yield _gauge("cost_budget_seconds", "Assumed seconds that the search may spend", board.budget)
+    yield _gauge("cost_exhaustive_seconds", "Assumed seconds of scoring every cell", board.exhaustive)
+    left = board.left(time.monotonic())
+    yield _gauge("eta_seconds", "Seconds that the present phase will still take", math.nan if left is None else left)
+
+
+def _gauge(name: str, about: str, value: float) -> Family:
+    return GaugeMetricFamily(f"daskmetrics_{name}", about, value=value)
+
+
+def _labelled(name: str, about: str, values: Mapping[Any, float], *labels: str) -> Family:
+    family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=list(labels))
+    for own, value in values.items():
+        family.add_metric([str(label) for label in own], value)
+    return family

@@ -1,0 +1,168 @@
+"""The page of a run: a map of layers and checkpoints that fills up, the search's path over it, and how it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from bokeh.layouts import column, row
+from bokeh.models import Column, Div, Select
+from distributed.dashboard.components.scheduler import env
+
+from daskmetrics.core._text import duration
+from daskmetrics.dashboard._charts import BusyLines, CostLine
+from daskmetrics.dashboard._heatmap import Heat
+from daskmetrics.dashboard._plugin import Desk, desk_of
+from daskmetrics.dashboard._state import BELIEF, KINDS, SCORED, Board, Decision
+
+WIDE = ("reason", "first")  # columns whose text may need more than one line
+EVERY = 1000  # milliseconds between looks at the board
+FITTING, FOLLOW = "fitting", "what is done now"
+STYLE = """
+:host { font-family: Helvetica, Arial, sans-serif; color: #1c2128; }
+.facts { display: flex; flex-wrap: wrap; gap: 6px 26px; font-size: 14px; line-height: 1.35; }
+.facts div { white-space: nowrap; } .facts b { display: block; font-size: 17px; font-variant-numeric: tabular-nums; }
+.facts span { color: #5b6470; } .title { font-size: 14px; font-weight: 600; margin: 10px 0 0; }
+.scroll { max-height: 225px; overflow-y: auto; margin-top: 4px; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
+th { text-align: left; color: #5b6470; font-weight: 500; position: sticky; top: 0; background: #fafafa; }
+th, td { padding: 2px 12px 2px 0; border-bottom: 1px solid #dee2e6; vertical-align: top; white-space: nowrap; }
+td.wide { white-space: normal; overflow-wrap: anywhere; }
+.line { margin-top: 4px; color: #5b6470; font-size: 13px; }
+"""
+
+
+def run_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
+    """Fill a bokeh document with the page of the scheduler's run; Dask calls it for every viewer."""
+    page = Page(desk_of(scheduler))
+    doc.title = "daskmetrics"
+    doc.template = env.get_template("simple.html")
+    doc.template_variables.update(extra)
+    doc.add_root(page.root)
+    page.update()
+    doc.add_periodic_callback(page.update, EVERY)
+
+
+class Page:
+    """One viewer's page; it sends what has changed since it looked last."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._board: Board | None = None
+        self._version = -1
+        self.head = Div(stylesheets=[STYLE], sizing_mode="stretch_width")
+        self.model = Select(title="Model", width=180)
+        self.quantity = Select(title="Shown", width=240)
+        self.scale = Select(title="Checkpoints", value=FITTING, options=[FITTING, "log", "even"], width=110)
+        self.heat = Heat()
+        self.cost, self.busy = CostLine(), BusyLines()
+        self.decisions, self.failures = (Div(stylesheets=[STYLE], sizing_mode="stretch_width") for _ in range(2))
+        for chosen in (self.model, self.quantity, self.scale):
+            chosen.on_change("value", self._choose)
+        self.root = self._laid_out()
+
+    def _laid_out(self) -> Column:
+        choices = row(self.model, self.quantity, self.scale, self.heat.legend, sizing_mode="stretch_width")
+        lines = row(self.cost.figure, self.busy.figure, sizing_mode="stretch_width")
+        wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
+        tables = row(self.decisions, self.failures, **wide)
+        return column(self.head, choices, self.heat.figure, lines, tables, margin=(0, 14, 14, 14), **wide)
+
+    def update(self) -> None:
+        """Look at the desk; called once a second."""
+        self.busy.update(self.desk.busy)
+        board = self.desk.board
+        if board is None:
+            self.head.text = '<p class="title">Waiting for a run</p>'
+            return
+        self.head.text = _head(board, self.desk)
+        if board is not self._board:
+            self._begin(board)
+        if board.version != self._version:
+            self._version = board.version
+            self._show(board)
+
+    def _begin(self, board: Board) -> None:
+        self._board, self._version = None, -1  # while the choices change
+        models = [suite.model for suite in board.grid.suites]
+        self.model.update(options=models, value=models[-1])
+        self.quantity.update(options={"": [FOLLOW], **board.names()}, value=FOLLOW)
+        self._board = board
+
+    def _choose(self, attribute: str, old: str, new: str) -> None:
+        if self._board is not None:
+            self._show(self._board)
+
+    def _show(self, board: Board) -> None:
+        name = _following(board) if self.quantity.value == FOLLOW else self.quantity.value
+        self.heat.update(board, self.model.value, name, self.scale.value)
+        self.cost.update(board)
+        latest = [board.latest[index] for index in sorted(board.latest, reverse=True)]
+        self.decisions.text = _table(
+            "Latest decisions",
+            ("number", "cell", "stage", "score", "cost"),
+            [(f"{one.index:,}", one.name, one.stage, _score(one), duration(one.cost)) for one in latest],
+        )
+        self.failures.text = _table(
+            "Without a value",
+            ("count", "what", "status", "reason", "first"),
+            [(f"{one.count:,}", one.kind, one.status, one.reason, one.example) for one in board.failures],
+        )
+
+
+def _following(board: Board) -> str:
+    """What fills up at the moment: the first metric, and then what is believed of every arm."""
+    if board.state == "measuring" or not board.grid.tasks:
+        return next(iter(board.grid.metrics))
+    return BELIEF if (board.belief == board.belief).any() else SCORED
+
+
+def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table that scrolls, as HTML; what it shows may come from foreign code."""
+    head = "".join(f"<th>{name}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(map(_cell, header, one))}</tr>" for one in rows)
+    body = body or f'<tr><td colspan="{len(header)}">none</td></tr>'
+    return f'<p class="title">{title}</p><div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _cell(name: str, text: str) -> str:
+    return f'<td class="{"wide" if name in WIDE else "narrow"}">{escape(text)}</td>'
+
+
+def _score(decision: Decision) -> str:
+    return "open" if decision.score != decision.score else f"{decision.score:.3f}"
+
+
+def _head(board: Board, desk: Desk) -> str:
+    """What one wants to know first, as HTML."""
+    facts = [(escape(board.state), f"run {escape(board.name)}"), *_progress(board)]
+    if board.best == board.best:
+        facts.append((f"{board.best:.3f}", "best mean score so far"))
+    if board.leader:
+        facts.append((escape(board.leader), "leading arm" if board.state != "finished" else "best arm"))
+    left = board.left(time.monotonic())
+    if left:
+        facts.append((duration(left), f"left of {escape(board.state)}"))
+    facts.append((f"{len(desk.scheduler.workers)}", "workers"))
+    tiles = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in facts)
+    cluster = f'<div class="line">{escape(desk.cluster)}</div>' if desk.cluster else ""
+    return f'<div class="facts" style="margin-top: 8px">{tiles}</div>{cluster}'
+
+
+def _progress(board: Board) -> list[tuple[str, str]]:
+    found = []
+    words = {"train": "checkpoints trained", "measure": "checkpoints measured", "score": "cells scored"}
+    for kind in KINDS:
+        done, whole = board.counts[kind, "ok"], board.planned.get(kind, 0)
+        failed = board.done(kind) - done
+        if whole or done:
+            label = words[kind] + (f", {failed:,} failed" if failed else "")
+            found.append((f"{done:,} of {whole:,}", label))
+    if board.budget == board.budget:
+        share = board.spent / board.exhaustive
+        found.append(
+            (f"{share:.1%} of {board.budget / board.exhaustive:.1%}".replace("%", " %"), "of the exhaustive cost spent")
+        )
+    return found

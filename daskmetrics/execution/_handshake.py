@@ -1,0 +1,93 @@
+"""The first thing that a worker is asked: who it is, and whether it is of the same versions as the driver."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from daskmetrics.core.errors import ConfigError
+
+PACKAGES = ("daskmetrics", "distributed", "torch")
+END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970, set by Slurm in every job
+
+
+def question() -> str:
+    """What a worker evaluates to answer. It is text, so that a worker without this package can say just that."""
+    asked_by = (socket.gethostname(), os.getpgrp())
+    return f"__import__('daskmetrics.execution._handshake', fromlist=['answer']).answer{asked_by!r}"
+
+
+def answer(host: str, group: int) -> dict[str, Any]:
+    """What a worker says of itself.
+
+    Parameters
+    ----------
+    host, group : str, int
+        The driver's machine and process group. A worker of the same group gets the terminal's Ctrl-C, too: it has to
+        ignore it, for the driver decides what a Ctrl-C means.
+    """
+    here = socket.gethostname()
+    if (here, os.getpgrp()) == (host, group) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return {"versions": versions(), "host": here, "gpus": gpus(), "remaining": _remaining()}
+
+
+def versions() -> dict[str, str]:
+    """Versions that driver and workers must share; builds of torch for different devices are the same version."""
+    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def gpus() -> list[str]:
+    """The GPUs that the machine's driver knows, without waking them: torch may not have been imported yet."""
+    files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    lines = (line for file in files for line in file.read_text().splitlines())
+    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+
+
+def _remaining() -> float | None:
+    end = os.environ.get(END_OF_JOB)
+    return None if end is None else float(end) - time.time()
+
+
+def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None:
+    """Refuse a worker that would not do as the driver means it.
+
+    Parameters
+    ----------
+    worker : str
+    theirs : mapping or exception
+        The worker's versions, or what happened when it was asked.
+
+    Raises
+    ------
+    ConfigError
+        With both versions and the remedy.
+
+    Examples
+    --------
+    >>> require_same("w0", {**versions(), "daskmetrics": "0.0.9"})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    daskmetrics.core.errors.ConfigError: Worker w0 has daskmetrics 0.0.9, the driver has ... Start workers from ...
+    """
+    remedy = "Start workers from the driver's environment, or from one with the same packages."
+    if isinstance(theirs, BaseException):
+        text = f"{type(theirs).__name__}: {theirs}"
+        raise ConfigError(f"Worker {worker} cannot import daskmetrics ({text}). {remedy}")
+    for name, ours in versions().items():
+        if theirs.get(name) != ours:
+            raise ConfigError(f"Worker {worker} has {name} {theirs.get(name)}, the driver has {name} {ours}. {remedy}")

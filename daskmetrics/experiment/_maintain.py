@@ -1,0 +1,134 @@
+"""What is done to a run beside driving it: check it, repair it, give failures another chance, remove a dead lease.
+
+Everything that writes takes the run's lock first, so that it cannot happen under a living driver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from daskmetrics import store
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.names import Key
+from daskmetrics.execution import Journal
+from daskmetrics.execution._journal import Entry, records, scan, standing, unlock
+from daskmetrics.store import Damage, Kind, Plan
+
+__all__ = ["Findings", "repair", "retry", "unlock_run", "verify"]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a check of a run found.
+
+    Attributes
+    ----------
+    lines : int
+        Sound lines of the journal.
+    torn : int
+        Bytes of half a line at its end, which was never committed.
+    cells : int
+        Values, standard errors and statuses that were compared.
+    damages : tuple of Damage
+    """
+
+    lines: int
+    torn: int
+    cells: int
+    damages: tuple[Damage, ...]
+
+    @cached_property
+    def damaged(self) -> tuple[Damage, ...]:
+        """Those that are damage, and not merely unfinished."""
+        return tuple(damage for damage in self.damages if damage.kind.is_damage)
+
+    @property
+    def counts(self) -> Counter[Kind]:
+        return Counter(damage.kind for damage in self.damages)
+
+
+def verify(folder: RunFolder) -> Findings:
+    """Read every line of the journal and compare every cell of the store with it; nothing is changed.
+
+    Raises
+    ------
+    DataError
+        If the journal is damaged, naming the line, or was cut.
+    """
+    found = scan(folder.must_exist().journal)
+    plan = _plan(folder, found.entries)
+    damages = store.verify(folder.store, plan, records(found.entries), _is_finished(found.entries))
+    return Findings(len(found.entries), found.torn, _cells(plan), tuple(damages))
+
+
+def repair(folder: RunFolder) -> Findings:
+    """Make the store equal to the journal; what was found and is put right now.
+
+    Raises
+    ------
+    LockedError
+        If a driver has the run.
+    DataError
+        If the journal is damaged: it is the truth, and nothing can stand in for it.
+    """
+    with Journal(folder.must_exist().journal, folder.lock) as journal:
+        plan = _plan(folder, journal.entries)
+        damages, repaired = store.repair(folder.store, plan, list(journal.records()), _is_finished(journal.entries))
+        if repaired != plan:
+            journal.append(repaired.entry())
+        if damages:
+            journal.append({"type": "repair", "parts": [damage.where for damage in damages]})
+        return Findings(len(journal.entries), 0, _cells(plan), tuple(damages))
+
+
+def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
+    """Take back the failures of these units, so that the next run tries them again; how many there were.
+
+    Raises
+    ------
+    LockedError
+        If a driver has the run.
+    """
+    wanted = set(keys)
+    with Journal(folder.must_exist().journal, folder.lock) as journal:
+        failed = [record.key for record in journal.records() if record.key in wanted and not record.ok]
+        if failed:
+            journal.append({"type": "retry", "keys": failed})
+    return len(failed)
+
+
+def unlock_run(folder: RunFolder) -> str | None:
+    """Remove the lease of a driver that will not come back; who that was, or None if nobody has the run.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such folder.
+    LockedError
+        If the driver is a living process of this machine.
+    """
+    if not folder.path.is_dir():
+        raise ConfigError(f"No folder '{folder.path}'.")
+    return unlock(folder.lock)
+
+
+def _plan(folder: RunFolder, entries: Iterable[Entry]) -> Plan:
+    plan = Plan.latest(entries)
+    if plan is None:
+        raise DataError(f"The run in '{folder.path}' was ended before it laid out its store. Run it again.")
+    return plan
+
+
+def _is_finished(entries: Iterable[Entry]) -> bool:
+    ends = [entry for entry in standing(entries) if entry["type"] in ("start", "finished")]
+    started = next((entry["key"] for entry in reversed(ends) if entry["type"] == "start"), None)
+    return any(entry["type"] == "finished" and entry["key"] == started for entry in ends)
+
+
+def _cells(plan: Plan) -> int:
+    rows = sum(len(suite.revisions) * len(suite.layers) for suite in plan.template.suites)
+    return 3 * rows * (len(plan.template.metrics.names) + len(plan.template.tasks.names))

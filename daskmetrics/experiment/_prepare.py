@@ -1,0 +1,225 @@
+"""From a configuration to everything a run needs, checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import daskmetrics.tasks as task_room
+from daskmetrics import metrics
+from daskmetrics.bandit import Policy, place_of, policy_named, weigh
+from daskmetrics.config import Config
+from daskmetrics.config import _checkpoints as suites
+from daskmetrics.config._checkpoints import Location
+from daskmetrics.core import _corpus as corpus
+from daskmetrics.core.errors import unknown
+from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
+from daskmetrics.experiment import _train as train
+from daskmetrics.experiment._train import Training
+from daskmetrics.metrics._views import AUGMENTATION
+from daskmetrics.store import Axis, Template, score_key
+
+VERSION = 2  # of the computation: raise it when equal inputs no longer give equal numbers
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration with all its names resolved.
+
+    Attributes
+    ----------
+    config : Config
+    suites : tuple of Suite
+    locations : mapping of Checkpoint to Location
+    widths : mapping of str to int
+        Hidden size of each model.
+    trainings : mapping of str to Training
+        Of the models that are trained here.
+    missing : mapping of str to tuple of str
+        Hub revisions of each model that are not on this machine.
+    metrics : tuple of Metric
+    tasks : tuple of Task
+    prompts : tuple of str
+        The corpus that is measured.
+    policy : Policy
+        By which the search chooses its cells.
+    """
+
+    config: Config
+    suites: tuple[Suite, ...]
+    locations: Mapping[Checkpoint, Location]
+    widths: Mapping[str, int]
+    trainings: Mapping[str, Training]
+    missing: Mapping[str, tuple[str, ...]]
+    metrics: tuple[metrics.Metric, ...]
+    tasks: tuple[task_room.Task, ...]
+    prompts: tuple[str, ...]
+    policy: Policy
+
+    @cached_property
+    def arms(self) -> tuple[Arm, ...]:
+        return grid(self.suites)
+
+    @cached_property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        return tuple(checkpoint for suite in self.suites for checkpoint in suite.checkpoints())
+
+    @cached_property
+    def baseline(self) -> Checkpoint:
+        """The checkpoint whose layers scores are compared with; its last layer is the default arm.
+
+        Raises
+        ------
+        ConfigError
+            If the configured one is not among the checkpoints.
+        """
+        wanted = self.config.search.baseline
+        if wanted is None:
+            return self.suites[-1].checkpoints()[-1]
+        known = {str(checkpoint): checkpoint for checkpoint in self.checkpoints}
+        if wanted not in known:
+            raise unknown("baseline checkpoint", wanted, known)
+        return known[wanted]
+
+    @cached_property
+    def kinds(self) -> Mapping[str, str]:
+        """Kind of each task, by name."""
+        return {task.name: task.kind for task in self.tasks}
+
+    @cached_property
+    def weights(self) -> tuple[float, ...]:
+        """Of the tasks in the search's objective.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown name, or if nothing is left to be good at.
+        """
+        search = self.config.search
+        return tuple(weigh(self.kinds, search.objective, search.weights)) if self.tasks else ()
+
+    @property
+    def search_seed(self) -> int:
+        """Of the policy's own chances; prompts, probes and training follow the run's seed alone."""
+        return self.config.seed if self.config.search.seed is None else self.config.search.seed
+
+    @cached_property
+    def prompts_key(self) -> Key:
+        return corpus.digest(self.prompts)
+
+    @cached_property
+    def protocol_key(self) -> Key:
+        return content_key(self.config.protocol.model_dump(mode="json"))
+
+    @cached_property
+    def measuring_key(self) -> Key:
+        """Names everything that decides the metrics."""
+        return content_key(
+            "measuring", [self.measure_key(suite, c) for suite in self.suites for c in suite.checkpoints()]
+        )
+
+    @cached_property
+    def numbers_key(self) -> Key:
+        """Names everything that decides metrics and scores."""
+        return content_key("numbers", self.measuring_key, [task.key for task in self.tasks], self.config.seed)
+
+    @cached_property
+    def key(self) -> Key:
+        """Names everything that decides the answer; where and on how many workers it runs is not part of it."""
+        return content_key("run", self.numbers_key, self.config.search.model_dump(mode="json"))
+
+    @cached_property
+    def metric_keys(self) -> tuple[Key, ...]:
+        """Name what is computed of a checkpoint's states, metric by metric."""
+        views = [AUGMENTATION, self.config.seed]
+        return tuple(content_key("metric", each.identity, views if each.views > 1 else None) for each in self.metrics)
+
+    def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
+        """Names the states of a checkpoint that metrics are taken from."""
+        parts = (suite.layers, self.prompts_key, self.protocol_key, self.config.keep_states)
+        return content_key("states", VERSION, str(checkpoint), self.locations[checkpoint].identity, *parts)
+
+    def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
+        return content_key("measure", self.states_key(suite, checkpoint), self.metric_keys)
+
+    def encode_key(self, checkpoint: Checkpoint, task: task_room.Task) -> Key:
+        return content_key("encode", VERSION, self.locations[checkpoint].identity, task.key, self.protocol_key)
+
+    def score_key(self, arm: Arm, task: task_room.Task) -> Key:
+        encoded = self.encode_key(arm.checkpoint, task)
+        return score_key(VERSION, encoded, arm, self.config.seed)
+
+    @property
+    def views(self) -> int:
+        """How many views of every prompt the metrics read."""
+        return max(metric.views for metric in self.metrics)
+
+    def template(self, attributes: Mapping[str, Any]) -> Template:
+        """The store that this experiment fills."""
+        measured = Axis(
+            tuple(metric.name for metric in self.metrics),
+            tuple(metric.units for metric in self.metrics),
+            tuple(metric.description for metric in self.metrics),
+        )
+        scored = Axis(
+            tuple(task.name for task in self.tasks),
+            tuple(task.main_score for task in self.tasks),
+            tuple(task.description for task in self.tasks),
+        )
+        return Template(self.suites, measured, scored, self.numbers_key, attributes)
+
+
+def prepare(config: Config, policy: Policy | None = None) -> Experiment:
+    """Resolve and check every name, folder and file that a configuration mentions; nothing is started.
+
+    Parameters
+    ----------
+    config : Config
+    policy : Policy, optional
+        An object of one's own, instead of the one that the configuration names; it is recorded by its place.
+
+    Raises
+    ------
+    ConfigError
+        If a metric, task, policy, folder, revision or corpus does not exist, with the nearest that does.
+    """
+    chosen_metrics = metrics.resolve(config.metrics)
+    chosen_tasks = task_room.resolve(config.tasks)
+    if policy is None:
+        policy = policy_named(config.search.policy)
+    else:
+        named = config.search.model_copy(update={"policy": place_of(policy)})
+        config = config.model_copy(update={"search": named})
+    trainings = train.find(config)
+    found = {
+        model.name: train.found(model, trainings[model.name]) if model.train else suites.find(model)
+        for model in config.models
+    }
+    experiment = Experiment(
+        config=config,
+        suites=tuple(each.suite for each in found.values()),
+        locations={
+            c: where
+            for each in found.values()
+            for c, where in zip(each.suite.checkpoints(), each.locations, strict=True)
+        },
+        widths={name: each.width for name, each in found.items()},
+        trainings=trainings,
+        missing={name: each.missing for name, each in found.items() if each.missing},
+        metrics=chosen_metrics,
+        tasks=chosen_tasks,
+        prompts=_prompts(config),
+        policy=policy,
+    )
+    _ = experiment.baseline, experiment.weights  # unknown ones are an error now, not in the middle of the run
+    return experiment
+
+
+def _prompts(config: Config) -> tuple[str, ...]:
+    source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
+    if not source.startswith("task:"):
+        return corpus.prompts(source, count, seed)
+    (task,) = task_room.resolve([source.removeprefix("task:")])
+    return corpus.draw(task.texts(), count, seed, source)

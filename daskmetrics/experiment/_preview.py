@@ -1,0 +1,166 @@
+"""What a run would do, as a table; nothing is started."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from daskmetrics import config, execution
+from daskmetrics.core._costs import CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, encode_seconds, size_of
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core._text import duration
+from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.execution._journal import read
+from daskmetrics.experiment import _measure as measure
+from daskmetrics.experiment import _search as searching
+from daskmetrics.experiment._estimate import Estimate, estimate
+from daskmetrics.experiment._prepare import Experiment
+
+
+def preview(experiment: Experiment, folder: RunFolder) -> Table:
+    """Counts, disk, units and assumed time of what is still to be done."""
+    records = _records(folder)
+    plan = plan_of(experiment, folder, records)
+    done = {record.key for record in records}
+    units = measure.units(experiment, folder, records)
+    table = Table(
+        title=f"{experiment.config.name}: nothing is submitted", box=SIMPLE, show_header=False, title_justify="left"
+    )
+    for name, text in _rows(experiment, folder, plan, sum(unit.key not in done for unit in units)):
+        table.add_row(name, text)
+    return table
+
+
+def _records(folder: RunFolder) -> list[execution.Record]:
+    from daskmetrics.execution._journal import read
+
+    if not folder.journal.is_file():
+        return []
+    return [execution.Record.from_entry(entry) for entry in read(folder.journal) if entry["type"] == "record"]
+
+
+def _rows(experiment: Experiment, folder: RunFolder, plan: Estimate, units_left: int) -> list[tuple[str, str]]:
+    models = ", ".join(
+        f"{s.model} ({len(s.revisions)} checkpoints x {len(s.layers)} layers)" for s in experiment.suites
+    )
+    missing = sum(map(len, experiment.missing.values()))
+    rows = [
+        ("models", models),
+        ("arms", f"{plan.arms:,} in {plan.checkpoints:,} checkpoints"),
+        ("metrics", f"{plan.metrics}: {', '.join(metric.name for metric in experiment.metrics)}"),
+        ("tasks", f"{plan.tasks:,}, hence {plan.cells:,} cells"),
+        ("measuring", f"{plan.units:,} units, {units_left:,} to do"),
+        ("search", _limits(experiment.config.search)),
+        ("workers", f"{plan.workers} ({experiment.config.cluster.kind})"),
+        (
+            "time",
+            f"about {duration(plan.wall_seconds)} (assumed, not measured), against "
+            f"{duration((plan.measure_seconds + plan.exhaustive_seconds) / plan.workers)} for every cell",
+        ),
+        ("disk", f"{plan.disk_bytes / 1e6:,.1f} MB in '{folder.path}', {_free(folder.path) / 1e9:,.0f} GB free"),
+    ]
+    unknown = sum(not task.is_local for task in experiment.tasks)
+    if unknown:
+        rows.append(
+            (
+                "assumed",
+                f"the data of {unknown} tasks was not looked at; {UNKNOWN_TASK.texts:,} texts of each were assumed",
+            )
+        )
+    if missing:
+        rows.append(("missing", f"{missing:,} checkpoints are not on this machine and would be fetched from the hub"))
+    return rows
+
+
+def plan_of(experiment: Experiment, folder: RunFolder, records: list[execution.Record]) -> Estimate:
+    """The estimate of a run, from assumed speeds."""
+    exhaustive = searching.pose(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
+    return estimate(
+        arms=len(experiment.arms),
+        checkpoints=len(experiment.checkpoints),
+        metrics=len(experiment.metrics),
+        tasks=len(experiment.tasks),
+        unit_seconds=[
+            assumed_seconds(experiment, unit.kind, unit.name) for unit in measure.units(experiment, folder, records)
+        ],
+        exhaustive_seconds=exhaustive,
+        budget=experiment.config.search.budget,
+        workers=experiment.config.cluster.workers,
+    )
+
+
+def assumed_seconds(experiment: Experiment, kind: str, name: str) -> float:
+    """Assumed seconds of a unit of the measuring phase."""
+    model, _, revision = name.partition("@")
+    suite = next(suite for suite in experiment.suites if suite.model == model)
+    width = experiment.widths[model]
+    flops = {"cpu": CPU_FLOPS, "gpu": GPU_FLOPS}[experiment.config.search.device]
+    if kind == "train":
+        recipe = experiment.trainings[model].recipe
+        steps = max(1, (int(revision.removeprefix("step")) + 1) // 2)  # log-spaced: half of the way from the one before
+        tokens = 3.0 * steps * recipe.batch * recipe.context  # backwards costs twice forwards
+        return encode_seconds(width, suite.depth, tokens, recipe.context, flops)
+    size = size_of(map(len, experiment.prompts), experiment.config.protocol.max_length)
+    return encode_seconds(width, suite.depth, experiment.views * size.tokens, size.length, flops)
+
+
+def _free(path: Path) -> int:
+    there = next(parent for parent in (path.resolve(), *path.resolve().parents) if parent.exists())
+    return shutil.disk_usage(there).free
+
+
+def _limits(search: config.Search) -> str:
+    """The policy, and what ends it."""
+    limits = [
+        f"{search.budget:.1%} of the exhaustive cost",
+        f"{search.cells:,} cells" if search.cells else "",
+        f"{search.gpu_hours:g} hours of workers" if search.gpu_hours else "",
+        f"{search.wall_hours:g} h of wall time" if search.wall_hours else "",
+        f"{search.confidence:.0%} sure of being within {search.within:.1%}" if search.confidence else "",
+    ]
+    return f"{search.policy}, up to " + " or ".join(filter(None, limits))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Median seconds of a task.
+
+    Attributes
+    ----------
+    encode : float
+        Of one checkpoint, all layers.
+    score : float
+        Of one layer.
+    cells : int
+        Scores that this was seen in.
+    """
+
+    encode: float
+    score: float
+    cells: int
+
+
+def costs(runs: Path) -> Mapping[str, Cost]:
+    """The cost of each task in the runs of a folder; a journal that cannot be read is passed over."""
+    seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for journal in sorted(runs.glob("*/journal.jsonl")):
+        try:
+            entries = list(read(journal))
+        except DaskmetricsError:
+            continue
+        for entry in entries:
+            score = entry["type"] == "record" and entry["kind"] == "score" and entry["status"] == "ok"
+            if score and entry["worker"] != "imported":
+                task = entry["name"].partition(":")[2]
+                seen[task].append((entry["value"]["encode_seconds"], entry["seconds"]))
+    return {
+        task: Cost(median(encode for encode, _ in found), median(score for _, score in found), len(found))
+        for task, found in seen.items()
+    }

@@ -1,0 +1,207 @@
+"""Scores carried between a run and others: out as CSV or in mteb's layout, in from a folder of mteb results.
+
+Only the driver calls this, since mteb's files do not survive several writers. A score that comes in is a record under
+the key that the search would give it, so that the search finds it and pays nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from daskmetrics.core._costs import UNKNOWN_TASK
+from daskmetrics.core._files import RunFolder, private
+from daskmetrics.core.names import Arm, Cell
+from daskmetrics.execution import Journal, Record
+from daskmetrics.execution._journal import read as read_journal
+from daskmetrics.execution._journal import standing
+from daskmetrics.experiment._prepare import Experiment
+from daskmetrics.experiment._run import begin
+from daskmetrics.tasks import _results as results
+from daskmetrics.tasks._mteb import MtebTask
+from daskmetrics.tasks._results import Result
+
+COLUMNS = (
+    "model",
+    "revision",
+    "layer",
+    "task",
+    "kind",
+    "score",
+    "stderr",
+    "n",
+    "seconds",
+    "encode_seconds",
+    "protocol",
+)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of the results in a folder.
+
+    Attributes
+    ----------
+    new : int
+        Scores that the run did not have.
+    known : int
+        That it had.
+    elsewhere : int
+        Of models, revisions, layers or tasks that are not in the configuration.
+    other_protocol : int
+        Made by another protocol of ours; they are left out.
+    unmarked : int
+        Of those taken, how many do not say by which protocol they were made.
+    """
+
+    new: int
+    known: int
+    elsewhere: int
+    other_protocol: int
+    unmarked: int
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A cell of a run with its record."""
+
+    cell: Cell
+    record: Record
+
+
+def scored(folder: RunFolder) -> list[Scored]:
+    """Every score that a run's journal holds for its latest configuration, by model, revision, layer and task."""
+    entries = list(standing(read_journal(folder.must_exist().journal)))
+    tasks: Mapping[str, Any] = next((e["tasks"] for e in reversed(entries) if e["type"] == "start"), {})
+    found: dict[Cell, Record] = {}
+    for entry in entries:
+        if entry["type"] == "record" and entry["kind"] == "score" and entry["status"] == "ok":
+            record = Record.from_entry(entry)
+            cell = _cell(record.name)
+            if cell.task in tasks:
+                found[cell] = record
+    return [Scored(cell, found[cell]) for cell in sorted(found)]
+
+
+def to_csv(folder: RunFolder, path: Path) -> int:
+    """Write a run's scores as CSV, one line each, as `daskmetrics replay` reads them; how many."""
+    start = next(e for e in reversed(list(read_journal(folder.must_exist().journal))) if e["type"] == "start")
+    found = scored(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for each in found:
+            arm, value = each.cell.arm, each.record.value
+            kind = start["tasks"][each.cell.task]["kind"]
+            own = [value.get(name) for name in ("score", "stderr", "n")]
+            about = [each.record.seconds, value.get("encode_seconds"), value.get("protocol")]
+            writer.writerow([arm.model, arm.revision, arm.layer, each.cell.task, kind, *own, *about])
+    return len(found)
+
+
+def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
+    """Write a run's scores of the benchmark's tasks in its own layout; how many, and how many tasks of ours were not.
+
+    Each layer is an experiment of its model and revision, with the keywords ``layer`` and ``protocol``.
+    """
+    names = _model_names(yaml.safe_load(folder.must_exist().config.read_text(encoding="utf-8"))["models"])
+    found = scored(folder)
+    ours = [each for each in found if (each.record.value.get("detail") or {}).get("scores")]
+    written = results.write((_result(each, names) for each in ours), path)
+    return written, len(found) - written
+
+
+def _result(each: Scored, names: Mapping[str, str]) -> Result:
+    arm, value = each.cell.arm, each.record.value
+    settings = {"layer": arm.layer, "protocol": value["protocol"][:12]} if "protocol" in value else {"layer": arm.layer}
+    plain = {**value["detail"], "evaluation_time": each.record.seconds, "kg_co2_emissions": None}
+    return Result(names[arm.model], arm.revision, arm.layer, value["detail"]["task_name"], plain, settings)
+
+
+def take_in(experiment: Experiment, folder: RunFolder, source: Path) -> Taken:
+    """Take the results of a folder into a run's journal, as far as they are of its arms and tasks.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds no results by layer.
+    DataError
+        If one of them is damaged.
+    LockedError
+        If another driver holds the run.
+    """
+    arms = {(name, arm.revision, arm.layer): arm for arm in experiment.arms for name in _names_of(experiment, arm)}
+    tasks = {task.benchmark_name: task for task in experiment.tasks if isinstance(task, MtebTask)}
+    here: list[tuple[Result, Arm, MtebTask]] = []
+    elsewhere = other = unmarked = 0
+    for result in results.read(source):
+        arm, task = arms.get((result.model, result.revision, result.layer)), tasks.get(result.task)
+        said = result.settings.get("protocol")
+        if arm is None or task is None:
+            elsewhere += 1
+        elif said is not None and not experiment.protocol_key.startswith(str(said)):
+            other += 1
+        else:
+            unmarked += said is None
+            here.append((result, arm, task))
+    folder.create()
+    with private(), Journal(folder.journal, folder.lock) as journal:
+        known = {record.key for record in journal.records() if record.ok}
+        new = {
+            record.key: record for record in (_record(experiment, *each) for each in here) if record.key not in known
+        }
+        if not any(entry["type"] == "start" and entry["key"] == experiment.key for entry in journal.entries):
+            begin(experiment, folder, journal)  # what stands before a run's start belongs to another configuration
+        for record in new.values():
+            journal.append(record.entry())
+    return Taken(len(new), len(here) - len(new), elsewhere, other, unmarked)
+
+
+def _record(experiment: Experiment, result: Result, arm: Arm, task: MtebTask) -> Record:
+    plain = results.plain(result.plain)
+    texts = task.listed.texts if task.listed else len(task.texts()) if task.is_local else UNKNOWN_TASK.texts
+    score = results.score(plain, task.kind, texts)
+    seconds = float(result.plain.get("evaluation_time") or 0.0)
+    value = {
+        "score": score.value,
+        "stderr": score.stderr,
+        "n": score.n,
+        "encode_seconds": 0.0,
+        "bytes": 0,
+        "protocol": experiment.protocol_key,
+        "versions": {"mteb": plain["mteb_version"]},
+        "detail": dict(score.detail or {}),
+        "imported": {"from": str(result.path), "settings": dict(result.settings)},
+    }
+    key = experiment.score_key(arm, task)
+    return Record(key, str(Cell(arm, task.name)), "score", "ok", value=value, seconds=seconds, worker="imported")
+
+
+def _names_of(experiment: Experiment, arm: Arm) -> Iterator[str]:
+    """By which names the benchmark may know an arm's model: the hub's, ours, and ours with an organisation."""
+    model = next(model for model in experiment.config.models if model.name == arm.model)
+    yield from {_model_names([model.model_dump()])[arm.model], arm.model}
+
+
+def _model_names(models: list[Mapping[str, Any]]) -> dict[str, str]:
+    """The benchmark's name of each model: the hub id, or else ours, to which it wants an organisation."""
+    return {model["name"]: _hub_id(model["source"]) or f"local/{model['name']}" for model in models}
+
+
+def _hub_id(source: str | None) -> str | None:
+    looks_local = not source or source.startswith((".", "/", "~")) or source.count("/") != 1 or Path(source).is_dir()
+    return None if looks_local else source
+
+
+def _cell(name: str) -> Cell:
+    """The inverse of a cell's name."""
+    arm, _, task = name.partition(":")
+    rest, _, layer = arm.rpartition("/")
+    model, _, revision = rest.partition("@")
+    return Cell(Arm(model, revision, int(layer)), task)

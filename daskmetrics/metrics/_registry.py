@@ -1,0 +1,336 @@
+"""The metrics of this package: definitions, sources, costs and parameters in one table; no torch.
+
+In formulas Z has n rows (tokens of a prompt, or prompts) and D columns, σ are its singular values, λ = σ², p = λ / Σλ;
+in costs P is prompts, T tokens of a prompt, m the smaller of rows and D, q views.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.metrics._calls import parse
+from daskmetrics.metrics._metric import Metric, Parameter, Takes
+
+__all__ = ["CATALOGUE", "GROUP", "Metric", "catalogue", "families", "resolve"]
+
+_ALPHA = Parameter("alpha", 1.0, above=0)
+_CENTRED = Parameter("centred", True)
+_NORM = Parameter("norm", "none", ("none", "logN", "logD", "logNlogD", "maxEntropy"))
+_VARIANT = Parameter("variant", "corrected", ("corrected", "paper"))
+_ENTROPY = (
+    _ALPHA,
+    _CENTRED,
+    _NORM,
+    Parameter("variant", "corrected", ("corrected", "paper", "histogram")),
+    Parameter("bins", 50, least=2),
+)
+_SPECTRUM = "2 P D m + 4 m³/3, shared"
+_JACKKNIFE = ("anisotropy", "uniformity", "alignment", "infonce")  # to leave out each prompt in turn is nearly free
+
+
+def _tokens(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter, shared: bool) -> Metric:
+    return _metric("tokens", "tokens", name, units, what, text, own, shared)
+
+
+def _spectral(name: str, units: str, what: str, formula: str, source: str, *own: Parameter) -> Metric:
+    return _metric("spectral", "pooled", name, units, what, (formula, source, _SPECTRUM), own, True)
+
+
+def _geometry(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter) -> Metric:
+    return _metric("geometry", "pooled", name, units, what, text, own, False)
+
+
+def _views(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter) -> Metric:
+    return _metric("views", "views", name, units, what, text, own, False)
+
+
+def _metric(
+    family: str,
+    takes: Takes,
+    name: str,
+    units: str,
+    what: str,
+    text: tuple[str, str, str],
+    own: tuple[Parameter, ...],
+    shared: bool,
+) -> Metric:
+    formula, source, cost = text
+    place = f"daskmetrics.metrics.{name}:{name}"
+    jackknife = name in _JACKKNIFE
+    return Metric(name, takes, units, what, place, family, formula, source, cost, own, (), shared, jackknife)
+
+
+_ALL = (
+    _tokens(
+        "prompt_entropy",
+        "nats",
+        "how many directions the tokens of a prompt spread over",
+        ("−Σ p ln p, tokens centred, then unit rows", "Wei et al. 2024", "P (2 T D m + 4 m³/3)"),
+        *_ENTROPY,
+        shared=True,
+    ),
+    _spectral(
+        "dataset_entropy",
+        "nats",
+        "how many directions the prompts spread over",
+        "−Σ p ln p, unit rows, then centred",
+        "Skean et al. 2025",
+        *_ENTROPY,
+    ),
+    _spectral(
+        "effective_rank",
+        "dimensions",
+        "number of dimensions the prompts effectively use",
+        "exp H(σ / Σσ), centred; σ not squared",
+        "Roy & Vetterli 2007",
+        _CENTRED,
+        Parameter("squared", False),
+    ),
+    _tokens(
+        "curvature",
+        "radians",
+        "mean turn of the path from token to token",
+        ("mean ∠(vᵢ, vᵢ₊ₖ), vᵢ = xᵢ₊₁ − xᵢ ≠ 0", "Hosseini & Fedorenko 2023", "8 P T D"),
+        Parameter("k", 1, least=1),
+        _VARIANT,
+        shared=False,
+    ),
+    _geometry(
+        "anisotropy",
+        "cosine",
+        "mean cosine between two different prompts",
+        ("(‖Σ ẑ‖² − P) / (P (P − 1))", "Ethayarajh 2019", "P D"),
+    ),
+    _views(
+        "infonce",
+        "nats",
+        "how hard it is to find a prompt's other view among all prompts",
+        ("NT-Xent loss of unit rows, τ = 0.1", "van den Oord et al. 2018; Chen et al. 2020", "8 P² D"),
+        Parameter("temperature", 0.1, above=0),
+        Parameter("centred", False),
+        _VARIANT,
+    ),
+    _spectral(
+        "rankme",
+        "dimensions",
+        "number of dimensions the prompts effectively use, their mean included",
+        "exp H(σ / Σσ + ε), not centred",
+        "Garrido et al. 2023",
+        Parameter("eps", 1e-7, least=0),
+    ),
+    _spectral(
+        "participation_ratio",
+        "dimensions",
+        "number of dimensions that share the variance of the prompts",
+        "(Σλ)² / Σλ², centred",
+        "Gao et al. 2017",
+        _CENTRED,
+    ),
+    _spectral(
+        "stable_rank",
+        "dimensions",
+        "how many times the largest singular value the prompts hold",
+        "‖Z‖²_F / σ₁², not centred",
+        "Rudelson & Vershynin 2007",
+        Parameter("centred", False),
+    ),
+    _spectral(
+        "nesum",
+        "dimensions",
+        "how evenly the variance of the prompts is spread",
+        "Σλ / λ₁, centred",
+        "He & Ozay 2022",
+    ),
+    _spectral(
+        "alpha_req",
+        "exponent",
+        "how fast the spectrum of the prompts decays",
+        "−slope of ln λᵢ against ln i, centred",
+        "Agrawal et al. 2022",
+        _CENTRED,
+    ),
+    _spectral(
+        "logdet_covariance",
+        "nats",
+        "volume that the prompts fill",
+        "ln det(C + ε I), C the covariance (1/P)",
+        "Zhouyin & Liu 2021",
+        Parameter("ridge", 1e-6, above=0),
+    ),
+    _spectral(
+        "spectral_norm",
+        "squared states",
+        "variance of the prompts along their first principal direction",
+        "λ₁(C), C the covariance (1/P)",
+        "textbook",
+    ),
+    _geometry(
+        "uniformity",
+        "nats",
+        "how evenly the prompts' directions cover the sphere",
+        ("ln mean exp(−t ‖ẑᵢ − ẑⱼ‖²), i ≠ j, t = 2", "Wang & Isola 2020", "2 P² D"),
+        Parameter("t", 2.0, above=0),
+    ),
+    _geometry(
+        "intrinsic_dimension",
+        "dimensions",
+        "dimension of the manifold that the prompts lie on",
+        ("slope of −ln(1 − F(μ)) against ln μ, μ = r₂/r₁", "Facco et al. 2017", "2 P² D"),
+        Parameter("fit", "line", ("line", "likelihood")),
+        Parameter("discarded", 0.1, least=0),
+    ),
+    _views(
+        "alignment",
+        "squared distance",
+        "how far a prompt's two views lie apart",
+        ("mean ‖ẑ − ẑ⁺‖²", "Wang & Isola 2020", "2 P D"),
+        Parameter("power", 2.0, above=0),
+    ),
+    _views(
+        "lidar",
+        "dimensions",
+        "number of dimensions in which prompts differ more than their views do",
+        ("exp H(eig(S_w^−½ S_b S_w^−½)), unit rows", "Thilak et al. 2024", "2 P q D² + D³/3 + P D²"),
+        Parameter("views", 4, least=2),
+        Parameter("delta", 1e-4, least=0),
+        Parameter("relative", False),
+        Parameter("unit", True),
+        Parameter("log", False),
+    ),
+    _views(
+        "dime",
+        "nats",
+        "what two views of the prompts tell about each other",
+        ("mean over Π of S(K_A ∘ Π K_B Πᵀ) − S(K_A ∘ K_B)", "Skean et al. 2023", "11 · 4 P³/3, P ≤ 1024"),
+        Parameter("permutations", 10, least=1),
+        _ALPHA,
+        Parameter("most", 1024, least=2),
+        Parameter("seed", 0, least=0),
+        _VARIANT,
+    ),
+    _metric(
+        "layers",
+        "layers",
+        "cka_next",
+        "1",
+        "how little the next layer changes",
+        ("‖XᵀY‖²_F / (‖XᵀX‖_F ‖YᵀY‖_F), centred", "Kornblith et al. 2019", "2 P² D or 2 P D²"),
+        (Parameter("debiased", False),),
+        False,
+    ),
+)
+
+CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ALL})
+"""The metrics of this package by name."""
+
+
+GROUP = "daskmetrics.metrics"
+"""Entry-point group by which other packages add metrics; each entry point names a `Metric`."""
+
+
+def catalogue() -> Mapping[str, Metric]:
+    """Every metric by name: those of this package, then those of installed plug-ins.
+
+    Returns
+    -------
+    mapping of str to Metric
+
+    Raises
+    ------
+    ConfigError
+        If a plug-in cannot be loaded, is no `Metric`, or takes a name that is taken.
+
+    Examples
+    --------
+    >>> list(catalogue())[:3]
+    ['prompt_entropy', 'dataset_entropy', 'effective_rank']
+    """
+    found = dict(CATALOGUE)
+    for point in entry_points(group=GROUP):
+        metric = _plugged_in(point)
+        if metric.name in found:
+            raise ConfigError(f"Metric '{metric.name}' of '{point.value}' exists already. Rename it, or uninstall one.")
+        found[metric.name] = metric
+    return MappingProxyType(found)
+
+
+def _plugged_in(point: EntryPoint) -> Metric:
+    try:
+        metric = point.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"Metric plug-in '{point.value}' cannot be loaded: {error}. Repair or uninstall it."
+        ) from error
+    if not isinstance(metric, Metric):
+        raise ConfigError(f"Metric plug-in '{point.value}' must name a Metric, but is a {type(metric).__name__}.")
+    return metric
+
+
+def families(known: Iterable[Metric]) -> Mapping[str, tuple[Metric, ...]]:
+    """Metrics by what they can be asked for together: their family, or ``all``.
+
+    Examples
+    --------
+    >>> [metric.name for metric in families(catalogue().values())["tokens"]]
+    ['prompt_entropy', 'curvature']
+    """
+    found: dict[str, tuple[Metric, ...]] = {"all": tuple(known)}
+    for metric in found["all"]:
+        found[metric.family] = (*found.get(metric.family, ()), metric)
+    return found
+
+
+def resolve(names: Sequence[str | Metric]) -> tuple[Metric, ...]:
+    """The metrics that a configuration names, in its order, each once.
+
+    Parameters
+    ----------
+    names : sequence of str or Metric
+        Names in the catalogue, calls such as ``curvature(k=2)``, families, ``all`` for everything by its defaults,
+        places such as ``mypackage.metrics:NORM`` where a `Metric` lies, or a `Metric` itself.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name or parameter, with the nearest valid one, or two metrics of one name.
+
+    Examples
+    --------
+    >>> [metric.name for metric in resolve(["curvature(k=2)", "infonce(temperature=0.1)", "curvature(k=2)"])]
+    ['curvature(k=2)', 'infonce']
+    """
+    known = catalogue()
+    chosen: dict[str, Metric] = {}
+    for metric in (metric for name in names for metric in _named(name, known)):
+        if chosen.setdefault(metric.name, metric) != metric:
+            raise ConfigError(f"Two different metrics have the name '{metric.name}'. Rename one.")
+    return tuple(chosen.values())
+
+
+def _named(name: str | Metric, known: Mapping[str, Metric]) -> Sequence[Metric]:
+    if isinstance(name, Metric):
+        return (name,)
+    if "(" not in name and ":" in name:
+        return (_at(name),)
+    word, settings = parse(name)
+    groups = families(known.values())
+    if word in known:
+        return (known[word].with_settings(settings),)
+    if word in groups and not settings:
+        return groups[word]
+    raise unknown("metric", word, (*groups, *known))
+
+
+def _at(place: str) -> Metric:
+    """A user's own metric, where it lies."""
+    try:
+        found = pkgutil.resolve_name(place)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"Metric '{place}' cannot be loaded: {error}. Write it as 'package.module:NAME'.") from error
+    if not isinstance(found, Metric):
+        raise ConfigError(f"'{place}' must be a daskmetrics.metrics.Metric, but is a {type(found).__name__}.")
+    return found

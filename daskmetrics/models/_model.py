@@ -1,0 +1,173 @@
+"""A checkpoint that is ready to read texts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from types import TracebackType
+from typing import Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daskmetrics.config import Protocol
+from daskmetrics.config._checkpoints import Location
+from daskmetrics.models import _forward as forward
+from daskmetrics.models._batches import halved, pad_batch, plan_batches, pool
+from daskmetrics.models._networks import POOL, Network
+from daskmetrics.models._tokens import Tokenizer, Tokens
+
+Take = Callable[[int, Tensor, Tensor, Tensor], None]
+"""Takes layer, rows (B,), states (B, T, D) and mask (B, T); the states are gone afterwards."""
+
+_BUDGETS: dict[str, int] = {}
+"""Padded tokens per batch that fitted into memory, by architecture, dtype and device."""
+
+
+class Model:
+    """A checkpoint ready to read texts.
+
+    Used as a context manager, it leaves its network to the next checkpoint of the same architecture.
+
+    Parameters
+    ----------
+    location : Location
+        What to load.
+    protocol : Protocol
+        How texts become vectors.
+    device : str, optional
+        By default the GPU if there is one.
+    following : Location, optional
+        What will probably be loaded next: its weights are read in the background.
+
+    Raises
+    ------
+    DataError
+        If the weights or the tokenizer cannot be loaded.
+    """
+
+    def __init__(
+        self, location: Location, protocol: Protocol, device: str | None = None, following: Location | None = None
+    ) -> None:
+        self.protocol = protocol
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self._location = location
+        self._tokenizer = Tokenizer(location)
+        self._networks = {self._dtype: POOL.borrow(location, self._dtype, self.device)}
+        config = self.network.module.config
+        self.depth, self.width = int(config.num_hidden_layers), int(config.hidden_size)
+        if following is not None:
+            POOL.prefetch.begin(following, pinned=self._on_gpu)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for network in self._networks.values():
+            POOL.give_back(network)
+        self._networks.clear()
+
+    @property
+    def network(self) -> Network:
+        """The network in the protocol's dtype."""
+        return self._networks[self._dtype]
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a text that are read: the protocol's bound, or what the model has positions for."""
+        config = self.network.module.config
+        positions = getattr(config, "max_position_embeddings", None) or self.protocol.max_length
+        return min(self.protocol.max_length, int(positions))
+
+    def read(self, texts: Sequence[str], layers: Sequence[int], take: Take) -> None:
+        """One forward pass over all texts, in batches of texts of like length.
+
+        Parameters
+        ----------
+        texts : sequence of str
+        layers : sequence of int
+            No block below the deepest of them runs.
+        take : callable
+            Called with each layer of each batch as it appears. Rows may come again: a batch that did not fit into
+            memory is read anew in halves, and one that overflows in half precision in float32.
+        """
+        if not texts or not layers:
+            return
+        tokens = self._tokenizer(texts, self.max_length)
+        overflow = self._pass(self.network, tokens, None, layers, take)
+        if overflow:
+            self._pass(self._in_float32(), tokens, overflow, layers, take)
+
+    def encode(self, texts: Sequence[str], layers: Sequence[int], pooling: str) -> np.ndarray:
+        """Vectors of all texts at these layers: an array (len(layers), len(texts), D) of float32."""
+        vectors = torch.empty((len(layers), len(texts), self.width), device=self.device)
+        place = {layer: i for i, layer in enumerate(layers)}
+
+        def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
+            vectors[place[layer], rows] = pool(states, mask, pooling).float()
+
+        self.read(texts, layers, take)
+        return vectors.cpu().numpy()
+
+    def _pass(
+        self, network: Network, tokens: Tokens, rows: Iterable[int] | None, layers: Sequence[int], take: Take
+    ) -> list[int]:
+        """Read these rows; returns those of batches that overflowed in half precision."""
+        budget = min(_BUDGETS.get(network.key, self.protocol.batch_tokens), self.protocol.batch_tokens)
+        waiting = deque(plan_batches(tokens.lengths, budget, rows))
+        read: list[tuple[list[int], Tensor]] = []
+        while waiting:
+            batch = waiting[0]
+            try:
+                finite = self._forward(network, batch, tokens, layers, take)
+            except torch.OutOfMemoryError:
+                if len(batch) == 1:
+                    raise
+                budget = _BUDGETS[network.key] = halved(batch, tokens.lengths, budget)
+                waiting = deque(plan_batches(tokens.lengths, budget, chain.from_iterable(waiting)))
+            else:
+                read.append((waiting.popleft(), finite))
+        # asked for at the end, so that nothing waits for the device in between
+        return [row for batch, finite in read if not finite for row in batch]
+
+    def _forward(self, network: Network, rows: list[int], tokens: Tokens, layers: Sequence[int], take: Take) -> Tensor:
+        """Read one batch; whether its states are finite, which only half precision makes it worth asking."""
+        ids, mask = pad_batch([tokens[row] for row in rows], self._tokenizer.pad, self.protocol.padding)
+        ids, mask, index = self._moved(ids), self._moved(mask), self._moved(torch.tensor(rows))
+        deepest = max(layers) if network.dtype.itemsize < 4 else None
+        finite = torch.tensor(True)
+
+        def see(layer: int, raw: Tensor) -> None:
+            nonlocal finite
+            if layer == deepest:  # what overflows above stays so down the residual stream
+                finite = (raw.abs().amax(-1).isfinite() | ~mask).all()
+            take(layer, index, self._as_wanted(network, layer, raw), mask)
+
+        forward.run(network.module, network.anatomy, {"input_ids": ids, "attention_mask": mask.long()}, layers, see)
+        return finite
+
+    def _as_wanted(self, network: Network, layer: int, raw: Tensor) -> Tensor:
+        """States as the protocol reads them."""
+        wanted, norm = self.protocol.state_norm, network.anatomy.final_norm
+        normed = wanted == "final_ln" or (wanted == "hidden_states" and layer == self.depth)
+        return cast(Tensor, norm(raw)) if normed and norm is not None else raw
+
+    def _in_float32(self) -> Network:
+        if torch.float32 not in self._networks:
+            self._networks[torch.float32] = POOL.borrow(self._location, torch.float32, self.device)
+        return self._networks[torch.float32]
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self._on_gpu else tensor
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return cast(torch.dtype, getattr(torch, self.protocol.dtype))
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.device.type == "cuda"

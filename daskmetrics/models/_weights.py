@@ -1,0 +1,93 @@
+"""What lies in a checkpoint's safetensors files, and its reading ahead of need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+
+from torch import Tensor
+
+from daskmetrics.config._checkpoints import Location
+
+Weights = Mapping[str, Tensor]
+
+
+def folder_of(location: Location) -> Path | None:
+    """The checkpoint's folder on this machine; None if it is a hub revision that is not cached."""
+    folder = Path(location.path)
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(location.path, "config.json", revision=location.revision or "main")
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def open_weights(location: Location) -> Weights | None:
+    """All tensors by the names in the files, mapped and not yet read; None if they cannot be had here."""
+    from safetensors import safe_open
+
+    weights: dict[str, Tensor] = {}
+    try:
+        for path in _files(location):
+            with safe_open(path, framework="pt") as file:
+                weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except Exception:  # foreign files; whoever loads them next says what is wrong with them
+        return None
+    return weights or None
+
+
+def _files(location: Location) -> list[Path]:
+    folder = folder_of(location)
+    if folder is None:
+        return []
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        return [whole]
+    if not index.is_file():
+        return []
+    return [folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))]
+
+
+class Prefetch:
+    """Reads the weights of one checkpoint into memory in the background; holds no more than one."""
+
+    def __init__(self) -> None:
+        self._location: Location | None = None
+        self._weights: Weights | None = None
+        self._thread: Thread | None = None
+
+    def begin(self, location: Location, pinned: bool = False) -> None:
+        """Start to read, unless something is being read already.
+
+        Parameters
+        ----------
+        location : Location
+            Of the checkpoint that will be loaded next, probably. What was read before and not taken is dropped.
+        pinned : bool
+            Whether to use page-locked memory, from which a GPU copies without waiting.
+        """
+        if location == self._location or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._location, self._weights = location, None
+        self._thread = Thread(target=self._read, args=(location, pinned), name="prefetch", daemon=True)
+        self._thread.start()
+
+    def take(self, location: Location) -> Weights | None:
+        """The weights of this checkpoint, if they were read; waits for them if they are being read."""
+        wanted = location == self._location
+        if wanted and self._thread is not None:
+            self._thread.join()
+        weights = self._weights if wanted else None
+        self._location = self._weights = None
+        return weights
+
+    def _read(self, location: Location, pinned: bool) -> None:
+        mapped = open_weights(location)
+        if mapped is None:
+            return
+        weights = {name: tensor.pin_memory() if pinned else tensor.clone() for name, tensor in mapped.items()}
+        if location == self._location:
+            self._weights = weights

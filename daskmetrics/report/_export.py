@@ -1,0 +1,178 @@
+"""All numbers of a run in one file for other programs: CSV, Parquet or netCDF."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from daskmetrics.core.errors import ConfigError, DataError, room_for
+from daskmetrics.core.names import step_of, training_order
+from daskmetrics.report._run import Run
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+Format = Literal["csv", "parquet", "netcdf"]
+SUFFIX: dict[str, str] = {"csv": ".csv", "parquet": ".parquet", "netcdf": ".nc"}
+
+
+def frame(run: Run) -> pandas.DataFrame:
+    """One row per number that is known or has a reason for being lacking.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns: model, revision, step, layer, what (metric or score), name, value, stderr, status, units.
+
+    Raises
+    ------
+    DataError
+        If the run has neither metrics nor scores yet.
+    """
+    import pandas
+
+    parts = [part for what, arrays in _arrays(run) for part in _rows(what, arrays) if len(part)]
+    if not parts:
+        raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
+    return pandas.concat(parts, ignore_index=True)
+
+
+def export(run: Run, kind: Format, path: Path | None = None) -> Path:
+    """Write all numbers of a run; the file's path, beside the report unless another is given.
+
+    Raises
+    ------
+    ConfigError
+        If the library that writes this kind of file is not installed.
+    DataError
+        If the run has no numbers yet.
+    DiskFullError
+        If there is no room.
+    """
+    path = path or run.folder.report / f"{run.folder.path.name}{SUFFIX[kind]}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with room_for(f"'{path}'"):
+        if kind == "netcdf":
+            _dataset(run).to_netcdf(path, engine="h5netcdf" if _has("h5netcdf") else "scipy")
+        elif kind == "parquet":
+            if not _has("pyarrow"):
+                raise ConfigError("Parquet needs pyarrow: pip install 'daskmetrics[table]'. CSV needs nothing.")
+            frame(run).to_parquet(path, index=False)
+        else:
+            frame(run).to_csv(path, index=False)
+    return path
+
+
+def _has(library: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(library) is not None
+
+
+def _arrays(run: Run) -> list[tuple[str, xarray.Dataset]]:
+    return [("metric", run.metrics), ("score", run.scores)]
+
+
+def _rows(what: str, arrays: xarray.Dataset) -> list[pandas.DataFrame]:
+    """Numbers of a kind as rows; what was never asked for is left out."""
+    found = []
+    for name in [str(name) for name in arrays if f"{name}_status" in arrays]:
+        columns = {name: "value", f"{name}_stderr": "stderr", f"{name}_status": "status"}
+        flat = arrays[list(columns)].rename(columns).to_dataframe().reset_index()
+        flat = flat[flat["status"] > 0].rename(columns={"checkpoint": "revision"})
+        flat = flat.assign(what=what, name=name, units=arrays[name].attrs["units"], status=_labels(flat["status"]))
+        found.append(flat[["model", "revision", "step", "layer", "what", "name", "value", "stderr", "status", "units"]])
+    return found
+
+
+def _labels(status: pandas.Series) -> pandas.Series:
+    from daskmetrics.core.status import Status
+
+    return status.map(lambda number: Status(int(number)).label)
+
+
+def _dataset(run: Run) -> xarray.Dataset:
+    """Metrics and scores as one dataset that netCDF can hold: plain names and texts."""
+    import json
+
+    import xarray
+
+    both = xarray.merge(
+        [_plain(what, arrays) for what, arrays in _arrays(run)], compat="no_conflicts", combine_attrs="override"
+    )
+    if not both:
+        raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
+    texts = {key: json.dumps(value) for key, value in both.attrs.items() if not isinstance(value, str | int | float)}
+    both = both.assign_attrs(texts)
+    for name in ("model", "checkpoint"):
+        both = both.assign_coords({name: both[name].astype(str)})
+    return both
+
+
+def _plain(what: str, arrays: xarray.Dataset) -> xarray.Dataset:
+    """Variables named ``score_NAME`` and ``metric_NAME``: netCDF allows no slash, and names may be alike."""
+    return arrays.rename({str(name): f"{what}_{str(name).replace('/', '_')}" for name in arrays})
+
+
+def dataset(tree: Any, models: Sequence[str], what: str, dimension: str) -> xarray.Dataset:
+    """All models side by side, in the given order.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        The store.
+    models : sequence of str
+    what : {"metrics", "scores"}
+    dimension : {"metric", "task"}
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimensions (model, checkpoint, layer), one variable per name with its units and description, its standard error
+        as ``NAME_stderr`` and its status as ``NAME_status``. A layer or checkpoint that a model does not have is NaN,
+        with status 0 (missing).
+    """
+    import xarray
+
+    kinds = (what, f"{what}_stderr", f"{what}_status")
+    there = {model: tree.children[model] for model in models if model in tree.children}
+    nodes = {model: node.to_dataset()[list(kinds)].drop_vars("step") for model, node in there.items() if what in node}
+    if not nodes:
+        return xarray.Dataset(attrs=dict(tree.attrs))
+    joined = xarray.concat(
+        list(nodes.values()),
+        dim=xarray.Variable("model", np.array(list(nodes), object)),
+        join="outer",
+        fill_value={kinds[0]: np.nan, kinds[1]: np.nan, kinds[2]: 0},
+        combine_attrs="drop_conflicts",
+    )
+    order = training_order(joined["checkpoint"].values.tolist())
+    joined = joined.sel(checkpoint=list(order))
+    joined = joined.assign_coords(
+        checkpoint=np.array(order, object), step=("checkpoint", [_step(name) for name in order])
+    )
+    return _split(joined, kinds, dimension).assign_attrs(tree.attrs)
+
+
+def _step(revision: str) -> int:
+    """The training step; -1 if the revision names none, as in the store."""
+    step = step_of(revision)
+    return -1 if step is None else step
+
+
+def _split(joined: xarray.Dataset, kinds: tuple[str, str, str], dimension: str) -> xarray.Dataset:
+    import xarray
+
+    about = joined[kinds[0]].attrs
+    variables = {}
+    for name in joined[dimension].values.tolist():
+        for kind, suffix in zip(kinds, ("", "_stderr", "_status"), strict=True):
+            array = joined[kind].sel({dimension: name}, drop=True)
+            if suffix != "_status":
+                array.attrs = {"units": about["units"][name], "description": about["descriptions"][name]}
+            variables[name + suffix] = array
+    return xarray.Dataset(variables)

@@ -1,0 +1,284 @@
+"""A run, read from its files alone: with or without a scheduler, finished or not."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.names import Arm, Cell
+from daskmetrics.execution._journal import holder, read, standing
+from daskmetrics.execution._units import Record
+from daskmetrics.report._snippet import snippet
+
+if TYPE_CHECKING:
+    import xarray
+
+    from daskmetrics.cluster import ProfileCluster
+
+
+@dataclass(frozen=True)
+class Best:
+    """The recommended arm.
+
+    Attributes
+    ----------
+    arm : Arm
+    score, stderr : float or None
+        Mean raw score over the tasks on which both arms were scored, with its standard error.
+    scores : mapping
+        Raw score and standard error by task.
+    probability : float
+        That no other arm is better, under the search's posterior.
+    confirmed : bool
+        Whether all tasks were tried with this arm.
+    default : Arm
+        The arm that one would take without a search: the last layer of the last checkpoint.
+    default_score, default_stderr : float or None
+        Over the same tasks.
+    default_scores : mapping
+        Of the default arm, by task.
+    share : float
+        Part of the exhaustive cost that was spent.
+    code : str
+        Python that loads the arm.
+    """
+
+    arm: Arm
+    score: float | None
+    stderr: float | None
+    scores: Mapping[str, Mapping[str, float]]
+    probability: float
+    confirmed: bool
+    default: Arm
+    default_score: float | None
+    default_stderr: float | None
+    default_scores: Mapping[str, Mapping[str, float]]
+    share: float
+    code: str
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Tasks on which both arms were scored: those that the mean scores are taken over."""
+        return tuple(task for task in self.scores if task in self.default_scores)
+
+    @property
+    def gain(self) -> tuple[float, float] | None:
+        """Mean score above the default arm's, and its standard error with the two taken as independent."""
+        if self.score is None or self.default_score is None:
+            return None
+        return self.score - self.default_score, math.hypot(self.stderr or 0.0, self.default_stderr or 0.0)
+
+    def _repr_html_(self) -> str:
+        from daskmetrics.report._html import best_card
+
+        return best_card(self)
+
+
+class Run:
+    """A run's configuration, results and answer.
+
+    Parameters
+    ----------
+    path : str or Path
+        The run's folder.
+
+    Raises
+    ------
+    ConfigError
+        If there is no run in this folder.
+    DataError
+        If it has not begun, or its journal is damaged.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = RunFolder(Path(path)).must_exist()
+        self.entries = list(read(self.folder.journal))
+        if any(entry["type"] == "map" for entry in self.entries):
+            raise ConfigError(
+                f"'{path}' holds a map, not an experiment: `daskmetrics status`, `journal` and `verify` read it, and "
+                "`daskmetrics map ... --retry-failed` gives its failures another chance."
+            )
+        if not any(entry["type"] == "start" for entry in self.entries):
+            if self.driver is not None:
+                raise DataError(f"The run in '{path}' is being prepared by {self.driver}. Look again in a moment.")
+            raise DataError(f"The run in '{path}' was killed before it began. Run it again.")
+
+    def __repr__(self) -> str:
+        from daskmetrics.report._terminal import headline
+
+        return f"<Run {self.folder.path}: {headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        from daskmetrics.report._html import run_card
+
+        return run_card(self)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The configuration in force, as plain values."""
+        return dict(yaml.safe_load(self.folder.config.read_text(encoding="utf-8")))
+
+    @cached_property
+    def start(self) -> dict[str, Any]:
+        """What the latest start wrote down: counts, tasks and environment."""
+        return next(entry for entry in reversed(self.entries) if entry["type"] == "start")
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """The record of every work unit of the latest configuration, those included that it took over.
+
+        What an earlier configuration scored still counts where the checkpoint did not have to be measured again:
+        the same change (of weights, protocol or seed) would have made both anew.
+        """
+        found: dict[tuple[str, str], tuple[bool, Record]] = {}
+        for own, record in self._all_records():
+            unit = record.kind, record.name
+            if own or not found.get(unit, (False,))[0]:
+                found[unit] = own, record
+        anew = {name for (kind, name), (own, _) in found.items() if kind == "measure" and own}
+        return tuple(record for own, record in found.values() if own or not self._is_stale(record, anew))
+
+    def _all_records(self) -> Iterator[tuple[bool, Record]]:
+        """Each record, and whether it was made under the latest configuration."""
+        own = False
+        for entry in standing(self.entries):
+            if entry["type"] == "start":
+                own = entry["key"] == self.start["key"]
+            elif entry["type"] == "record":
+                yield own, Record.from_entry(entry)
+
+    def _is_stale(self, record: Record, anew: Container[str]) -> bool:
+        cell = self.cells.get(record.key)
+        if cell is None:
+            return record.name.partition("@")[0] not in self.models
+        return cell.arm.model not in self.models or cell.task not in self.tasks or str(cell.arm.checkpoint) in anew
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(model["name"] for model in self.config["models"])
+
+    @property
+    def tasks(self) -> Mapping[str, Mapping[str, str]]:
+        """Kind and main score of each task, by name."""
+        return self.start["tasks"]  # type: ignore[no-any-return]
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """Which cell a score unit belongs to, by the unit's key."""
+        asked = (entry for entry in self.entries if entry["type"] == "ask" and "pick" in entry["note"])
+        return {entry["key"]: cell_of(entry["note"]["pick"]) for entry in asked}
+
+    @cached_property
+    def picks(self) -> tuple[dict[str, Any], ...]:
+        """The decisions of the latest search, in order: index, cell, stage, cost and reason."""
+        notes = [entry["note"] for entry in self.entries if entry["type"] == "ask" and "pick" in entry["note"]]
+        latest = notes[-1]["search"] if notes else None
+        return tuple(note["pick"] for note in notes if note["search"] == latest)
+
+    @cached_property
+    def result(self) -> dict[str, Any] | None:
+        """The recommendation as the journal has it, or None while the search goes on."""
+        found = (e for e in reversed(self.entries) if e["type"] == "result" and e["key"] == self.start["key"])
+        return next(found, None)
+
+    @cached_property
+    def finished(self) -> bool:
+        key = self.start["key"]
+        return any(entry["type"] == "finished" and entry["key"] == key for entry in standing(self.entries))
+
+    @property
+    def driver(self) -> str | None:
+        """Who drives the run at this moment, or None."""
+        return holder(self.folder.lock)
+
+    @cached_property
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Records by (kind, status)."""
+        return Counter((record.kind, record.status) for record in self.records)
+
+    @property
+    def failed(self) -> tuple[Record, ...]:
+        """The records of units that have no value."""
+        return tuple(record for record in self.records if not record.ok)
+
+    @cached_property
+    def tree(self) -> Any:
+        """The store as an `xarray.DataTree`: one node per model, as it lies on disk."""
+        from daskmetrics.store import open_tree
+
+        return open_tree(self.folder.store)
+
+    @property
+    def metrics(self) -> xarray.Dataset:
+        """One variable per metric, dimensions (model, checkpoint, layer), with units and descriptions."""
+        from daskmetrics.report._export import dataset
+
+        return dataset(self.tree, self.models, "metrics", "metric")
+
+    @property
+    def scores(self) -> xarray.Dataset:
+        """One variable per task, dimensions (model, checkpoint, layer); NaN where the search did not look."""
+        from daskmetrics.report._export import dataset
+
+        return dataset(self.tree, self.models, "scores", "task")
+
+    def cluster(self, **changes: Any) -> ProfileCluster:
+        """Workers of the run's own profile, for further work with its models; they go with ``close()``.
+
+        Parameters
+        ----------
+        **changes
+            Keys on top of the profile, such as ``workers=2``.
+        """
+        from daskmetrics.cluster import ProfileCluster
+
+        return ProfileCluster(self.config["cluster"], run=f"{self.start['name']}-notebook", **changes)
+
+    def best(self) -> Best:
+        """The recommended arm.
+
+        Raises
+        ------
+        DataError
+            If the run has no tasks, or its search has not ended.
+        """
+        if self.result is None:
+            raise DataError(f"The run in '{self.folder.path}' has no best arm. {self._remedy()}")
+        best, default = self.result["best"], self.result["default"]
+        arm = Arm(**best["arm"])
+        return Best(
+            arm=arm,
+            **_mean(best, ""),
+            scores=best["scores"],
+            probability=self.result["probability_best"],
+            confirmed=self.result["confirmed"],
+            default=Arm(**default["arm"]),
+            **_mean(default, "default_"),
+            default_scores=default["scores"],
+            share=self.result["spent"] / self.result["exhaustive"],
+            code=snippet(arm, self.result["location"], self.config["protocol"]),
+        )
+
+    def _remedy(self) -> str:
+        if not self.tasks:
+            return "It has no tasks, so nothing was searched. Add some under 'tasks:' and run it again."
+        return "Its search goes on." if self.driver else "Its search has not ended; run it again to resume."
+
+
+def cell_of(pick: Mapping[str, Any]) -> Cell:
+    """The cell of a decision, as the journal has it."""
+    return Cell(Arm(**pick["cell"]["arm"]), pick["cell"]["task"])
+
+
+def _mean(standing: Mapping[str, Any], prefix: str) -> dict[str, float | None]:
+    mean = standing["mean"] or {"score": None, "stderr": None}
+    return {prefix + name: mean[name] for name in ("score", "stderr")}

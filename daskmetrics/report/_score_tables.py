@@ -1,0 +1,236 @@
+"""Known scores from what they lie in: a CSV file, a folder of mteb results, or one of our own runs."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from daskmetrics.bandit.replay._tables import Row, Table, table
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.names import Arm
+from daskmetrics.execution import Record
+from daskmetrics.execution._journal import read as read_journal
+from daskmetrics.tasks._presets import LAYER_BY_LAYER
+
+METRIC = "metric:"  #: how the column of a metric begins
+ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: of the published table
+
+
+def read(path: str | Path, models: Sequence[str] = (), metrics: str | Path | None = None) -> Table:
+    """Read a table of known scores.
+
+    Parameters
+    ----------
+    path : str or Path
+        A CSV file (also ``.csv.gz``), the folder of a run, or a folder of mteb results.
+    models : sequence of str
+        Those to keep; all by default.
+    metrics : str or Path, optional
+        A CSV file of label-free metrics, one value per line; see `read_metrics`. Others' metrics are those of the table
+        itself.
+
+    Raises
+    ------
+    ConfigError
+        If nothing of the kind lies there, a column is missing, or a model is not in the table.
+    DataError
+        If a value cannot be read.
+    """
+    rows, own = _source(Path(path))
+    if metrics is not None:
+        own = read_metrics(metrics)
+    there = dict.fromkeys(row.arm.model for row in rows)
+    for model in models:
+        if model not in there:
+            raise unknown("model", model, there)
+    return table((row for row in rows if not models or row.arm.model in models), own)
+
+
+def _source(path: Path) -> tuple[list[Row], dict[Arm, dict[str, float]]]:
+    if path.is_file():
+        return _from_csv(path)
+    if (path / "journal.jsonl").is_file():
+        return _from_run(RunFolder(path))
+    results = path / "results" if (path / "results").is_dir() else path
+    if found := list(_from_mteb(results)):
+        return found, {}
+    raise ConfigError(
+        f"No scores at '{path}': neither a CSV file, nor the folder of a run, nor one of mteb results "
+        "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
+    )
+
+
+def _from_csv(path: Path) -> tuple[list[Row], dict[Arm, dict[str, float]]]:
+    rows, metrics = [], dict[Arm, dict[str, float]]()
+    for number, line in _lines(path, ("layer", "task", "score")):
+        try:
+            row = _row(line)
+        except (ValueError, KeyError) as error:
+            raise DataError(f"'{path}', line {number}: {error} cannot be read as a score's row: {line}.") from None
+        own = {name.removeprefix(METRIC): _number(value) for name, value in line.items() if name.startswith(METRIC)}
+        metrics.setdefault(row.arm, {}).update((name, value) for name, value in own.items() if math.isfinite(value))
+        if math.isfinite(row.score):
+            rows.append(row)
+    return rows, metrics
+
+
+def _row(line: Mapping[str, str]) -> Row:
+    seconds = _number(line.get("seconds", ""))
+    return Row(
+        arm=_arm(line),
+        task=line["task"],
+        score=_number(line["score"]),
+        stderr=max(0.0, _number(line.get("stderr", ""), 0.0)),
+        seconds=seconds if math.isfinite(seconds) else None,
+        encode=_number(line.get("encode_seconds", ""), 0.0),
+        kind=line.get("kind", ""),
+    )
+
+
+def _arm(line: Mapping[str, str]) -> Arm:
+    model = line.get("model") or "-".join(filter(None, (line.get("family"), line.get("size"))))
+    return Arm(model or "model", line.get("revision") or "main", int(line["layer"]))
+
+
+def _number(text: str, otherwise: float = math.nan) -> float:
+    return float(text) if text else otherwise
+
+
+def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
+    """Label-free metrics by arm, from a CSV file with a value per line.
+
+    Columns: model (or family and size), revision, layer, metric, value, and optionally norm and dataset, which become
+    part of the metric's name. This is the layout in which the metrics of "Layer by Layer" were published.
+    """
+    found: dict[Arm, dict[str, float]] = {}
+    for number, line in _lines(Path(path), ("layer", "metric", "value")):
+        name = " ".join(filter(None, (line["metric"], line.get("norm"), line.get("dataset"), line.get("split"))))
+        try:
+            arm, value = _arm(line), _number(line["value"])
+        except ValueError as error:
+            raise DataError(f"'{path}', line {number}: {error}.") from None
+        if math.isfinite(value):
+            found.setdefault(arm, {})[name] = value
+    return found
+
+
+def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Lines of a CSV file by column, with the published table's column names replaced by ours."""
+    with _opened(path) as text:
+        reader = csv.DictReader(text)
+        names = {name: name for name in reader.fieldnames or ()}
+        names |= {other: ours for ours, other in ALIASES.items() if ours not in names and other in names}
+        for column in needed:
+            if column not in names.values():
+                raise ConfigError(f"'{path}' has no column '{column}'. Its columns: {', '.join(names)}.")
+        for number, line in enumerate(reader, start=2):
+            yield number, {names[name]: value for name, value in line.items() if name in names and value is not None}
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def _from_run(folder: RunFolder) -> tuple[list[Row], dict[Arm, dict[str, float]]]:
+    """What a run's journal knows; of a cell that was scored more than once, the last; models as the run has them."""
+    kinds: dict[str, str] = {}
+    models: list[str] = []
+    rows: dict[str, Row] = {}
+    metrics: dict[Arm, dict[str, float]] = {}
+    for entry in read_journal(folder.journal):
+        if entry["type"] == "start":
+            kinds = {name: about["kind"] for name, about in entry["tasks"].items()}
+            models = list(entry.get("widths", ()))
+        elif entry["type"] == "record" and (record := Record.from_entry(entry)).ok:
+            if record.kind == "measure":
+                metrics |= _measured(record)
+            elif record.kind == "score":
+                rows[record.name] = _scored(record)
+    known = [row for row in rows.values() if row.task in kinds]
+    known.sort(key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models))
+    if not known:
+        raise ConfigError(
+            f"The run in '{folder.path}' has no scores. For all of them: run it with --set search.policy=sweep "
+            "--set search.budget=1."
+        )
+    return [Row(**{**vars(row), "kind": kinds[row.task]}) for row in known], metrics
+
+
+def _scored(record: Record) -> Row:
+    arm, _, task = record.name.partition(":")
+    encode = float(record.value["encode_seconds"])
+    return Row(_named(arm), task, record.value["score"], record.value["stderr"], record.seconds + encode, encode)
+
+
+def _measured(record: Record) -> dict[Arm, dict[str, float]]:
+    found: dict[Arm, dict[str, float]] = {}
+    for layer, values in zip(record.value["layers"], record.value["values"], strict=True):
+        named = zip(record.value["names"], values, strict=True)
+        found[_named(f"{record.name}/{layer}")] = {name: value for name, value in named if value is not None}
+    return found
+
+
+def _named(text: str) -> Arm:
+    """The inverse of an arm's name."""
+    rest, _, layer = text.rpartition("/")
+    model, _, revision = rest.partition("@")
+    return Arm(model, revision, int(layer))
+
+
+def _from_mteb(results: Path) -> Iterator[Row]:
+    """Scores as mteb 2.26 and later keeps them, where a layer is an experiment of its own."""
+    origin: dict[tuple[Arm, str], Path] = {}
+    for path in sorted(results.glob("*/*/experiments/*/*.json")):
+        if path.name == "model_meta.json":
+            continue
+        arm = Arm(path.parents[3].name.replace("__", "/"), path.parents[2].name, _layer(path.parent))
+        row = _result(path, arm)
+        if row is None:
+            continue
+        first = origin.setdefault((arm, row.task), path)
+        if first != path:
+            raise DataError(f"{arm} has two scores of {row.task}: '{first}' and '{path}'. Move one of them away.")
+        yield row
+
+
+def _layer(experiment: Path) -> int:
+    """Of an experiment, by what mteb wrote beside its results, or by its name."""
+    about = experiment / "model_meta.json"
+    if about.is_file():
+        layer = (_json(about).get("experiment_kwargs") or {}).get("layer")
+        if layer is not None:
+            return int(layer)
+    match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
+    if match is None:
+        raise DataError(f"'{experiment}' does not say which layer it is: its name has no 'layer_N'.")
+    return int(match.group(1))
+
+
+def _result(path: Path, arm: Arm) -> Row | None:
+    """Mean main score over the subsets of the test split, or of the only split there is."""
+    content = _json(path)
+    splits: Mapping[str, Any] = content.get("scores", {})
+    scores: Sequence[Mapping[str, Any]] = splits.get("test") or next(iter(splits.values()), [])
+    values = [float(each["main_score"]) for each in scores if each.get("main_score") is not None]
+    if not values or not all(map(math.isfinite, values)):
+        return None
+    name = content.get("task_name", path.stem)
+    seconds = content.get("evaluation_time")
+    kind = LAYER_BY_LAYER.get(name, "")
+    return Row(arm, name, sum(values) / len(values), seconds=seconds and float(seconds), kind=kind)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"'{path}' cannot be read: {error}. A result that was cut short must be made anew.") from None

@@ -1,0 +1,302 @@
+"""The Zarr store itself: laid out at once, written chunk by chunk, each by the one who computed it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from daskmetrics.core._files import private
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.status import FLAGS
+from daskmetrics.store._template import Axis, Block, Template
+
+PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
+"""The three arrays of ``metrics`` and of ``scores``: the end of its name, and the part of a block that it holds."""
+
+_VALUES = ("metrics", "scores")
+
+
+def create(path: Path, template: Template) -> bool:
+    """Lay out an empty store; an existing one of the same template is kept, one of another is replaced.
+
+    Nothing is lost by replacing: the journal holds every value, and `restore` writes them again.
+
+    Returns
+    -------
+    bool
+        Whether the store is a new one.
+    """
+    if path.exists() and _attributes(path).get("template") == template.key:
+        return False
+    lay_out(path, template)
+    return True
+
+
+def lay_out(path: Path, template: Template) -> None:
+    """Put an empty store in the place of whatever is there."""
+    building = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with private():
+            root = zarr.open_group(building, mode="w", attributes={**template.attributes, "template": template.key})
+            for suite in template.suites:
+                _create_group(root, suite, template)
+        if path.exists():
+            shutil.rmtree(path)
+        building.rename(path)
+    except OSError:
+        shutil.rmtree(building, ignore_errors=True)  # it would lie about on a full disk
+        raise
+
+
+def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
+    group = root.create_group(suite.model, attributes={"depth": suite.depth})
+    steps = [-1 if checkpoint.step is None else checkpoint.step for checkpoint in suite.checkpoints()]
+    _coordinate(group, "checkpoint", "checkpoint", np.array(suite.revisions, np.dtypes.StringDType()), {})
+    about_step = {"description": "training step; -1 if the revision names none"}
+    _coordinate(group, "step", "checkpoint", np.array(steps, np.int64), about_step)
+    about_layer = {"description": "0 is the embedding output, 1...n the transformer blocks"}
+    _coordinate(group, "layer", "layer", np.array(suite.layers, np.int64), about_layer)
+    for dimension, what, axis in (("metric", "metrics", template.metrics), ("task", "scores", template.tasks)):
+        _create_axis(group, suite, dimension, what, axis)
+
+
+def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axis: Axis) -> None:
+    if not axis.names:
+        return
+    about = {"units": dict(zip(axis.names, axis.units, strict=True))}
+    about["descriptions"] = dict(zip(axis.names, axis.descriptions, strict=True))
+    _coordinate(group, dimension, dimension, np.array(axis.names, np.dtypes.StringDType()), about)
+    shape = (len(suite.revisions), len(suite.layers), len(axis.names))
+    kinds: tuple[tuple[str, str, Any, dict[str, Any]], ...] = (
+        ("", "float64", float("nan"), about),
+        ("_stderr", "float64", float("nan"), {"description": "standard error"}),
+        ("_status", "uint8", 0, dict(FLAGS)),
+    )
+    for suffix, dtype, fill, attributes in kinds:
+        group.create_array(
+            what + suffix,
+            shape=shape,
+            chunks=(1, *shape[1:]),
+            dtype=dtype,
+            fill_value=fill,
+            dimension_names=("checkpoint", "layer", dimension),
+            attributes={"coordinates": "step", **attributes},
+            compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],  # of every byte: no flip is unseen
+        )
+
+
+def _coordinate(group: zarr.Group, name: str, dimension: str, values: np.ndarray, attributes: dict[str, Any]) -> None:
+    array = group.create_array(
+        name, shape=values.shape, dtype=values.dtype, dimension_names=(dimension,), attributes=attributes
+    )
+    array[:] = values
+
+
+def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
+    """Write one checkpoint's own chunk of ``metrics`` or ``scores``; the status comes last, as the commit mark.
+
+    Raises
+    ------
+    DataError
+        If the store does not plan this checkpoint, or the block is not exactly its chunk.
+    """
+    # otherwise an all-NaN chunk is left out, and that one was lost could not be seen; an array does not remember it
+    with private(), zarr.config.set({"array.write_empty_chunks": True}):
+        group = open_group(path, checkpoint.model)
+        revisions = list(group["checkpoint"][:])
+        if checkpoint.revision not in revisions:
+            raise DataError(f"'{path}' does not plan {checkpoint}; it plans {', '.join(revisions)}.")
+        row = revisions.index(checkpoint.revision)
+        for suffix, part in PARTS.items():
+            array, values = group[what + suffix], getattr(block, part)
+            if values.shape != array.chunks[1:]:
+                raise DataError(f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk {array.chunks[1:]}.")
+            # one NaN of the many that there are, so that equal values are equal files
+            array[row] = np.where(np.isnan(values), np.nan, values) if values.dtype.kind == "f" else values
+
+
+class Reader:
+    """The chunks of one model's group, opened once.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    model : str
+
+    Raises
+    ------
+    DataError
+        If the group cannot be opened; its methods raise it for a chunk that cannot be decoded.
+    """
+
+    def __init__(self, path: Path, model: str) -> None:
+        self._folder = path / model
+        with _readable(model, path):
+            self._group = open_group(path, model)
+            self._rows = {str(name): row for row, name in enumerate(self._group["checkpoint"][:])}
+        self._opened: dict[str, Any] = {}
+
+    def block(self, what: str, checkpoint: Checkpoint) -> Block:
+        """What there is of a checkpoint; where a chunk is not there, it reads as empty."""
+        with _readable(f"{checkpoint}: {what}", self._folder):
+            row = self._rows[checkpoint.revision]
+            return Block(*(self._array(what + suffix)[row] for suffix in PARTS))
+
+    def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
+        """Where the checkpoint's values, standard errors and status lie, if they are there."""
+        with _readable(f"{checkpoint}: {what}", self._folder):
+            place = (self._rows[checkpoint.revision], 0, 0)
+            arrays = {what + suffix: self._array(what + suffix) for suffix in PARTS}
+            return [self._folder / name / array.metadata.encode_chunk_key(place) for name, array in arrays.items()]
+
+    def _array(self, name: str) -> Any:
+        if name not in self._opened:
+            self._opened[name] = self._group[name]
+        return self._opened[name]
+
+    def holds(self, what: str, checkpoint: Checkpoint, block: Block) -> bool:
+        """Whether exactly this block is there; one that is not there reads as NaN, which may be just what it held."""
+        try:
+            same = self.block(what, checkpoint).equals(block)
+            return same and all(file.is_file() for file in self.files(what, checkpoint))
+        except DataError:
+            return False
+
+
+@contextmanager
+def _readable(what: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
+        raise DataError(f"{what} cannot be read from '{path}': {' '.join(str(error).split())[:200]}") from None
+
+
+def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
+    """What the store holds of one checkpoint.
+
+    Raises
+    ------
+    DataError
+        If the chunk cannot be decoded or the store does not plan it.
+    """
+    return Reader(path, checkpoint.model).block(what, checkpoint)
+
+
+def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[Checkpoint]:
+    """Make the store agree with what the journal vouches for; the checkpoints whose chunk had to be written again."""
+    readers = {model: Reader(path, model) for model in {checkpoint.model for checkpoint in blocks}}
+    wrong = [c for c, block in blocks.items() if not readers[c.model].holds(what, c, block)]
+    for checkpoint in wrong:
+        write(path, what, checkpoint, blocks[checkpoint])
+    return wrong
+
+
+def finish(path: Path, attributes: Mapping[str, Any]) -> None:
+    """Add attributes and consolidate the metadata, so that a reader needs one request; at the end of a run only."""
+    with warnings.catch_warnings(), private():
+        root = zarr.open_group(path, mode="r+", use_consolidated=False)
+        root.attrs.update(attributes)
+        # not yet in the format's specification, but what xarray looks for
+        warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
+        for model in root.group_keys():
+            zarr.consolidate_metadata(path, path=model)
+        zarr.consolidate_metadata(path)
+
+
+def files_of(path: Path) -> dict[str, str]:
+    """A digest of every file but the chunks of values: metadata and coordinates, which no record vouches for.
+
+    Consolidated metadata is a copy and left out; see `stale_copies`.
+    """
+    return {str(file.relative_to(path)): _digest(file) for file in sorted(_lasting(path))}
+
+
+def _lasting(path: Path) -> Iterator[Path]:
+    values = {what + suffix for what in _VALUES for suffix in PARTS}
+    for file in path.rglob("*"):
+        _, *inside = file.relative_to(path).parts
+        is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
+        if file.is_file() and not is_chunk and file.suffix != ".partial":  # what a killed writer leaves
+            yield file
+
+
+def _digest(file: Path) -> str:
+    content = file.read_bytes()
+    if file.name == "zarr.json":
+        with suppress(ValueError, AttributeError):  # damaged: then of the bytes, which are others
+            content = json.dumps(_bare(json.loads(content)), sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def stale_copies(path: Path) -> list[str]:
+    """The groups whose consolidated metadata is not what its members say."""
+    groups = sorted([*path.glob("zarr.json"), *path.glob("*/zarr.json")])
+    return [str(file.relative_to(path)) for file in groups if not _is_faithful(file)]
+
+
+def _is_faithful(file: Path) -> bool:
+    try:
+        consolidated = json.loads(file.read_bytes()).get("consolidated_metadata")
+        if consolidated is None:
+            return True
+        members = {
+            str(member.parent.relative_to(file.parent)): json.loads(member.read_bytes())
+            for member in file.parent.rglob("zarr.json")
+            if member != file
+        }
+        copies = consolidated.pop("metadata")
+        return bool(
+            consolidated == _CONSOLIDATED
+            and set(copies) == set(members)
+            and all(_bare(copy) == _bare(members[name]) for name, copy in copies.items())
+            and all(copy.get("consolidated_metadata") in (None, _NONE_BELOW) for copy in copies.values())
+        )
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return False
+
+
+_CONSOLIDATED = {"kind": "inline", "must_understand": False}
+_NONE_BELOW = {**_CONSOLIDATED, "metadata": {}}
+
+
+def _bare(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metadata.items() if name != "consolidated_metadata"}
+
+
+def open_tree(path: Path) -> Any:
+    """The whole store as an `xarray.DataTree`, one node per model.
+
+    Raises
+    ------
+    DataError
+        If there is no store.
+    """
+    import xarray
+
+    if not path.exists():
+        raise DataError(f"There is no store at '{path}'.")
+    return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
+
+
+def open_group(path: Path, model: str) -> zarr.Group:
+    """The group of one model, for reading and writing its own chunks."""
+    return zarr.open_group(path, path=model, mode="r+", use_consolidated=False)
+
+
+def _attributes(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((path / "zarr.json").read_text())["attributes"])
+    except (OSError, ValueError, KeyError):
+        return {}

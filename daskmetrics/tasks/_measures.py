@@ -1,0 +1,242 @@
+"""From embeddings to a score without a probe: clusters, likeness of pairs, ranks of documents.
+
+Pure functions of arrays; likeness is the cosine. Ties always count against the embeddings, so that constant ones gain
+nothing. Scikit-learn and SciPy are imported inside them, so that naming a task costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmetrics.tasks._task import Embeddings, Score
+
+Judgement = tuple[int, int, float]
+"""A query, a document, and how relevant the document is; 0 is not at all."""
+
+CUT = 10  # ranks that count in `search`
+_HALVES = 8  # draws of `cluster`
+_BLOCKS = 20  # of a jackknife
+_HAIR = 1e-9  # equal vectors must tie whatever the order of summation
+
+
+def cluster(embeddings: Embeddings, labels: NDArray[np.int64], seed: int) -> Score:
+    """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are labels.
+
+    Parameters
+    ----------
+    embeddings : ndarray, shape (texts, D)
+    labels : ndarray of int, shape (texts,)
+    seed : int
+        Decides the draws and the starting points.
+
+    Returns
+    -------
+    Score
+        The mean over eight draws of half the texts; their standard deviation is the error of the whole (the delete-half
+        jackknife, Shao and Wu 1989).
+
+    Examples
+    --------
+    >>> labels = np.arange(60) % 3
+    >>> round(cluster(9 * np.eye(3)[labels], labels, seed=0).value, 6)
+    1.0
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import v_measure_score
+
+    generator = np.random.default_rng(seed)
+    rows, found = np.asarray(embeddings, dtype=np.float64), []
+    for _ in range(_HALVES):
+        drawn = generator.permutation(len(rows))[: max(2, len(rows) // 2)]
+        distinct = len(np.unique(rows[drawn], axis=0))
+        wanted = min(len(np.unique(labels[drawn])), distinct)
+        start = int(generator.integers(2**32))
+        means = KMeans(wanted, n_init=1, random_state=start).fit_predict(rows[drawn])
+        found.append(v_measure_score(labels[drawn], means))
+    return Score(float(np.mean(found)), float(np.std(found, ddof=1)), len(labels))
+
+
+def match(first: Embeddings, second: Embeddings, labels: NDArray[np.int64]) -> Score:
+    """Average precision of the cosine as a sign that two texts belong together (label 1) or not (0).
+
+    Returns
+    -------
+    Score
+        The error is a jackknife over twenty blocks of pairs.
+
+    Examples
+    --------
+    >>> match(np.eye(4), np.eye(4)[[0, 1, 3, 2]], np.array([1, 1, 0, 0])).value
+    1.0
+    """
+    from sklearn.metrics import average_precision_score
+
+    likeness = _cosines(first, second)
+
+    def precision(kept: NDArray[np.bool_]) -> float:
+        return float(average_precision_score(labels[kept], likeness[kept])) if labels[kept].any() else 0.0
+
+    return _jackknife(precision, labels)
+
+
+def grade(first: Embeddings, second: Embeddings, grades: NDArray[np.float64]) -> Score:
+    """Spearman's correlation of the cosine with a grade of likeness; 0 where all cosines are the same.
+
+    Returns
+    -------
+    Score
+        The error is that of Bonett and Wright (2000).
+
+    Examples
+    --------
+    >>> angles = np.linspace(0, 1, 9)
+    >>> turned = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    >>> grade(np.ones((9, 1)) * [1.0, 0.0], turned, -angles).value
+    1.0
+    """
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(np.round(side, 9)) for side in (_cosines(first, second), grades)]
+    n = len(grades)
+    rho = float(np.corrcoef(*ranks)[0, 1].clip(-1, 1)) if all(np.ptp(side) for side in ranks) else 0.0
+    return Score(rho, (1 - rho**2) * math.sqrt((1 + rho**2 / 2) / max(1, n - 3)), n)
+
+
+def retrieve(queries: Embeddings, documents: Embeddings) -> Score:
+    """Mean reciprocal rank of each query's own document among all, by cosine of the centred embeddings.
+
+    Parameters
+    ----------
+    queries, documents : ndarray, shape (pairs, D)
+        Row i of one belongs to row i of the other.
+
+    Returns
+    -------
+    Score
+        The error is that of a mean over queries.
+
+    Examples
+    --------
+    >>> retrieve(np.eye(4), np.eye(4)).value
+    1.0
+    """
+    similarity = _unit(_centred(queries)) @ _unit(_centred(documents)).T
+    ranks = (similarity >= np.diag(similarity)[:, None] - 1e-12).sum(axis=1)
+    return _mean(1.0 / ranks)
+
+
+def search(queries: Embeddings, documents: Embeddings, judged: Sequence[Judgement]) -> Score:
+    """Normalised discounted cumulative gain of the first ten documents, every document being a candidate.
+
+    Parameters
+    ----------
+    queries : ndarray, shape (queries, D)
+    documents : ndarray, shape (documents, D)
+    judged : sequence of (query, document, relevance)
+        What is not listed is not relevant. The gain is the relevance itself, as trec_eval has it.
+
+    Returns
+    -------
+    Score
+        The error is that of a mean over queries.
+
+    Examples
+    --------
+    >>> search(np.eye(3), np.eye(3), [(0, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0)]).value.__round__(3)
+    0.833
+    """
+    asked, there, gains = _unit(queries), _unit(documents), []
+    for row, relevant in _by_query(judged):
+        likeness = there @ asked[row]
+        ranks, gain = _ranks(likeness, {place: worth for place, worth in relevant.items() if worth > 0})
+        if len(gain):
+            best = np.sort(gain)[::-1][:CUT]
+            ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
+            gains.append(float((gain / np.log2(ranks + 1))[ranks <= CUT].sum() / ideal))
+    return _mean(np.array(gains))
+
+
+def rerank(queries: Embeddings, documents: Embeddings, judged: Sequence[Judgement]) -> Score:
+    """Mean average precision over each query's own candidates.
+
+    Parameters
+    ----------
+    judged : sequence of (query, document, relevance)
+        All candidates of every query, those of relevance 0 as well.
+
+    Returns
+    -------
+    Score
+        The error is that of a mean over queries.
+
+    Examples
+    --------
+    >>> rerank(np.eye(3), np.eye(3), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 0.0)]).value
+    0.75
+    """
+    asked, there, found = _unit(queries), _unit(documents), []
+    for row, candidates in _by_query(judged):
+        places = list(candidates)
+        likeness = there[places] @ asked[row]
+        relevant = {i: candidates[place] for i, place in enumerate(places) if candidates[place] > 0}
+        ranks, _ = _ranks(likeness, relevant)
+        if len(ranks):
+            found.append(float(np.mean((np.arange(len(ranks)) + 1) / ranks)))
+    return _mean(np.array(found))
+
+
+def _by_query(judged: Sequence[Judgement]) -> Iterator[tuple[int, dict[int, float]]]:
+    """Each query with its documents and their relevance."""
+    for query, group in groupby(sorted(judged), key=itemgetter(0)):
+        yield query, {document: relevance for _, document, relevance in group}
+
+
+def _ranks(
+    likeness: NDArray[np.float64], relevant: dict[int, float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Ranks of the relevant documents, best first, and the relevance of each."""
+    places, worth = np.array(list(relevant), dtype=np.intp), np.array(list(relevant.values()), dtype=np.float64)
+    order = np.lexsort((worth, -likeness[places]))
+    places, worth = places[order], worth[order]
+    others = np.delete(likeness, places)
+    before = [int((others >= likeness[place] - _HAIR).sum()) for place in places]
+    ranks: NDArray[np.float64] = np.array([i + 1 + n for i, n in enumerate(before)], dtype=np.float64)
+    return ranks, worth
+
+
+def _cosines(first: Embeddings, second: Embeddings) -> NDArray[np.float64]:
+    """Of row i of one with row i of the other."""
+    return np.asarray((_unit(first) * _unit(second)).sum(axis=1))
+
+
+def _centred(rows: Embeddings) -> NDArray[np.float64]:
+    return np.asarray(rows, dtype=np.float64) - np.mean(rows, axis=0, dtype=np.float64)
+
+
+def _unit(rows: Embeddings) -> NDArray[np.float64]:
+    """Rows of length one; a row of zeros stays."""
+    wide = np.asarray(rows, dtype=np.float64)
+    norms = np.linalg.norm(wide, axis=1, keepdims=True)
+    return wide / np.where(norms > 0, norms, 1.0)
+
+
+def _jackknife(statistic: Callable[[NDArray[np.bool_]], float], labels: NDArray[np.int64]) -> Score:
+    """A statistic of all rows, and its error from leaving out blocks that have their share of each label."""
+    n = len(labels)
+    blocks, block = min(_BLOCKS, n), np.empty(n, dtype=np.int64)
+    block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
+    left = [statistic(block != i) for i in range(blocks)]
+    error = math.sqrt((blocks - 1) * float(np.var(left)))
+    return Score(statistic(np.ones(n, dtype=bool)), error, n)
+
+
+def _mean(values: NDArray[np.float64]) -> Score:
+    n = len(values)
+    error = float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else 0.0
+    return Score(float(values.mean()), error, n)

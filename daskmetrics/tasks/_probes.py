@@ -1,0 +1,210 @@
+"""From embeddings and labels to an accuracy: small classifiers, fitted and judged by cross-validation.
+
+Pure functions of arrays, one thread each. What fits is imported inside them, so that naming a task costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.tasks._task import Embeddings, Score
+
+Labels = NDArray[np.int64]
+
+FOLDS = 3
+DEFAULT = "logistic"
+_SHRINKAGE = (
+    0.03  # C of the regression: strong, since there are about as many texts as dimensions; and quick to converge
+)
+_NEIGHBOURS = 5
+_TREES = 100
+_DEPTH = 4
+
+
+def classify(embeddings: Embeddings, labels: Labels, seed: int, probe: str = DEFAULT) -> Score:
+    """Accuracy of a cross-validated probe.
+
+    Parameters
+    ----------
+    embeddings : ndarray, shape (texts, D)
+    labels : ndarray of int, shape (texts,)
+        0 to K - 1, at least `FOLDS` texts of each class.
+    seed : int
+        Decides the folds, and the chances of a probe that has some.
+    probe : str
+        One of `PROBES`.
+
+    Returns
+    -------
+    Score
+        Each text is predicted once, by a probe that has not seen it; the error is binomial over texts.
+
+    Raises
+    ------
+    ConfigError
+        If the probe is unknown or its library is not installed.
+
+    Examples
+    --------
+    >>> labels = np.arange(60) % 3
+    >>> classify(np.eye(3)[labels], labels, seed=0)
+    Score(value=1.0, stderr=0.0, n=60)
+    >>> classify(np.eye(3)[labels], labels, seed=0, probe="centroid").value
+    1.0
+    """
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    require(probe)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=_seed32(seed))
+    model = PROBES[probe](_seed32(seed))
+    predicted = cross_val_predict(model, np.asarray(embeddings, dtype=np.float64), labels, cv=folds)
+    return _share(predicted == labels)
+
+
+def order(first: Embeddings, second: Embeddings, seed: int) -> Score:
+    """Accuracy of telling (first, second) from (second, first), by a probe on the difference of the two.
+
+    Parameters
+    ----------
+    first, second : ndarray, shape (pairs, D)
+    seed : int
+        Decides which half of the pairs is shown swapped, and the folds.
+
+    Returns
+    -------
+    Score
+        Each pair is judged once; chance is 1/2 and the error is binomial over pairs.
+
+    Examples
+    --------
+    >>> noise = np.random.default_rng(0).normal(size=(40, 4))
+    >>> order(noise, noise + [9, 0, 0, 0], seed=0).value
+    1.0
+    """
+    swapped = np.random.default_rng(seed).permutation(len(first)) % 2
+    sign = 1 - 2 * swapped
+    return classify(sign[:, None] * (np.asarray(second, dtype=np.float64) - first), swapped, seed)
+
+
+def require(probe: str) -> None:
+    """Make sure that a probe can be fitted here.
+
+    Raises
+    ------
+    ConfigError
+        If it is unknown or its library is not installed.
+    """
+    if probe not in PROBES:
+        raise unknown("probe", probe, PROBES)
+    if probe in _LIBRARIES and not any(library_version(probe)):
+        raise ConfigError(f"Probe '{probe}' needs {_LIBRARIES[probe][0]}: pip install 'daskmetrics[trees]'")
+
+
+def library_version(probe: str) -> tuple[str, str]:
+    """The library that fits a probe and its version; both empty where it is not installed.
+
+    Examples
+    --------
+    >>> library_version("ridge")[0]
+    'scikit-learn'
+    """
+    for name in _LIBRARIES.get(probe, ("scikit-learn",)):
+        try:
+            return name, version(name)
+        except PackageNotFoundError:
+            continue
+    return "", ""
+
+
+def _logistic(seed: int) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return _standardised(LogisticRegression(C=_SHRINKAGE, max_iter=2000))
+
+
+def _ridge(seed: int) -> Any:
+    from sklearn.linear_model import RidgeClassifier
+
+    return _standardised(RidgeClassifier(alpha=1 / _SHRINKAGE))
+
+
+def _knn(seed: int) -> Any:
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import Normalizer, StandardScaler
+
+    # of rows of length one the nearest by distance are the nearest by cosine
+    neighbours = KNeighborsClassifier(_NEIGHBOURS, algorithm="brute")
+    return make_pipeline(StandardScaler(with_std=False), Normalizer(), neighbours)
+
+
+def _centroid(seed: int) -> Any:
+    from sklearn.neighbors import NearestCentroid
+
+    return _standardised(NearestCentroid())
+
+
+def _xgboost(seed: int) -> Any:
+    from xgboost import XGBClassifier
+
+    return XGBClassifier(n_estimators=_TREES, max_depth=_DEPTH, tree_method="hist", n_jobs=1, random_state=seed)
+
+
+def _lightgbm(seed: int) -> Any:
+    from lightgbm import LGBMClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    trees = LGBMClassifier(
+        n_estimators=_TREES, max_depth=_DEPTH, n_jobs=1, random_state=seed, deterministic=True, verbosity=-1
+    )
+    # named columns: it invents names for others, and then complains that predictions come without them
+    return make_pipeline(FunctionTransformer(_named), trees)
+
+
+def _named(rows: NDArray[np.float64]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=[f"d{i}" for i in range(rows.shape[1])])
+
+
+def _standardised(probe: Any) -> Any:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), probe)
+
+
+PROBES: Mapping[str, Callable[[int], Any]] = MappingProxyType(
+    {
+        "logistic": _logistic,
+        "ridge": _ridge,
+        "knn": _knn,
+        "centroid": _centroid,
+        "xgboost": _xgboost,
+        "lightgbm": _lightgbm,
+    }
+)
+"""What makes each probe, from a seed below 2^32."""
+
+_LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}
+)
+
+
+def _share(hits: NDArray[np.bool_]) -> Score:
+    n = len(hits)
+    value = float(hits.mean())
+    return Score(value, math.sqrt(value * (1 - value) / n), n)
+
+
+def _seed32(seed: int) -> int:
+    return seed % 2**32  # as far as scikit-learn counts

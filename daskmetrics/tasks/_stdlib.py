@@ -1,0 +1,308 @@
+"""Tasks on held-out text of the standard library: they need no download, and they want different arms."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from daskmetrics.core import _corpus as corpus
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Key, content_key
+from daskmetrics.tasks import _measures as measures
+from daskmetrics.tasks import _probes as probes
+from daskmetrics.tasks._examples import KINDS, Examples, require_fit
+from daskmetrics.tasks._task import Embeddings, Pooling, Score
+
+VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
+
+# twelve packages whose held-out part is large enough in every Python from 3.11 on
+PACKAGES = (
+    "asyncio", "email", "http", "importlib", "logging", "statistics",
+    "topics", "typing", "unittest", "urllib", "wsgiref", "xml",
+)  # fmt: skip
+
+_LONG_WORD = re.compile(r"\b[a-z]{4,}\b")
+_SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+
+
+@dataclass(frozen=True)
+class StdlibTask:
+    """A task whose examples are drawn from the corpus when they are first asked for."""
+
+    name: str
+    kind: str
+    main_score: str
+    pooling: Pooling | None
+    description: str
+    draw: Callable[[], Examples]
+    measure: Callable[[Embeddings, Examples, int, str], Score]
+    probe: str = probes.DEFAULT
+
+    @property
+    def key(self) -> Key:
+        examples = self.draw()
+        content = [examples.texts, [int(label) for label in examples.labels], *filter(None, [examples.judged])]
+        fitted = [] if self.probe == probes.DEFAULT else [self.probe, *probes.library_version(self.probe)]
+        return content_key("task", VERSION, self.name, self.pooling, *content, *fitted)
+
+    @property
+    def is_local(self) -> bool:
+        return True
+
+    def texts(self) -> Sequence[str]:
+        return self.draw().texts
+
+    def evaluate(self, embeddings: Embeddings, seed: int) -> Score:
+        examples = self.draw()
+        require_fit(self.name, embeddings, len(examples.texts))
+        return self.measure(embeddings, examples, seed, self.probe)
+
+    def with_probe(self, probe: str) -> StdlibTask:
+        """The same question, answered by another of `daskmetrics.tasks._probes.PROBES`.
+
+        Raises
+        ------
+        ConfigError
+            If it has no probe to choose, or the wanted one is unknown or not installed.
+        """
+        if self.measure is not KINDS["classification"].measure:
+            raise ConfigError(f"'{self.name}' is a {self.kind} task, which has no probe to choose; leave it out.")
+        probes.require(probe)
+        return replace(self, name=f"{self.name}(probe={probe})", probe=probe)
+
+
+@cache
+def next_token() -> Examples:
+    """Passages cut off anywhere behind a letter or sign; the class is `what_follows`, equally many of each."""
+    generator = random.Random(0)
+    found = []
+    for text, _ in _passages(words=8):
+        cut = generator.randrange(len(text) // 2, len(text))
+        if not text[cut - 1].isspace():
+            found.append((text[:cut], what_follows(text[cut])))
+    return _balanced(found, each=300)
+
+
+def what_follows(character: str) -> int:
+    """The class of a next character: 0, the word goes on; 1, it ends with a space; 2, it ends with a sign.
+
+    Examples
+    --------
+    >>> [what_follows(character) for character in "e ,"]
+    [0, 1, 2]
+    """
+    return 0 if character.isalnum() or character == "_" else 1 if character == " " else 2
+
+
+@cache
+def halves() -> Examples:
+    """First halves of sentences, then their second halves in the same order; full stops are left out."""
+    sentences = [s.removesuffix(".").split() for paragraph in _paragraphs() for s in paragraph if s.endswith(".")]
+    cut = {(_joined(w[: len(w) // 2]), _joined(w[len(w) // 2 :])): None for w in sentences if 14 <= len(w) <= 30}
+    return _columns(cut, count=500)
+
+
+@cache
+def neighbours() -> Examples:
+    """Sentences, then in the same order the sentence that follows each."""
+    pairs: dict[tuple[str, str], None] = {}
+    for paragraph in _paragraphs():
+        for pair in zip(paragraph[::2], paragraph[1::2], strict=False):
+            if all(10 <= len(sentence.split()) <= 24 for sentence in pair):
+                pairs[pair] = None
+    return _columns(pairs, count=300)
+
+
+@cache
+def package() -> Examples:
+    """Passages; the class is the package they document, equally many of each."""
+    index = {name: i for i, name in enumerate(PACKAGES)}
+    return _balanced(((text, index[name]) for text, name in _passages(words=16) if name in index), each=40)
+
+
+@cache
+def word() -> Examples:
+    """Passages that hold exactly one of twenty words of middling frequency; the class is that word."""
+    passages = [(text, set(_LONG_WORD.findall(text))) for text, _ in _passages(words=16)]
+    counts = Counter(found for _, words in passages for found in words)
+    by_count = sorted(counts, key=lambda found: (-counts[found], found))
+    index = {found: i for i, found in enumerate(by_count[100:120])}
+    hits = ((text, words & index.keys()) for text, words in passages)
+    return _balanced(((text, index[hit.pop()]) for text, hit in hits if len(hit) == 1), each=24)
+
+
+@cache
+def closeness() -> Examples:
+    """Pairs of passages; the grade says how near they stand, equally many pairs of each.
+
+    3, one goes on where the other ends; 2, both are of one document; 1, of one package; 0, of two.
+    """
+    generator = random.Random(3)
+    by_document = [[passage.text for passage in corpus.passages([d], 16)] for d in corpus.held_out()]
+    packages: dict[str, list[list[str]]] = defaultdict(list)
+    for document, texts in zip(corpus.held_out(), by_document, strict=True):
+        if texts:
+            packages[document.package].append(texts)
+    some = [documents[0][0] for documents in packages.values()]
+    pairs = {
+        3: [pair for texts in by_document for pair in pairwise(texts)],
+        2: [pair for texts in by_document for pair in zip(texts, texts[2:], strict=False)],
+        1: [(a[0], b[-1]) for documents in packages.values() for a, b in pairwise(documents)],
+        0: list(combinations(some, 2)),
+    }
+    drawn = [(*pair, grade) for grade, found in pairs.items() for pair in generator.sample(found, 75)]
+    firsts, seconds, grades = zip(*drawn, strict=True)
+    return Examples(firsts + seconds, grades)
+
+
+@cache
+def candidates() -> Examples:
+    """Sentences, each with ten candidates for the sentence that follows it: its own successor and nine others'."""
+    generator, pairs = random.Random(10), neighbours().texts
+    n = len(pairs) // 2
+    judged = []
+    for query in range(n):
+        others = generator.sample([row for row in range(n) if row != query], 9)
+        judged += [(query, query, 1.0), *((query, row, 0.0) for row in others)]
+    return Examples(pairs, judged=tuple(judged), queries=n)
+
+
+def _passages(words: int) -> list[tuple[str, str]]:
+    """All held-out passages of so many words, shuffled, each text once, with its package."""
+    found = {passage.text: passage.package for passage in corpus.passages(corpus.held_out(), words)}
+    return random.Random(words).sample(list(found.items()), len(found))
+
+
+def _paragraphs() -> Iterator[list[str]]:
+    """The held-out paragraphs as sentences."""
+    for document in corpus.held_out():
+        for line in document.text.splitlines():
+            yield _SENTENCE_END.split(line)
+
+
+def _joined(words: Sequence[str]) -> str:
+    return " ".join(words)
+
+
+def _columns(pairs: Iterable[tuple[str, str]], count: int) -> Examples:
+    """At most `count` of the pairs, at random, no text twice: all first texts, then all seconds."""
+    found = list(pairs)
+    random.Random(count).shuffle(found)
+    unique = list({second: (first, second) for first, second in {p[0]: p for p in found}.values()}.values())[:count]
+    return Examples(tuple(first for first, _ in unique) + tuple(second for _, second in unique))
+
+
+def _balanced(found: Iterable[tuple[str, int]], each: int) -> Examples:
+    """The first `each` of every class, in the order in which they come."""
+    count: dict[int, int] = defaultdict(int)
+    kept = []
+    for text, label in found:
+        if count[label] < each:
+            count[label] += 1
+            kept.append((text, label))
+    return Examples(tuple(text for text, _ in kept), tuple(label for _, label in kept))
+
+
+def _order(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
+    first, second = np.split(embeddings, 2)
+    return probes.order(first, second, seed)
+
+
+def _retrieve(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
+    first, second = np.split(embeddings, 2)
+    return measures.retrieve(first, second)
+
+
+TASKS: Mapping[str, StdlibTask] = {
+    task.name: task
+    for task in (
+        StdlibTask(
+            name="stdlib:next_token",
+            kind="classification",
+            main_score="accuracy",
+            pooling="last",
+            description="does the word go on, end with a space or end with a sign?",
+            draw=next_token,
+            measure=KINDS["classification"].measure,
+        ),
+        StdlibTask(
+            name="stdlib:order",
+            kind="pair_classification",
+            main_score="accuracy",
+            pooling=None,
+            description="which half of a sentence came first?",
+            draw=halves,
+            measure=_order,
+        ),
+        StdlibTask(
+            name="stdlib:retrieval",
+            kind="retrieval",
+            main_score="mrr",
+            pooling=None,
+            description="which sentence follows this one?",
+            draw=neighbours,
+            measure=_retrieve,
+        ),
+        StdlibTask(
+            name="stdlib:package",
+            kind="classification",
+            main_score="accuracy",
+            pooling=None,
+            description="which of twelve packages does this text document?",
+            draw=package,
+            measure=KINDS["classification"].measure,
+        ),
+        StdlibTask(
+            name="stdlib:word",
+            kind="classification",
+            main_score="accuracy",
+            pooling=None,
+            description="which of twenty words does this text hold?",
+            draw=word,
+            measure=KINDS["classification"].measure,
+        ),
+        StdlibTask(
+            name="stdlib:clusters",
+            kind="clustering",
+            main_score="v_measure",
+            pooling=None,
+            description="do texts of one package lie together?",
+            draw=package,
+            measure=KINDS["clustering"].measure,
+        ),
+        StdlibTask(
+            name="stdlib:closeness",
+            kind="sts",
+            main_score="spearman",
+            pooling=None,
+            description="how near to each other do two passages stand?",
+            draw=closeness,
+            measure=KINDS["sts"].measure,
+        ),
+        StdlibTask(
+            name="stdlib:candidates",
+            kind="reranking",
+            main_score="map",
+            pooling=None,
+            description="which of ten sentences follows this one?",
+            draw=candidates,
+            measure=KINDS["reranking"].measure,
+        ),
+    )
+}
+
+SETS: Mapping[str, tuple[str, ...]] = {
+    "stdlib:all": tuple(TASKS),
+    "stdlib:demo": tuple(TASKS)[:5],
+    "stdlib:kinds": tuple(
+        f"stdlib:{name}" for name in ("word", "clusters", "order", "closeness", "retrieval", "candidates")
+    ),
+}
+"""All of them; those of the demo; one of each kind."""

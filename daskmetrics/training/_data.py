@@ -1,0 +1,121 @@
+"""What a suite learns from, as arrays on disk: written once, mapped by every rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmetrics.config import Recipe
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.training import _texts as texts
+from daskmetrics.training import _tokenizer as tokenizer
+
+Batch = Mapping[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Runs of packed tokens.
+
+    Attributes
+    ----------
+    tokens : ndarray (tokens,) of int32
+    context : int
+    """
+
+    tokens: NDArray[np.int32]
+    context: int
+
+    def __len__(self) -> int:
+        return len(self.tokens) - self.context
+
+    def take(self, which: NDArray[np.int64]) -> Batch:
+        """Windows of ``context + 1`` tokens: all but the last are inputs, all but the first are targets."""
+        return {"ids": self.tokens[which[:, None] + np.arange(self.context + 1)].astype(np.int64)}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labelled texts, cut to the context and padded.
+
+    Attributes
+    ----------
+    ids : ndarray (texts, context) of int32
+    lengths : ndarray (texts,) of int32
+    labels : ndarray (texts,) of int32
+    """
+
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    labels: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, which: NDArray[np.int64]) -> Batch:
+        """Rows as long as the longest of them."""
+        longest = int(self.lengths[which].max())
+        mask = np.arange(longest) < self.lengths[which][:, None]
+        return {
+            "ids": self.ids[which, :longest].astype(np.int64),
+            "mask": mask.astype(np.int64),
+            "labels": self.labels[which].astype(np.int64),
+        }
+
+
+def write(recipe: Recipe, folder: Path) -> None:
+    """Write a recipe's examples and its tokenizer into a folder.
+
+    Raises
+    ------
+    ConfigError
+        If corpus or tokenizer cannot be read.
+    """
+    given = recipe.init_from or recipe.tokenizer
+    if recipe.objective == "classification":
+        labelled = texts.read_labelled(recipe)
+        bpe = tokenizer.given(given) if given else tokenizer.fit(labelled.texts, recipe.vocabulary)
+        ids, lengths = tokenizer.rows(bpe, labelled.texts, recipe.context)
+        np.save(folder / "ids.npy", ids)
+        np.save(folder / "lengths.npy", lengths)
+        np.save(folder / "labels.npy", np.array(labelled.labels, np.int32))
+        (folder / "classes.json").write_text(json.dumps(labelled.classes) + "\n", encoding="utf-8")
+    else:
+        lines = texts.read(recipe)
+        bpe = tokenizer.given(given) if given else tokenizer.fit(lines, recipe.vocabulary)
+        np.save(folder / "tokens.npy", tokenizer.pack(bpe, lines))
+    if given:
+        tokenizer.copy(Path(given).expanduser(), folder)
+    else:
+        tokenizer.save(bpe, folder, recipe.context)
+
+
+def read(recipe: Recipe, folder: Path) -> Windows | Rows:
+    """What `write` wrote, mapped from disk.
+
+    Raises
+    ------
+    ConfigError
+        If the corpus is too short for the context.
+    """
+    if recipe.objective == "classification":
+        ids, lengths, labels = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("ids", "lengths", "labels"))
+        return Rows(ids, lengths, labels)
+    tokens: NDArray[np.int32] = np.load(folder / "tokens.npy", mmap_mode="r")
+    if len(tokens) <= recipe.context:
+        raise ConfigError(
+            f"Corpus '{recipe.corpus}' has {len(tokens)} tokens, but a context of {recipe.context} needs more. "
+            "Use a longer text or a smaller context."
+        )
+    return Windows(tokens, recipe.context)
+
+
+def classes(folder: Path) -> tuple[str, ...]:
+    """The names of the classes that `write` found; none for packed tokens."""
+    path = folder / "classes.json"
+    return tuple(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ()

@@ -1,0 +1,162 @@
+"""The texts that a suite is trained on: of Python itself, of text files, of tables."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from daskmetrics.config import Recipe
+from daskmetrics.core import _corpus as corpus
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Key, content_key
+
+SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts with the class of each.
+
+    Attributes
+    ----------
+    texts : tuple of str
+    labels : tuple of int
+        Index into ``classes``.
+    classes : tuple of str
+        In alphabetical order.
+    """
+
+    texts: tuple[str, ...]
+    labels: tuple[int, ...]
+    classes: tuple[str, ...]
+
+
+def files(source: str) -> tuple[Path, ...]:
+    """The files of a corpus; none for ``stdlib``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such file, or none of a known kind.
+    """
+    if source == "stdlib":
+        return ()
+    path = Path(source).expanduser()
+    found = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES) if path.is_dir() else [path]
+    if path.is_dir() and not found:
+        raise ConfigError(f"Corpus folder '{source}' holds no file of {', '.join(SUFFIXES)}.")
+    for each in found:
+        if not each.is_file():
+            raise ConfigError(
+                f"No corpus file '{each}'. Give a text file with one text per line, a table, a folder, or 'stdlib'."
+            )
+    return tuple(found)
+
+
+def read(recipe: Recipe) -> tuple[str, ...]:
+    """The texts of a recipe's corpus, in the order of its files.
+
+    Raises
+    ------
+    ConfigError
+        If a file is missing, cannot be read, lacks the column of texts, or there is no text at all.
+    """
+    if recipe.corpus == "stdlib":
+        return corpus.training_texts("stdlib")
+    texts = tuple(text for path in files(recipe.corpus) for text in _texts(path, recipe.text) if text)
+    if not texts:
+        raise ConfigError(f"Corpus '{recipe.corpus}' is empty. Give texts, one per line or row, or 'stdlib'.")
+    return texts
+
+
+def read_labelled(recipe: Recipe) -> Labelled:
+    """The texts of a recipe's corpus with their classes.
+
+    Raises
+    ------
+    ConfigError
+        As `read`; also if a column of classes is lacking, or there are fewer than two classes.
+    """
+    pairs = [
+        (str(row[recipe.text]), str(row[recipe.label]))
+        for path in files(recipe.corpus)
+        for row in _rows(path, (recipe.text, recipe.label))
+    ]
+    classes = tuple(sorted({label for _, label in pairs}))
+    if len(classes) < 2:
+        raise ConfigError(
+            f"Corpus '{recipe.corpus}' has {len(classes)} classes in column '{recipe.label}'; a classifier needs two."
+        )
+    number = {name: index for index, name in enumerate(classes)}
+    return Labelled(tuple(text for text, _ in pairs), tuple(number[label] for _, label in pairs), classes)
+
+
+def key(recipe: Recipe) -> Key:
+    """Names what a recipe's corpus holds, wherever it lies.
+
+    Raises
+    ------
+    ConfigError
+        If a file is missing.
+    """
+    if recipe.corpus == "stdlib":
+        return corpus.digest(corpus.training_texts("stdlib"))
+    return content_key("files", [_digest(path) for path in files(recipe.corpus)])
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256(path.suffix.encode())
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _texts(path: Path, column: str) -> Iterator[str]:
+    if path.suffix in (".jsonl", ".csv", ".parquet"):
+        return (str(row[column]).strip() for row in _rows(path, (column,)))
+    return (line.strip() for line in corpus.read_text(path).splitlines())
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    """The rows of a table that has these columns."""
+    kinds = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
+    if path.suffix not in kinds:
+        raise ConfigError(f"'{path}' has no columns; a table is a file of {', '.join(kinds)}.")
+    for row in kinds[path.suffix](path, columns):
+        lacking = [column for column in columns if row.get(column) is None]
+        if lacking:
+            raise ConfigError(f"A row of '{path}' has no '{lacking[0]}'. Its columns: {', '.join(map(str, row))}.")
+        yield row
+
+
+def _jsonl(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(corpus.read_text(path).splitlines(), start=1):
+        try:
+            yield dict(json.loads(line))
+        except (ValueError, TypeError):
+            raise ConfigError(f"Line {number} of '{path}' is not a JSON object.") from None
+
+
+def _csv(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    return iter(csv.DictReader(corpus.read_text(path).splitlines(keepends=True)))
+
+
+def _parquet(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError:
+        raise ConfigError("Parquet needs pyarrow: pip install 'daskmetrics[table]'.") from None
+    try:
+        file = parquet.ParquetFile(path)
+    except ArrowInvalid as error:
+        raise ConfigError(f"'{path}' is not a Parquet file: {error}") from None
+    there = [column for column in columns if column in file.schema_arrow.names]
+    for batch in file.iter_batches(columns=there or None):
+        yield from batch.to_pylist()
