@@ -101,15 +101,18 @@ def private() -> Iterator[None]:
         os.umask(before)
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file, private to its owner, so that it is there as a whole or as it was before."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with private():
-            part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+def atomic_write(path: Path, content: str | bytes) -> Path:
+    """Write a file, readable by its owner alone, that is either complete or as it was before; returns its path.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> atomic_write(Path(tempfile.mkdtemp()) / "a.txt", "whole").read_text()
+    'whole'
+    """
+    with private(), replaces(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return path
 
 
 def cache_folder() -> Path:

@@ -47,6 +47,20 @@ class Checkpoint:
     def __str__(self) -> str:
         return f"{self.model}@{self.revision}"
 
+    @classmethod
+    def parse(cls, text: str) -> Checkpoint:
+        """The checkpoint that a text such as ``tiny@step8`` names.
+
+        Raises
+        ------
+        ValueError
+            If the text is not of the form ``MODEL@REVISION``.
+        """
+        model, at, revision = text.partition("@")
+        if not (model and at and revision):
+            raise ValueError(f"'{text}' is not a checkpoint: write MODEL@REVISION, for instance tiny@step8.")
+        return cls(model, revision)
+
 
 @dataclass(frozen=True, order=True)
 class Arm:
@@ -63,6 +77,26 @@ class Arm:
     def __str__(self) -> str:
         return f"{self.model}@{self.revision}/{self.layer}"
 
+    @classmethod
+    def parse(cls, text: str) -> Arm:
+        """The arm that a text such as ``tiny@step8/3`` names; the inverse of ``str``.
+
+        Raises
+        ------
+        ValueError
+            If the text is not of the form ``MODEL@REVISION/LAYER``.
+
+        Examples
+        --------
+        >>> Arm.parse("tiny@step8/3")
+        Arm(model='tiny', revision='step8', layer=3)
+        """
+        checkpoint, _, layer = text.rpartition("/")
+        model, at, revision = checkpoint.partition("@")
+        if not (model and at and revision and layer.isdecimal()):
+            raise ValueError(f"'{text}' is not an arm: write MODEL@REVISION/LAYER, for instance tiny@step8/3.")
+        return cls(model, revision, int(layer))
+
 
 @dataclass(frozen=True, order=True)
 class Cell:
@@ -73,6 +107,20 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.arm}:{self.task}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cell:
+        """The cell that a text such as ``tiny@step8/3:Banking77`` names; the inverse of ``str``.
+
+        Raises
+        ------
+        ValueError
+            If the text is not of the form ``MODEL@REVISION/LAYER:TASK``.
+        """
+        arm, colon, task = text.partition(":")
+        if not (colon and task):
+            raise ValueError(f"'{text}' is not a cell: write MODEL@REVISION/LAYER:TASK.")
+        return cls(Arm.parse(arm), task)
 
 
 @dataclass(frozen=True)

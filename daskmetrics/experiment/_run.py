@@ -26,7 +26,7 @@ from daskmetrics import store
 from daskmetrics.bandit import Campaign, champions
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config._checkpoints import require_on_hub
-from daskmetrics.core._files import RunFolder, private, replace
+from daskmetrics.core._files import RunFolder, atomic_write, private
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.names import Arm
@@ -140,8 +140,8 @@ def _finished(entries: Iterable[Mapping[str, Any]], experiment: Experiment) -> b
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     """Write down what is going to be done, and lay out the store with everything that is known already."""
     config = experiment.config.as_dict()
-    replace(folder.config, yaml.safe_dump(config, sort_keys=False))
-    replace(folder.corpus, json.dumps(experiment.prompts))
+    atomic_write(folder.config, yaml.safe_dump(config, sort_keys=False))
+    atomic_write(folder.corpus, json.dumps(experiment.prompts))
     journal.append(
         {
             "type": "start",

@@ -13,7 +13,7 @@ from daskmetrics import training
 from daskmetrics.config import Config, Gang, Model, Recipe
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import Found, Location
-from daskmetrics.core._files import cache_folder, replace
+from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, Suite, content_key
 from daskmetrics.execution import Record
@@ -155,4 +155,4 @@ def own_up(folder: Path, key: Key) -> None:
     """Write down whose folder this is."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / OWNER).exists():
-        replace(folder / OWNER, f"{key}\n")
+        atomic_write(folder / OWNER, f"{key}\n")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.core._estimate import Figure, Interval
-from daskmetrics.core._files import cache_folder, private, replace
+from daskmetrics.core._files import atomic_write, cache_folder, private
 from daskmetrics.core.errors import DataError
 
 ASSUMED = 4.0
@@ -149,7 +149,7 @@ def save(calibration: Calibration) -> Path:
     path = folder() / f"{calibration.at:.0f}-{calibration.device}-{os.getpid()}.json"
     with private():
         path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, json.dumps(calibration.as_dict(), indent=1))
+    atomic_write(path, json.dumps(calibration.as_dict(), indent=1))
     return path
 
 

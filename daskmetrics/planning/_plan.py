@@ -15,7 +15,7 @@ from pathlib import Path
 from daskmetrics import config as configuration
 from daskmetrics.cluster._pinning import usable_cpus
 from daskmetrics.config import Cluster, Config
-from daskmetrics.core._files import RunFolder, private, replace
+from daskmetrics.core._files import RunFolder, atomic_write, private
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import prepare
@@ -282,7 +282,7 @@ def keep(proposal: Proposal, option: Option, folder: RunFolder) -> None:
     }
     with private():
         folder.create()
-        replace(folder.plan, json.dumps(told, indent=1))
+        atomic_write(folder.plan, json.dumps(told, indent=1))
 
 
 def _workload(proposal: Proposal, option: Option) -> Workload:

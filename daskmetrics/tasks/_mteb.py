@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core._files import cache_folder, replace
+from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _results as results
@@ -140,7 +140,7 @@ class MtebTask:
                 f"daskmetrics prefetch --task mteb:{self.place}"
             ) from None
         self._noted.parent.mkdir(parents=True, exist_ok=True)
-        replace(self._noted, json.dumps(found))
+        atomic_write(self._noted, json.dumps(found))
         return found
 
     def evaluate(self, embeddings: Embeddings, seed: int) -> Score:

@@ -12,7 +12,7 @@ from daskmetrics.core import _files as files
 WRITER = """
 import sys, time
 from pathlib import Path
-from daskmetrics.core import files as parts
+from daskmetrics.core import _files as parts
 folder = Path(sys.argv[1])
 with parts.appears(folder / "step8") as part, parts.replaces(folder / "state.pt") as file:
     (part / "half").write_bytes(b"half")

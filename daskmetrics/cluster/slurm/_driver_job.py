@@ -16,7 +16,7 @@ from dask.utils import parse_bytes
 from daskmetrics.cluster.slurm._commands import SlurmError, slurm
 from daskmetrics.cluster.slurm._partitions import pairs_of
 from daskmetrics.config import Cluster, Controller
-from daskmetrics.core._files import private, replace
+from daskmetrics.core._files import atomic_write, private
 from daskmetrics.core.errors import ConfigError
 
 WARNING = 120  # seconds before its end at which Slurm tells the driver to stop
@@ -149,7 +149,7 @@ def submit(profile: Cluster, name: str, place: Place, config: str) -> Submitted:
         )
     with private():
         place.folder.mkdir(parents=True, exist_ok=True)
-    replace(place.config, config)
+    atomic_write(place.config, config)
     command = [
         sys.executable,
         "-u",
@@ -160,10 +160,10 @@ def submit(profile: Cluster, name: str, place: Place, config: str) -> Submitted:
         "--folder",
         str(place.folder.parent),
     ]
-    replace(place.script, script(profile, name, place, command))
+    atomic_write(place.script, script(profile, name, place, command))
     job = job_id(slurm("sbatch", "--parsable", str(place.script)))
     told = Submitted(job, str(place.folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
-    replace(place.submitted, json.dumps(asdict(told)))
+    atomic_write(place.submitted, json.dumps(asdict(told)))
     return told
 
 
