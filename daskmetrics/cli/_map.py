@@ -13,6 +13,7 @@ import click
 
 from daskmetrics.cli._common import end_as_by_ctrl_c, friendly
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._times import parse_duration
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _job(wanted: Wanted) -> Job:
 
     if (wanted.iterations is None) == (wanted.items is None):
         raise ConfigError("Say what to run on: either --iterations N, or --items FILE.")
-    options = map.Options(wanted.batch_size, wanted.max_retries, map.seconds(wanted.timeout))
+    options = map.Options(wanted.batch_size, wanted.max_retries, parse_duration(wanted.timeout))
     function = load(wanted.function)
     values = from_file(wanted.items) if wanted.items else range(wanted.iterations or 0)
     return map.job(function, values, options, seed=wanted.seed, version=wanted.version, reference=wanted.function)

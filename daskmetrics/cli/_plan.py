@@ -232,7 +232,7 @@ def _cancel(job: str) -> None:
 
 
 def _limits(deadline: str | None, budget: str | None) -> Any:
-    from daskmetrics.execution.map import seconds
+    from daskmetrics.core._times import parse_duration
     from daskmetrics.planning import Limits
 
     hours = money = None
@@ -243,7 +243,7 @@ def _limits(deadline: str | None, budget: str | None) -> Any:
         except ValueError:
             raise ConfigError(f"'--budget {budget}' is neither GPU-hours (200gpuh) nor money (500).") from None
         hours, money = (amount, None) if number != budget else (None, amount)
-    return Limits(seconds(deadline), hours, money)
+    return Limits(parse_duration(deadline), hours, money)
 
 
 def _price(text: str) -> tuple[str, float]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from daskmetrics.core._times import seconds_of
+from daskmetrics.core._times import parse_walltime
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 WEEK = 7 * 86400.0
@@ -254,7 +254,7 @@ def _clock(walltime: Any) -> Any:
 
 
 def _a_time(walltime: str) -> str:
-    seconds_of(walltime)
+    parse_walltime(walltime)
     return walltime
 
 

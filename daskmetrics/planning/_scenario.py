@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from daskmetrics.config import Section
 from daskmetrics.core._estimate import ONE_SAMPLE, Figure, Interval
 from daskmetrics.core._text import plural
+from daskmetrics.core._times import parse_duration
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution.map import seconds
 from daskmetrics.planning import NO_WAIT, UNKNOWN_WAIT, Offer, Phase, Workload
 from daskmetrics.planning._devices import DEVICES
 
@@ -22,8 +22,8 @@ S = TypeVar("S", bound=Section)
 
 
 def _time(text: Any) -> Any:
-    # zero is a time here, and for `seconds` it is none
-    return 0.0 if text in (0, "0", "0h", "0s") else seconds(text)
+    # zero is valid here, and `parse_duration` refuses it
+    return 0.0 if text in (0, "0", "0h", "0s") else parse_duration(text)
 
 
 Time = Annotated[float, BeforeValidator(_time)]

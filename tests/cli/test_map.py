@@ -121,7 +121,7 @@ def test_a_plan_for_slurm_names_its_jobs(place):
         (("bench.py:stepp", "--iterations", "3"), "Did you mean 'step'?"),
         (("bench.py:step",), "either --iterations N, or --items FILE"),
         (("bench.py:step", "--iterations", "3", "--items", "a.csv"), "either --iterations N, or --items FILE"),
-        (("bench.py:step", "--iterations", "3", "--timeout", "soon"), "'soon' is no time"),
+        (("bench.py:step", "--iterations", "3", "--timeout", "soon"), "'soon' is not a valid duration"),
         (("bench.py:step", "--iterations", "3", "--output", "r.xlsx"), "the suffix must be one of"),
         (("bench.py:step", "--iterations", "3", "--cluster", "nowhere"), "Unknown cluster profile 'nowhere'"),
         (("bench.py:step", "--iterations", "3", "--workers", "9999", "--cpus-per-worker", "3"), "this machine offers"),

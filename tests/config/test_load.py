@@ -115,7 +115,7 @@ def test_the_environment_stands_above_the_site_and_mappings_are_merged(tmp_path)
         ({"scoring": {"workers": 2, "fewest": 3}}, "fewest is 3, more than the 2 workers"),
         ({"scoring": {"gpus": 1}}, "Unknown key 'gpus'. Valid: account"),
         ({"walltime": "1 hour"}, "must be a time such as '12:30:00'"),
-        ({"walltime": "00:00"}, "must be longer than nothing"),
+        ({"walltime": "00:00"}, "must be longer than zero"),
         ({"directives": ["exclusive"]}, "an option of sbatch such as '--exclusive'"),
         ({"constraint": "a; rm -rf ~"}, "features such as"),
         ({"exports": {"A B": "1"}}, "the name of a variable"),

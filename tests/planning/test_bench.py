@@ -70,7 +70,7 @@ def test_what_fails_is_not_benched(tmp_path, monkeypatch):
         (("bench", "small.yaml", "--function", "a:b"), "not both"),
         (("plan", "small.yaml", "--budget", "much"), "neither GPU-hours"),
         (("plan", "small.yaml", "--price", "l40s=x"), "is not a number"),
-        (("plan", "small.yaml", "--deadline", "soon"), "is no time"),
+        (("plan", "small.yaml", "--deadline", "soon"), "is not a valid duration"),
         (("plan", "small.yaml", "--replace", "7"), "needs --submit"),
         (("plan", "small.yaml", "--submit", "9"), "There is no option 9"),
         (("plan", "small.yaml", "--profiles", "nowhere"), "Unknown cluster profile"),

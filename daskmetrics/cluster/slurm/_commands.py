@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from daskmetrics.core._times import seconds_of
+from daskmetrics.core._times import parse_walltime
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
 WITHIN = 60.0  # seconds for Slurm's commands to answer, which on a busy site can be slow
@@ -125,7 +125,7 @@ def _left(text: str) -> int | None:
     """Seconds of ``D-HH:MM:SS``, from which leading parts may lack; None for UNLIMITED and the like."""
     if not re.fullmatch(r"(\d+-)?(\d+:)?\d+:\d+", text):
         return None
-    return seconds_of(text) if text.strip("0:-") else 0  # a span is never nothing, what is left of it may be
+    return parse_walltime(text) if text.strip("0:-") else 0  # a span is never nothing, what is left of it may be
 
 
 def summary(rows: Iterable[Row]) -> str:

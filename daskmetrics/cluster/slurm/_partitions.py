@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from daskmetrics.cluster.slurm._commands import slurm
-from daskmetrics.core._times import seconds_of
+from daskmetrics.core._times import parse_walltime
 
 ROWS = "%P|%D|%c|%m|%G|%T|%f|%N"
 """Fields asked of ``sinfo --exact``: partition, nodes, CPUs, MiB, GRES, state, features, names."""
@@ -185,7 +185,7 @@ def limit(time: str) -> float | None:
     >>> limit("1-12:00:00"), limit("UNLIMITED")
     (129600.0, None)
     """
-    return float(seconds_of(time)) if time[:1].isdigit() else None  # UNLIMITED, INFINITE, NONE, n/a
+    return float(parse_walltime(time)) if time[:1].isdigit() else None  # UNLIMITED, INFINITE, NONE, n/a
 
 
 def _number(text: str) -> int:

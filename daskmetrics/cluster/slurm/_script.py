@@ -14,7 +14,7 @@ from daskmetrics.cluster import _preload_nanny as preload_nanny
 from daskmetrics.cluster._dask_config import WORKER_SETTINGS
 from daskmetrics.cluster._pinning import THREADS
 from daskmetrics.config import Cluster
-from daskmetrics.core._times import seconds_of
+from daskmetrics.core._times import parse_walltime
 
 DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and its job with it
 EARLY = 60.0  # seconds before the end of its job at which a worker says that it ends; less of a short job
@@ -68,7 +68,7 @@ def script(profile: Cluster, pool: Pool | None = None, post: Post | None = None)
         "",
         *(f"export {name}={shlex.quote(value)}" for name, value in _exports(profile, pool).items()),
         # Slurm tells its jobs when they end only since 23.02
-        f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {seconds_of(pool.walltime)}))}}",
+        f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {parse_walltime(pool.walltime)}))}}",
         f"export SLURM_JOB_END_TIME=$((end - {early(pool)}))",
         *profile.prologue,
         # signals of Slurm reach the worker itself
@@ -91,7 +91,7 @@ def job_name(run: str) -> str:
 
 def early(pool: Pool) -> int:
     """Seconds before the end of its job at which a worker takes no more work."""
-    return round(min(EARLY, seconds_of(pool.walltime) / 20))
+    return round(min(EARLY, parse_walltime(pool.walltime) / 20))
 
 
 def _directives(profile: Cluster, pool: Pool, post: Post) -> Iterator[str]:

@@ -37,7 +37,7 @@ from daskmetrics.cluster.slurm._jobs import (
 from daskmetrics.cluster.slurm._script import Pool, Post, early, job_name, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core._events import CLUSTER
-from daskmetrics.core._times import seconds_of
+from daskmetrics.core._times import parse_walltime
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 
 TICK = 0.5  # seconds between looks at the scheduler, which costs nothing
@@ -257,7 +257,7 @@ def _kept(pool: Pool, profile: Cluster) -> _Kept:
         max_jobs=pool.max_jobs,
         failures=profile.failures,
         connect_within=profile.connect_within,
-        lead=min(LEAD, seconds_of(pool.walltime) / 10),
+        lead=min(LEAD, parse_walltime(pool.walltime) / 10),
         early=early(pool),
     )
     return _Kept(pool, rules, pool.workers, pool.fewest)

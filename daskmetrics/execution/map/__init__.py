@@ -6,7 +6,6 @@ source, the item, the seed), so that batches may be cut differently when a map i
 
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core._times import seconds
 from daskmetrics.execution.map._folder import Job, give_chance, is_map, job, recorded, results
 from daskmetrics.execution.map._ledger import Ledger, Result
 from daskmetrics.execution.map._results import aggregates, causes, check_output, dataset, frame, summary_text, write
@@ -39,7 +38,6 @@ __all__ = [
     "recorded",
     "results",
     "run",
-    "seconds",
     "stream",
     "summary_text",
     "verify",

@@ -15,7 +15,7 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._times import seconds
+from daskmetrics.core._times import parse_duration
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
@@ -102,7 +102,7 @@ def map(
     >>> for result in dm.map(step, range(500), client=client, journal="runs/step", batch_size=10):  # doctest: +SKIP
     ...     print(result.name, result.status, result.value)
     """
-    options = Options(batch_size, retries, seconds(timeout), dict(resources or {}))
+    options = Options(batch_size, retries, parse_duration(timeout), dict(resources or {}))
     return stream(job(function, iterable, options, seed=seed, version=version), client, journal)
 
 

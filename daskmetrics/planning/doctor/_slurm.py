@@ -9,7 +9,7 @@ from dask.utils import parse_bytes
 
 from daskmetrics.cluster.slurm._partitions import Nodes, Partition, gpus
 from daskmetrics.core._text import duration
-from daskmetrics.core._times import seconds_of
+from daskmetrics.core._times import parse_walltime
 from daskmetrics.core.errors import unknown
 from daskmetrics.planning.doctor._facts import Facts
 from daskmetrics.planning.doctor._finding import Finding, failure, good, warning
@@ -131,7 +131,7 @@ def walltime(facts: Facts) -> Finding | None:
     """The partition allows the time that is asked for."""
     if (found := partition_of(facts)) is None or found.longest is None:
         return None
-    asked = float(seconds_of(facts.profile.walltime))
+    asked = float(parse_walltime(facts.profile.walltime))
     if asked > found.longest:
         hours = int(found.longest // 3600)
         said = f"jobs ask for {duration(asked)}, {found.name} allows {duration(found.longest)}"
