@@ -10,7 +10,8 @@ from daskmetrics.core.errors import ConfigError
 
 def test_another_process_reads_the_same_documents() -> None:
     code = (
-        "from daskmetrics.core import _corpus as corpus; print(corpus.digest(d.name + d.text for d in corpus.stdlib_documents()))"
+        "from daskmetrics.core import _corpus as corpus; "
+        "print(corpus.digest(d.name + d.text for d in corpus.stdlib_documents()))"
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert there.stdout.strip() == corpus.digest(d.name + d.text for d in corpus.stdlib_documents())
