@@ -56,14 +56,14 @@ def script(profile: str) -> None:
     running scheduler knows.
     """
     from daskmetrics import config
-    from daskmetrics.cluster.slurm._script import Post, pools
+    from daskmetrics.cluster.slurm._script import LaunchInfo, pools
     from daskmetrics.cluster.slurm._script import script as text
 
     wanted = config.cluster(profile)
     if wanted.kind != "slurm":
         raise ConfigError(f"Profile '{profile}' is of kind '{wanted.kind}', which has no jobs. See: cluster list")
     wanted = wanted.model_copy(update={"logs": str(Path(wanted.logs).absolute())})
-    post = Post(python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"})
+    post = LaunchInfo(python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"})
     click.echo("\n".join(text(wanted, pool, post) for pool in pools(wanted)), nl=False)
 
 

@@ -200,7 +200,7 @@ def _client(profile: Cluster, pins: Pins, name: str, display: Display) -> Iterat
 
     from daskmetrics.cluster import connect, pin_workers
 
-    with connect(profile, name, lambda text: display.say(escape(text)), greet=display.say) as client:
+    with connect(profile, name, lambda text: display.say(escape(text)), on_start=display.say) as client:
         for name, told in pin_workers(client, pins).items() if pins else ():
             shown = ", ".join(
                 f"{what} {' '.join(told[what]) or 'none'}" for what in ("cpus", "gpus") if told[what] is not None

@@ -19,7 +19,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from daskmetrics.cluster.slurm._driver_job import State, Submitted
+    from daskmetrics.cluster.slurm._driver_job import JobState, Submitted
     from daskmetrics.config import Config
     from daskmetrics.report import Run
 
@@ -115,7 +115,7 @@ def _submit(wanted: Config, place: RunFolder) -> None:
             "profile with --cluster. 'daskmetrics cluster list' shows them."
         )
     place.create()
-    files = driver_job.Place(place.controller.resolve())
+    files = driver_job.DriverFiles(place.controller.resolve())
     told = driver_job.submit(wanted.cluster, wanted.name, files, yaml.safe_dump(wanted.as_dict(), sort_keys=False))
     click.echo(f"Job {told.job} will drive the run in '{place.path}'.")
     rows = {
@@ -154,7 +154,7 @@ def attach(run: Path) -> None:
     """
     from daskmetrics.cluster.slurm import _driver_job as driver_job
 
-    place = driver_job.Place(RunFolder(run).controller)
+    place = driver_job.DriverFiles(RunFolder(run).controller)
     job = driver_job.submitted(place)
     if job is None:
         RunFolder(run).must_exist()
@@ -189,7 +189,7 @@ def _looks(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple
     before, size, loaded = "", -1, None
     while True:
         state = _state(job) if job else None
-        told = driver_job.told(job, state) if job else ""
+        told = driver_job.describe(job, state) if job else ""
         if told != before:
             console.print(told, highlight=False, markup=False, soft_wrap=True)
             before = told
@@ -201,14 +201,14 @@ def _looks(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple
         time.sleep(EVERY)
 
 
-def _state(job: Submitted) -> State | None:
+def _state(job: Submitted) -> JobState | None:
     from daskmetrics.cluster.slurm._commands import SlurmError
-    from daskmetrics.cluster.slurm._driver_job import State, state_of
+    from daskmetrics.cluster.slurm._driver_job import JobState, state_of
 
     try:
         return state_of(job.job)
     except SlurmError as error:  # the controller is restarted; the run goes on meanwhile
-        return State("UNKNOWN", str(error))
+        return JobState("UNKNOWN", str(error))
 
 
 def _size(run: Path) -> int:
@@ -250,7 +250,7 @@ def _end(run: Path, job: Submitted | None) -> None:
     click.echo(report.whereabouts(loaded.folder))
 
 
-def _tell_death(job: Submitted | None, state: State | None) -> None:
+def _tell_death(job: Submitted | None, state: JobState | None) -> None:
     who = "The driver" if job is None else f"Job {job.job}"
     how = f" ({state.name.lower()}, exit code {state.exit.partition(':')[0]})" if state else ""
     click.echo(f"{who} ended{how} before its work was done; the same command resumes it.", err=True)

@@ -46,11 +46,11 @@ def _driver_job(run: Path) -> str | None:
     from daskmetrics.cluster.slurm import _driver_job as driver_job
     from daskmetrics.cluster.slurm._commands import SlurmError
 
-    job = driver_job.submitted(driver_job.Place(RunFolder(run).controller))
+    job = driver_job.submitted(driver_job.DriverFiles(RunFolder(run).controller))
     if job is None:
         return None
     try:
-        return driver_job.told(job, driver_job.state_of(job.job))
+        return driver_job.describe(job, driver_job.state_of(job.job))
     except (SlurmError, ConfigError) as error:
         return f"Job {job.job} was submitted to drive it; how it stands is not known: {error}"
 

@@ -56,7 +56,7 @@ def train(config: Path, settings: tuple[str, ...], workers: int | None, folder: 
     if not all(job.is_done for job in training.jobs(wanted, found)):
         with (
             experiment.Display() as display,
-            connect(wanted.cluster, wanted.name, display.say, greet=display.say) as client,
+            connect(wanted.cluster, wanted.name, display.say, on_start=display.say) as client,
         ):
             training.train(client, wanted, display, found)
     _last_screen(found)

@@ -11,7 +11,7 @@ import dask
 from distributed import Client
 
 from daskmetrics.cluster._dask_config import dask_settings, private_prefix
-from daskmetrics.cluster._links import here, ways
+from daskmetrics.cluster._links import here, link_lines
 from daskmetrics.cluster._local import existing_client, local_cluster
 from daskmetrics.config import Cluster
 from daskmetrics.core._workers import workers
@@ -28,7 +28,7 @@ def connect(
     run: str = "session",
     say: Callable[[str], None] = log.warning,
     *,
-    greet: Callable[[str], None] = lambda line: None,
+    on_start: Callable[[str], None] = lambda line: None,
     wait: bool = True,
 ) -> Iterator[Client]:
     """A client whose workers can take work; the cluster ends with the context.
@@ -41,7 +41,7 @@ def connect(
         For whom; part of the names of Slurm jobs.
     say : callable
         Called with lines for the user, possibly from another thread: why jobs wait, which were lost.
-    greet : callable
+    on_start : callable
         Called with lines for the user before any worker is waited for: what was started, and how to look at it.
     wait : bool
         For the first worker; otherwise it comes when it comes.
@@ -59,10 +59,10 @@ def connect(
         stack.enter_context(dask.config.set(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_shutdown())
         if profile.kind != "existing":
-            greet(f"Starting {profile.workers} workers ({profile.kind}) ...")
+            on_start(f"Starting {profile.workers} workers ({profile.kind}) ...")
         client = stack.enter_context(_client(profile, prefix, run, say))
-        for line in ways(client.dashboard_link, profile.kind, here()):
-            greet(line)
+        for line in link_lines(client.dashboard_link, profile.kind, here()):
+            on_start(line)
         if wait:
             _wait_for_workers(client, profile)
         yield client

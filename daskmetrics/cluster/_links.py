@@ -1,4 +1,4 @@
-"""How to see a running cluster from elsewhere: the dashboard's link, through ssh, through Jupyter."""
+"""How to open the dashboard of a running cluster from elsewhere: through ssh, through Jupyter."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Where this process sits, seen from the user's own machine.
+class ProcessLocation:
+    """Where this process runs, seen from the user's own machine.
 
     Attributes
     ----------
     user, host : str
     login : str or None
-        The machine that the job was submitted from, if this is a compute node: the way leads over it.
+        The machine that the job was submitted from, if this is a compute node: ssh jumps over it.
     remote : bool
-        Whether the user sits elsewhere: came by ssh, or this is a job.
+        Whether the user works on another machine: connected by ssh, or this is a job.
     jupyter : str
-        Below which path a Jupyter on this machine is served.
+        The path below which a Jupyter on this machine is served.
     """
 
     user: str
@@ -32,12 +32,12 @@ class Seat:
     jupyter: str = "/"
 
     @classmethod
-    def of(cls, environment: Mapping[str, str], user: str, host: str) -> Seat:
-        """The seat that a process's environment speaks of.
+    def of(cls, environment: Mapping[str, str], user: str, host: str) -> ProcessLocation:
+        """The location that environment variables describe.
 
         Examples
         --------
-        >>> Seat.of({"SLURM_JOB_ID": "7", "SLURM_SUBMIT_HOST": "login1"}, "ada", "node3").login
+        >>> ProcessLocation.of({"SLURM_JOB_ID": "7", "SLURM_SUBMIT_HOST": "login1"}, "ada", "node3").login
         'login1'
         """
         login = environment.get("SLURM_SUBMIT_HOST") if "SLURM_JOB_ID" in environment else None
@@ -46,39 +46,40 @@ class Seat:
         return cls(user, host, login if login != host else None, remote, jupyter)
 
 
-def here() -> Seat:
-    """The seat of this process."""
-    return Seat.of(os.environ, getpass.getuser(), socket.gethostname())
+def here() -> ProcessLocation:
+    """The location of this process."""
+    return ProcessLocation.of(os.environ, getpass.getuser(), socket.gethostname())
 
 
-def ways(link: str, kind: str, seat: Seat) -> list[str]:
-    """Lines that say how to open a dashboard: the link alone where the user's browser runs on this machine.
+def link_lines(link: str, kind: str, location: ProcessLocation) -> list[str]:
+    """Lines that explain how to open a dashboard; only the link if the user's browser runs on this machine.
 
     Parameters
     ----------
     link : str
-        As Dask has it, ``http://127.0.0.1:PORT/PREFIX/status``.
+        The dashboard's address as Dask reports it, ``http://127.0.0.1:PORT/PREFIX/status``.
     kind : str
         Of the cluster.
-    seat : Seat
+    location : ProcessLocation
 
     Examples
     --------
-    >>> print(*ways("http://127.0.0.1:8787/abc/status", "slurm", Seat("ada", "login1", remote=True)), sep="\\n")
+    >>> login1 = ProcessLocation("ada", "login1", remote=True)
+    >>> print(*link_lines("http://127.0.0.1:8787/abc/status", "slurm", login1), sep="\\n")
     Dashboard: http://127.0.0.1:8787/abc/status
       first, on your own machine:  ssh -N -L 8787:127.0.0.1:8787 ada@login1
       in Jupyter on login1:        /proxy/8787/abc/status
     """
     lines = [f"Dashboard: {link}"]
-    place = urlsplit(link)
-    ours = place.port is not None and place.hostname == "127.0.0.1"  # others' dashboards listen where they please
-    if not (ours and (seat.remote or kind in ("slurm", "allocation"))):
+    parts = urlsplit(link)
+    is_ours = parts.port is not None and parts.hostname == "127.0.0.1"  # other people's dashboards listen anywhere
+    if not (is_ours and (location.remote or kind in ("slurm", "allocation"))):
         return lines
-    jump = f"-J {seat.user}@{seat.login} " if seat.login else ""
-    tunnel = f"ssh -N {jump}-L {place.port}:127.0.0.1:{place.port} {seat.user}@{seat.host}"
+    jump = f"-J {location.user}@{location.login} " if location.login else ""
+    tunnel = f"ssh -N {jump}-L {parts.port}:127.0.0.1:{parts.port} {location.user}@{location.host}"
     rows = {
         "first, on your own machine:": tunnel,
-        f"in Jupyter on {seat.host}:": f"{seat.jupyter}proxy/{place.port}{place.path}",
+        f"in Jupyter on {location.host}:": f"{location.jupyter}proxy/{parts.port}{parts.path}",
     }
     width = max(map(len, rows))
     return lines + [f"  {label:<{width}}  {text}" for label, text in rows.items()]

@@ -11,7 +11,7 @@ from typing import Any
 from distributed import Client
 
 from daskmetrics.cluster._connect import connect
-from daskmetrics.cluster._links import here, ways
+from daskmetrics.cluster._links import here, link_lines
 from daskmetrics.cluster.slurm._commands import SlurmError, queue, summary
 from daskmetrics.cluster.slurm._script import job_name
 from daskmetrics.config import Cluster
@@ -159,7 +159,7 @@ class ProfileCluster:
     def _repr_html_(self) -> str:
         facts = {name: escape(text) for name, text in self._facts().items()}
         if self._client is not None:
-            first, *others = ways(self._link, self.profile.kind, here())
+            first, *others = link_lines(self._link, self.profile.kind, here())
             link = escape(first.removeprefix("Dashboard: "))
             facts["dashboard"] = f'<a href="{link}" target="_blank">{link}</a>'
             facts |= {escape(label): f"<code>{escape(text)}</code>" for label, text in map(_halves, others)}

@@ -204,7 +204,7 @@ class _Driver:
 
     def _workers_of_its_own(self) -> AbstractContextManager[Client]:
         config = self.experiment.config
-        return connect(config.cluster, config.name, self._warn, greet=self.display.say)
+        return connect(config.cluster, config.name, self._warn, on_start=self.display.say)
 
     def _train(self, client: Client) -> None:
         """Suites of several ranks, by gangs; those of one rank are units beside the measuring."""

@@ -126,7 +126,7 @@ def _found(config: Config, wishes: Wishes, of: Callable[[str], Workload]) -> lis
     """The offers of all profiles, with Slurm asked once, and then for each option's own start."""
     profiles = {name: configuration.cluster(name) for name in wishes.profiles}
     profiles = profiles or {_name(config.cluster): config.cluster}
-    stood: slurm.Standing | None = None
+    stood: slurm.SlurmState | None = None
     found: list[Offer] = []
     for name, profile in profiles.items():
         counts = wishes.counts or (profile.workers,)

@@ -55,7 +55,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Standing:
+class SlurmState:
     """How a Slurm stands.
 
     Attributes
@@ -80,7 +80,7 @@ class Standing:
     live: bool
 
 
-def look(keep: Path | None = None) -> Standing:
+def look(keep: Path | None = None) -> SlurmState:
     """Ask the Slurm of this machine; its words are kept in a folder if one is given.
 
     Raises
@@ -96,7 +96,7 @@ def look(keep: Path | None = None) -> Standing:
     return standing(words["sinfo.txt"], words["partitions.txt"], words["squeue.txt"], time.time(), live=True)
 
 
-def recall(folder: Path) -> Standing:
+def recall(folder: Path) -> SlurmState:
     """How a Slurm stood, from words that `look` kept.
 
     Raises
@@ -111,7 +111,7 @@ def recall(folder: Path) -> Standing:
     return standing(nodes, shown, jobs, at=(folder / "sinfo.txt").stat().st_mtime, live=False)
 
 
-def standing(nodes: str, shown: str, jobs: str, at: float, live: bool) -> Standing:
+def standing(nodes: str, shown: str, jobs: str, at: float, live: bool) -> SlurmState:
     """What `sinfo`, `scontrol` and `squeue` printed, as values."""
     rows = [line.strip().split("|") for line in jobs.splitlines() if line.count("|") >= 4]
     running = tuple(
@@ -120,7 +120,7 @@ def standing(nodes: str, shown: str, jobs: str, at: float, live: bool) -> Standi
         if state == "RUNNING"
     )
     pending = Counter(row[2] for row in rows if row[0] == "PENDING")
-    return Standing(tuple(_nodes(nodes)), partitions(shown, ""), running, pending, at, live)
+    return SlurmState(tuple(_nodes(nodes)), partitions(shown, ""), running, pending, at, live)
 
 
 def _left(text: str) -> float:
@@ -143,7 +143,7 @@ def _nodes(text: str) -> Iterator[Node]:
             yield Node(partition.rstrip("*"), name, state, idle, int(memory), Counter(gpus(gres)), Counter(gpus(used)))
 
 
-def offers(name: str, profile: Cluster, counts: Sequence[int], stood: Standing) -> list[Offer]:
+def offers(name: str, profile: Cluster, counts: Sequence[int], stood: SlurmState) -> list[Offer]:
     """What a Slurm profile comes to for each number of workers; what cannot be had says why."""
     partition = _partition(profile, stood)
     if isinstance(partition, str):
@@ -155,7 +155,7 @@ def offers(name: str, profile: Cluster, counts: Sequence[int], stood: Standing) 
     return [_offer(name, profile, n, partition, nodes, device, stood) for n in counts]
 
 
-def _partition(profile: Cluster, stood: Standing) -> Partition | str:
+def _partition(profile: Cluster, stood: SlurmState) -> Partition | str:
     named = {each.name: each for each in stood.partitions}
     if profile.partition:
         return named.get(profile.partition) or str(unknown("partition", profile.partition, named))
@@ -170,7 +170,7 @@ def _device(profile: Cluster, nodes: Sequence[Node]) -> str:
 
 
 def _offer(
-    name: str, profile: Cluster, n: int, partition: Partition, nodes: Sequence[Node], device: str, stood: Standing
+    name: str, profile: Cluster, n: int, partition: Partition, nodes: Sequence[Node], device: str, stood: SlurmState
 ) -> Offer:
     able = [node for node in nodes if node.has(device)]
     each = max((node.has(device) for node in able), default=1) if device != "cpu" else max(1, n)
@@ -211,7 +211,7 @@ def _memory(profile: Cluster, able: Sequence[Node], each: int) -> float | None:
     return min((node.memory for node in able), default=0) / 1024 / max(1, each) or None
 
 
-def _wait(n: int, free: int, partition: str, stood: Standing) -> Figure:
+def _wait(n: int, free: int, partition: str, stood: SlurmState) -> Figure:
     """From time limits of what runs: the latest that enough is free, if nothing that waits is served first."""
     waiting = stood.pending[partition]
     if free >= n and not waiting:

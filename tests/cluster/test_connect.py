@@ -56,7 +56,7 @@ def test_the_way_to_the_dashboard_is_told_before_any_worker_comes():
     with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         told: list[str] = []
         profile = Cluster(kind="existing", address=cluster.scheduler_address, arrive_within=1)
-        with pytest.raises(ConfigError, match="No worker arrived"), connect(profile, greet=told.append):
+        with pytest.raises(ConfigError, match="No worker arrived"), connect(profile, on_start=told.append):
             pass
     assert told == [f"Dashboard: {cluster.dashboard_link}"]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from daskmetrics import config, experiment
 from daskmetrics.cli import main
-from daskmetrics.cluster.slurm._script import Post, pools, script
+from daskmetrics.cluster.slurm._script import LaunchInfo, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
@@ -103,9 +103,9 @@ def assert_harmless(found: config.Config) -> None:
     names = [found.name, *(model.name for model in found.models)]
     assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", name) for name in names)
     for pool in pools(found.cluster):
-        lines = script(found.cluster, pool, Post(run=found.name)).split("\n")
+        lines = script(found.cluster, pool, LaunchInfo(run=found.name)).split("\n")
         assert all(line.isprintable() for line in lines)
-        assert len(lines) == len(script(tamed(found.cluster), pool, Post()).split("\n"))
+        assert len(lines) == len(script(tamed(found.cluster), pool, LaunchInfo()).split("\n"))
 
 
 def tamed(cluster: Cluster) -> Cluster:

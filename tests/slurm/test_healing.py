@@ -19,7 +19,7 @@ import pytest
 import daskmetrics.cluster.slurm._cluster  # noqa: F401  # in the main thread, as it must be
 from daskmetrics import config
 from daskmetrics.cluster import connect
-from daskmetrics.cluster.slurm._commands import Row, queue
+from daskmetrics.cluster.slurm._commands import QueuedJob, queue
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.execution import Journal, Record, Settings, WorkUnit, run
@@ -69,10 +69,10 @@ class Living:
         except BaseException as error:  # the test's thread looks at it
             self.problems.append(error)
 
-    def alive(self) -> list[Row]:
+    def alive(self) -> list[QueuedJob]:
         return [row for row in queue(name=f"daskmetrics-{self.name}") if row.alive]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[QueuedJob]:
         return [row for row in self.alive() if row.state == "RUNNING"]
 
     def whole(self, without: set[str] = frozenset()) -> bool:

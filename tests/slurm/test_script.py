@@ -7,7 +7,7 @@ import os
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm._script import Post, pools, script
+from daskmetrics.cluster.slurm._script import LaunchInfo, pools, script
 from daskmetrics.core.errors import ConfigError
 from tests.slurm.site import ROOT
 
@@ -39,7 +39,7 @@ def test_each_profile_asks_for_what_is_recorded(name):
 
 
 def test_what_the_scheduler_knows_is_quoted():
-    post = Post("tls://10.0.0.1:1", "gpu-1", "demo", "/my envs/bin/python", {"cert": "/a b/cert"})
+    post = LaunchInfo("tls://10.0.0.1:1", "gpu-1", "demo", "/my envs/bin/python", {"cert": "/a b/cert"})
     last = script(config.cluster("l40s"), post=post).splitlines()[-1]
     assert last.startswith("exec '/my envs/bin/python' -m distributed.cli.dask_worker tls://10.0.0.1:1 --name gpu-1 ")
     assert last.endswith("--tls-cert '/a b/cert'")

@@ -163,8 +163,8 @@ def _scheduler(profile: Cluster, prefix: str, security: Security) -> dict[str, A
 def _workers(profile: Cluster, room: Allocation, security: Security, say: Callable[[str], None]) -> dict[str, Any]:
     logs = Path(profile.logs).absolute()
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    steps = Steps(profile, room, _environment(security, room), logs, say)
-    return {f"step-{i}": {"cls": Step, "options": {"steps": steps}} for i in range(profile.workers)}
+    steps = JobSteps(profile, room, _environment(security, room), logs, say)
+    return {f"step-{i}": {"cls": JobStep, "options": {"steps": steps}} for i in range(profile.workers)}
 
 
 def _environment(security: Security, room: Allocation) -> dict[str, str]:
@@ -178,7 +178,7 @@ def _environment(security: Security, room: Allocation) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Steps:
+class JobSteps:
     """What all steps of a cluster share."""
 
     profile: Cluster
@@ -206,10 +206,10 @@ class Steps:
         ]
 
 
-class Step(ProcessInterface):  # type: ignore[misc]  # distributed has no types
+class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no types
     """A worker as a step of the present job: `SpecCluster` starts and closes it."""
 
-    def __init__(self, scheduler: str, name: str, steps: Steps, **_: Any) -> None:
+    def __init__(self, scheduler: str, name: str, steps: JobSteps, **_: Any) -> None:
         super().__init__(scheduler=scheduler, name=name)
         self.step, self.steps, self.at = name, steps, scheduler
         self.process: asyncio.subprocess.Process | None = None

@@ -17,7 +17,7 @@ import dask
 from distributed import Security
 
 from daskmetrics.cluster._dask_config import dask_settings, private_prefix
-from daskmetrics.cluster.slurm._script import Post, script
+from daskmetrics.cluster.slurm._script import LaunchInfo, script
 from daskmetrics.cluster.slurm._supervisor import Supervisor, rehearse
 from daskmetrics.config import Cluster
 from daskmetrics.config import cluster as read_profile
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Range:
+class MinMax:
     """Limits that a number of workers moves between."""
 
     minimum: int
@@ -120,9 +120,9 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
             wanted = n if n is not None else (jobs or 0) * self.supervisor.processes(pool)
             self.supervisor.scale(wanted, wanted, pool)
 
-    def adapt(self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any) -> Range:
+    def adapt(self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any) -> MinMax:
         """Let the number of workers of a pool follow the work between two limits, of which the lower is at least 1."""
-        limits = Range(max(1, minimum), max(1, minimum, maximum))
+        limits = MinMax(max(1, minimum), max(1, minimum, maximum))
         if self.supervisor:
             self.supervisor.scale(limits.minimum, limits.maximum, pool)
         return limits
@@ -132,10 +132,10 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         if self.supervisor:
             self.supervisor.end()
 
-    def _post(self) -> Post:
+    def _post(self) -> LaunchInfo:
         files = self._job_kwargs["security"].get_tls_config_for_role("worker")
         tls = {name.replace("_", "-"): file for name, file in files.items() if name != "ciphers"}
-        return Post(self.scheduler.address, run=self._run, python=sys.executable, tls=tls)
+        return LaunchInfo(self.scheduler.address, run=self._run, python=sys.executable, tls=tls)
 
     async def _start(self) -> None:
         if self._settings is None:

@@ -33,7 +33,7 @@ class SlurmError(DaskmetricsError):
 
 
 @dataclass(frozen=True)
-class Row:
+class QueuedJob:
     """A job as the queue shows it.
 
     Attributes
@@ -68,7 +68,7 @@ class Row:
         return self.state in ALIVE
 
 
-def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[Row, ...]:
+def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[QueuedJob, ...]:
     """One's own jobs, by one call: those with these ids, or of this name, or all.
 
     Jobs that ended some minutes ago are still among them.
@@ -96,7 +96,7 @@ def draining() -> frozenset[str]:
     return frozenset(slurm("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N").split())
 
 
-def parsed(shown: str) -> tuple[Row, ...]:
+def parsed(shown: str) -> tuple[QueuedJob, ...]:
     """The rows of a queue printed in `FORMAT`.
 
     Examples
@@ -108,10 +108,10 @@ def parsed(shown: str) -> tuple[Row, ...]:
     return tuple(_row(line) for line in shown.splitlines() if line.count("|") >= 7)
 
 
-def _row(line: str) -> Row:
+def _row(line: str) -> QueuedJob:
     number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
     reason = "" if reason in ("None", "(null)") else reason
-    return Row(number, name, state, reason, _time(start), _left(left), nodes, partition)
+    return QueuedJob(number, name, state, reason, _time(start), _left(left), nodes, partition)
 
 
 def _time(text: str) -> datetime | None:
@@ -128,7 +128,7 @@ def _left(text: str) -> int | None:
     return parse_walltime(text) if text.strip("0:-") else 0  # a span is never nothing, what is left of it may be
 
 
-def summary(rows: Iterable[Row]) -> str:
+def summary(rows: Iterable[QueuedJob]) -> str:
     """How jobs stand, in one line.
 
     Examples

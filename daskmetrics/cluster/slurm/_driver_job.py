@@ -44,7 +44,7 @@ class Submitted:
 
 
 @dataclass(frozen=True)
-class Place:
+class DriverFiles:
     """Files of a driver's job, below the run's folder."""
 
     folder: Path
@@ -63,7 +63,7 @@ class Place:
         return self.folder / "job.json"
 
 
-def script(profile: Cluster, name: str, place: Place, command: Iterable[str]) -> str:
+def script(profile: Cluster, name: str, place: DriverFiles, command: Iterable[str]) -> str:
     """The text of a driver's job, exactly as ``sbatch`` gets it.
 
     Parameters
@@ -72,7 +72,7 @@ def script(profile: Cluster, name: str, place: Place, command: Iterable[str]) ->
         Its `controller` says what the driver needs; its account counts for the driver, too.
     name : str
         Of the run.
-    place : Place
+    place : DriverFiles
     command : iterable of str
         What drives the run.
 
@@ -94,7 +94,7 @@ def script(profile: Cluster, name: str, place: Place, command: Iterable[str]) ->
     )
 
 
-def _directives(wanted: Controller, profile: Cluster, name: str, place: Place) -> list[str]:
+def _directives(wanted: Controller, profile: Cluster, name: str, place: DriverFiles) -> list[str]:
     log = f"{place.folder}/%j.log"
     if not log.isprintable() or any(sign in log for sign in "\"'\\"):
         raise ConfigError(f"'{place.folder}' cannot stand in a job script: choose a --folder without quotes in it.")
@@ -123,14 +123,14 @@ def job_name(run: str) -> str:
     return f"daskmetrics:driver:{run}"
 
 
-def submit(profile: Cluster, name: str, place: Place, config: str) -> Submitted:
+def submit(profile: Cluster, name: str, place: DriverFiles, config: str) -> Submitted:
     """Write the driver's job into the run's folder and submit it.
 
     Parameters
     ----------
     profile : Cluster
     name : str
-    place : Place
+    place : DriverFiles
     config : str
         The configuration in force, as YAML.
 
@@ -186,7 +186,7 @@ def job_id(said: str) -> str:
     return found[1]
 
 
-def submitted(place: Place) -> Submitted | None:
+def submitted(place: DriverFiles) -> Submitted | None:
     """The latest driver's job of a run, or None if it never had one."""
     if not place.submitted.is_file():
         return None
@@ -194,7 +194,7 @@ def submitted(place: Place) -> Submitted | None:
 
 
 @dataclass(frozen=True)
-class State:
+class JobState:
     """How a job stands.
 
     Attributes
@@ -219,7 +219,7 @@ class State:
         return self.name in ENDED
 
 
-def state_of(job: str) -> State | None:
+def state_of(job: str) -> JobState | None:
     """How a job stands; None if Slurm does not know it any more.
 
     Raises
@@ -235,17 +235,17 @@ def state_of(job: str) -> State | None:
         raise
 
 
-def parse_state(shown: str) -> State:
+def parse_state(shown: str) -> JobState:
     """How a job stands, from what ``scontrol -o show job`` printed.
 
     Examples
     --------
     >>> parse_state("JobId=7 JobState=PENDING Reason=Priority StartTime=Unknown ExitCode=0:0")
-    State(name='PENDING', reason='Priority', starts='', exit='0:0')
+    JobState(name='PENDING', reason='Priority', starts='', exit='0:0')
     """
     pairs = pairs_of(shown)
     reason, starts = (pairs.get(key, "") for key in ("Reason", "StartTime"))
-    return State(
+    return JobState(
         pairs.get("JobState", "UNKNOWN").rstrip("+"),
         "" if reason == "None" else reason,
         "" if starts == "Unknown" else starts,
@@ -253,12 +253,12 @@ def parse_state(shown: str) -> State:
     )
 
 
-def told(job: Submitted, state: State | None) -> str:
+def describe(job: Submitted, state: JobState | None) -> str:
     """A driver's job in words.
 
     Examples
     --------
-    >>> told(Submitted("7", "7.log", "today"), State("PENDING", "Priority", "2030-01-01T14:05:00"))
+    >>> describe(Submitted("7", "7.log", "today"), JobState("PENDING", "Priority", "2030-01-01T14:05:00"))
     'Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00. Its log: 7.log'
     """
     if state is None:

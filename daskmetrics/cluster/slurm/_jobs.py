@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TypeAlias
 
-from daskmetrics.cluster.slurm._commands import Row
+from daskmetrics.cluster.slurm._commands import QueuedJob
 
 LONGEST_PAUSE = 600.0  # seconds between tries where jobs keep failing
 
@@ -46,7 +46,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """What there is at one moment.
 
     Attributes
@@ -62,7 +62,7 @@ class Look:
     """
 
     now: float
-    rows: Mapping[str, Row]
+    rows: Mapping[str, QueuedJob]
     workers: Mapping[str, int] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()
 
@@ -98,7 +98,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Submit:
+class SubmitJobs:
     """Ask Slurm for so many jobs."""
 
     count: int
@@ -119,7 +119,7 @@ class Drain:
 
 
 @dataclass(frozen=True)
-class Say:
+class Report:
     """A line for the user."""
 
     text: str
@@ -133,11 +133,11 @@ class Stop:
     job: Job | None = None
 
 
-Action: TypeAlias = Submit | Cancel | Drain | Say | Stop
+Action: TypeAlias = SubmitJobs | Cancel | Drain | Report | Stop
 
 
 @dataclass(frozen=True)
-class Fleet:
+class JobSet:
     """The jobs of one pool, and how the last ones fared.
 
     Attributes
@@ -156,11 +156,11 @@ class Fleet:
     not_before: float = 0.0
     last: Stop | None = None
 
-    def took(self, job: Job) -> Fleet:
+    def took(self, job: Job) -> JobSet:
         """With a job that Slurm has taken."""
         return replace(self, jobs=(*self.jobs, job))
 
-    def failing(self, count: int, last: Stop, now: float, rules: Rules) -> Fleet:
+    def failing(self, count: int, last: Stop, now: float, rules: Rules) -> JobSet:
         """After so many further failures."""
         failed = self.failed + count
         pause = min(LONGEST_PAUSE, rules.pause * 2 ** min(failed, 16))
@@ -168,7 +168,7 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class _Verdict:
+class _JobUpdate:
     """What a look says of one job: as it is remembered now, or why it is gone."""
 
     job: Job
@@ -183,28 +183,28 @@ class _Verdict:
         return self.gone is not None and not self.job.arrived and not self.job.leaving
 
 
-def decide(fleet: Fleet, look: Look, rules: Rules, wanted: int) -> tuple[Fleet, Sequence[Action]]:
+def decide(fleet: JobSet, look: Snapshot, rules: Rules, wanted: int) -> tuple[JobSet, Sequence[Action]]:
     """What is to be done so that there are as many workers as are wanted.
 
     Parameters
     ----------
-    fleet : Fleet
-    look : Look
+    fleet : JobSet
+    look : Snapshot
     rules : Rules
     wanted : int
         Workers.
 
     Returns
     -------
-    Fleet
+    JobSet
         To be handed in with the next look.
     sequence of Action
 
     Examples
     --------
-    >>> fleet, actions = decide(Fleet(), Look(now=0.0, rows={}), Rules(processes=4), wanted=32)
+    >>> fleet, actions = decide(JobSet(), Snapshot(now=0.0, rows={}), Rules(processes=4), wanted=32)
     >>> actions
-    (Submit(count=8),)
+    (SubmitJobs(count=8),)
     """
     verdicts = [_judge(job, look, rules) for job in fleet.jobs]
     fleet = replace(fleet, jobs=tuple(verdict.job for verdict in verdicts if verdict.gone is None))
@@ -224,7 +224,7 @@ def decide(fleet: Fleet, look: Look, rules: Rules, wanted: int) -> tuple[Fleet, 
     return fleet, (*actions, *more)
 
 
-def hopeless(fleet: Fleet, rules: Rules) -> Stop | None:
+def hopeless(fleet: JobSet, rules: Rules) -> Stop | None:
     """Whether to give up: as many failures as are borne, and no job at work that could go on alone."""
     if fleet.failed < rules.failures or fleet.last is None or any(job.arrived for job in fleet.jobs):
         return None
@@ -232,14 +232,14 @@ def hopeless(fleet: Fleet, rules: Rules) -> Stop | None:
     return Stop(reason, fleet.last.job)
 
 
-def _judge(job: Job, look: Look, rules: Rules) -> _Verdict:
+def _judge(job: Job, look: Snapshot, rules: Rules) -> _JobUpdate:
     row, held = look.rows.get(job.id), job.held(look.workers)
     if row is None or not row.alive:
         if row is None and job.submitted >= look.now:
-            return _Verdict(job)  # younger than the look
-        return _Verdict(job, gone=_ended(row))
+            return _JobUpdate(job)  # younger than the look
+        return _JobUpdate(job, gone=_ended(row))
     if row.pending:
-        return _Verdict(replace(job, lacking=None))
+        return _JobUpdate(replace(job, lacking=None))
     came = bool(held) and not job.arrived
     complete = len(held) >= rules.processes
     lacking = None if complete else look.now if job.lacking is None else job.lacking
@@ -247,18 +247,18 @@ def _judge(job: Job, look: Look, rules: Rules) -> _Verdict:
     job = replace(job, lacking=lacking, arrived=job.arrived or bool(held))
     if late and not held:
         told = f"on {row.nodes} has run for {rules.connect_within:g} s without its worker"
-        return _Verdict(job, gone=told, cancel=True)
+        return _JobUpdate(job, gone=told, cancel=True)
     ends = row.left is not None and row.left <= rules.early
     off_duty = late or ends or row.nodes in look.draining
     leaving = job.leaving or off_duty or (row.left is not None and row.left <= rules.lead)
     if job.drained and not any(held):
-        return _Verdict(job, gone="has nothing more to do", cancel=True)
+        return _JobUpdate(job, gone="has nothing more to do", cancel=True)
     # drained first and ended at a later look: what is on its way to it meanwhile goes elsewhere
     drain = not job.drained and (off_duty or (leaving and not any(held)))
-    return _Verdict(replace(job, leaving=leaving, drained=job.drained or drain), drain=drain, came=came)
+    return _JobUpdate(replace(job, leaving=leaving, drained=job.drained or drain), drain=drain, came=came)
 
 
-def _ended(row: Row | None) -> str:
+def _ended(row: QueuedJob | None) -> str:
     if row is None:
         return "is not in the queue any more"
     how = "is ending" if row.state == "COMPLETING" else f"ended as {row.state}"  # as what, Slurm tells only then
@@ -266,13 +266,13 @@ def _ended(row: Row | None) -> str:
     return f"{how}{reason}" + (f" on {row.nodes}" if row.nodes else "")
 
 
-def _told(verdicts: Iterable[_Verdict]) -> Iterator[Say]:
+def _told(verdicts: Iterable[_JobUpdate]) -> Iterator[Report]:
     """One line for jobs that ended alike; those that were to leave are no news."""
     lost = [verdict for verdict in verdicts if verdict.gone and not verdict.job.leaving]
     for how, alike in groupby(sorted(lost, key=lambda verdict: str(verdict.gone)), key=lambda verdict: verdict.gone):
         ids = [verdict.job.id for verdict in alike]
         shown = ", ".join(ids[:8]) + (" ..." if len(ids) > 8 else "")
-        yield Say(f"Job {shown} {how}." if len(ids) == 1 else f"{len(ids)} jobs, {shown}: each {how}.")
+        yield Report(f"Job {shown} {how}." if len(ids) == 1 else f"{len(ids)} jobs, {shown}: each {how}.")
 
 
 def _some(kind: type[Cancel] | type[Drain], jobs: Iterable[Job]) -> Iterator[Cancel | Drain]:
@@ -280,7 +280,7 @@ def _some(kind: type[Cancel] | type[Drain], jobs: Iterable[Job]) -> Iterator[Can
         yield kind(some)
 
 
-def _resize(fleet: Fleet, look: Look, rules: Rules, wanted: int) -> tuple[Fleet, Sequence[Action]]:
+def _resize(fleet: JobSet, look: Snapshot, rules: Rules, wanted: int) -> tuple[JobSet, Sequence[Action]]:
     """Ask for jobs that are lacking, or part with those that are too many."""
     serving = [job for job in fleet.jobs if not job.leaving]
     if len(serving) > wanted:
@@ -291,10 +291,10 @@ def _resize(fleet: Fleet, look: Look, rules: Rules, wanted: int) -> tuple[Fleet,
     if fleet.failed:
         # while some are at work a single job now and then tries whether it is well again
         count = 0 if look.now < fleet.not_before else min(count, 1) if fleet.failed >= rules.failures else count
-    return fleet, (Submit(count),) if count > 0 else ()
+    return fleet, (SubmitJobs(count),) if count > 0 else ()
 
 
-def _part(fleet: Fleet, look: Look, surplus: Sequence[Job]) -> tuple[Fleet, Sequence[Action]]:
+def _part(fleet: JobSet, look: Snapshot, surplus: Sequence[Job]) -> tuple[JobSet, Sequence[Action]]:
     idle = [job for job in surplus if not any(job.held(look.workers))]
     busy = {job.id for job in surplus if job not in idle}
     kept = [job for job in fleet.jobs if job not in idle]
@@ -303,7 +303,7 @@ def _part(fleet: Fleet, look: Look, surplus: Sequence[Job]) -> tuple[Fleet, Sequ
     return replace(fleet, jobs=jobs), (*_some(Cancel, idle), *_some(Drain, parting))
 
 
-def _worth(job: Job, look: Look) -> tuple[bool, int, float]:
+def _worth(job: Job, look: Snapshot) -> tuple[bool, int, float]:
     """Jobs that are parted with first: those without a worker, then those with the least to do, then the youngest."""
     held = job.held(look.workers)
     return bool(held), sum(held), -job.submitted

@@ -21,7 +21,7 @@ EARLY = 60.0  # seconds before the end of its job at which a worker says that it
 
 
 @dataclass(frozen=True)
-class Post:
+class LaunchInfo:
     """What is known of a job only when it is submitted.
 
     Attributes
@@ -45,15 +45,15 @@ class Post:
     tls: Mapping[str, str] = field(default_factory=dict)
 
 
-def script(profile: Cluster, pool: Pool | None = None, post: Post | None = None) -> str:
+def script(profile: Cluster, pool: WorkerPool | None = None, post: LaunchInfo | None = None) -> str:
     """The job script, exactly as ``sbatch`` gets it.
 
     Parameters
     ----------
     profile : Cluster
-    pool : Pool, optional
+    pool : WorkerPool, optional
         One of `daskmetrics.cluster.slurm._script.pools`; by default the main one.
-    post : Post, optional
+    post : LaunchInfo, optional
         By default words in capitals stand for what only the running scheduler knows.
 
     Examples
@@ -61,7 +61,7 @@ def script(profile: Cluster, pool: Pool | None = None, post: Post | None = None)
     >>> print(script(Cluster(kind="slurm", gpus_per_job=4)).splitlines()[-1][:60])
     exec python -m distributed.cli.dask_worker tls://SCHEDULER:P
     """
-    pool, post = pool or pools(profile)[0], post or Post()
+    pool, post = pool or pools(profile)[0], post or LaunchInfo()
     lines = [
         "#!/usr/bin/env bash",
         *(f"#SBATCH {directive}" for directive in _directives(profile, pool, post)),
@@ -89,12 +89,12 @@ def job_name(run: str) -> str:
     return "daskmetrics-" + re.sub(r"[^A-Za-z0-9._-]", "-", run)[:96]
 
 
-def early(pool: Pool) -> int:
+def early(pool: WorkerPool) -> int:
     """Seconds before the end of its job at which a worker takes no more work."""
     return round(min(EARLY, parse_walltime(pool.walltime) / 20))
 
 
-def _directives(profile: Cluster, pool: Pool, post: Post) -> Iterator[str]:
+def _directives(profile: Cluster, pool: WorkerPool, post: LaunchInfo) -> Iterator[str]:
     yield f"--job-name={job_name(post.run)}"
     yield f"--output={profile.logs}/%x-%j.log"
     asked = {"partition": pool.partition, "account": pool.account, "qos": pool.qos, "constraint": pool.constraint}
@@ -109,11 +109,11 @@ def _directives(profile: Cluster, pool: Pool, post: Post) -> Iterator[str]:
     yield from pool.directives  # the last of two equal ones counts
 
 
-def _exports(profile: Cluster, pool: Pool) -> dict[str, str]:
+def _exports(profile: Cluster, pool: WorkerPool) -> dict[str, str]:
     return {**dict.fromkeys(THREADS, str(pool.threads)), **WORKER_SETTINGS, **profile.exports}
 
 
-def _arguments(profile: Cluster, pool: Pool, post: Post) -> Iterator[str]:
+def _arguments(profile: Cluster, pool: WorkerPool, post: LaunchInfo) -> Iterator[str]:
     yield from (shlex.quote(post.scheduler), "--name", shlex.quote(post.worker))
     if pool.processes > 1:
         yield from ("--nworkers", str(pool.processes), "--preload-nanny", preload_nanny.__name__)
@@ -130,7 +130,7 @@ def _arguments(profile: Cluster, pool: Pool, post: Post) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Pool:
+class WorkerPool:
     """Workers of one kind, which come as equal jobs.
 
     Attributes
@@ -168,7 +168,7 @@ class Pool:
     max_jobs: int | None
 
 
-def pools(profile: Cluster) -> tuple[Pool, ...]:
+def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
     """The pools of a profile: the main one, and that of the scoring workers if there is one.
 
     A worker of the main pool offers GPU, and CPU only where nobody else does: so a scoring unit holds no GPU.
@@ -178,7 +178,7 @@ def pools(profile: Cluster) -> tuple[Pool, ...]:
     >>> [pool.resources for pool in pools(Cluster(kind="slurm", scoring={"workers": 4}))]
     [{'GPU': 1}, {'CPU': 1}]
     """
-    main = Pool(
+    main = WorkerPool(
         name="gpu" if profile.gpus_per_job else "cpu",
         workers=profile.workers,
         fewest=profile.fewest or profile.workers,
@@ -203,8 +203,8 @@ def _gres(profile: Cluster) -> str | None:
     return f"gpu{kind}:{profile.gpus_per_job}" if profile.gpus_per_job else None
 
 
-def _scoring(profile: Cluster, own: config.Pool) -> Pool:
-    return Pool(
+def _scoring(profile: Cluster, own: config.Pool) -> WorkerPool:
+    return WorkerPool(
         name="scoring" if not profile.gpus_per_job else "cpu",
         workers=own.workers,
         fewest=own.fewest or own.workers,

@@ -19,22 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.cluster.slurm import _commands as commands
-from daskmetrics.cluster.slurm._commands import Row, SlurmError, slurm, summary
+from daskmetrics.cluster.slurm._commands import QueuedJob, SlurmError, slurm, summary
 from daskmetrics.cluster.slurm._jobs import (
     Cancel,
     Drain,
-    Fleet,
     Job,
-    Look,
+    JobSet,
+    Report,
     Rules,
-    Say,
+    Snapshot,
     Stop,
-    Submit,
+    SubmitJobs,
     decide,
     demand,
     follow,
 )
-from daskmetrics.cluster.slurm._script import Pool, Post, early, job_name, pools, script
+from daskmetrics.cluster.slurm._script import LaunchInfo, WorkerPool, early, job_name, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core._events import CLUSTER
 from daskmetrics.core._times import parse_walltime
@@ -48,14 +48,14 @@ TAIL = 20  # lines of a failed job's log that are shown
 
 
 @dataclass
-class _Kept:
+class _PoolState:
     """A pool with what is known of its jobs."""
 
-    pool: Pool
+    pool: WorkerPool
     rules: Rules
     wanted: int
     fewest: int
-    fleet: Fleet = field(default_factory=Fleet)
+    fleet: JobSet = field(default_factory=JobSet)
     demands: deque[tuple[float, int]] = field(default_factory=deque)
 
 
@@ -65,7 +65,7 @@ class Supervisor:
     Parameters
     ----------
     profile : Cluster
-    post : Post
+    post : LaunchInfo
         What its jobs have in common: where they report, and for whom.
     scheduler : distributed.Scheduler
         In this process, and in the event loop that `run` is awaited in.
@@ -73,11 +73,11 @@ class Supervisor:
         Called with lines for the user, from that loop.
     """
 
-    def __init__(self, profile: Cluster, post: Post, scheduler: Any, say: Callable[[str], None]) -> None:
+    def __init__(self, profile: Cluster, post: LaunchInfo, scheduler: Any, say: Callable[[str], None]) -> None:
         self.profile, self.post, self.scheduler, self.say = profile, post, scheduler, say
         self.pools = {pool.name: _kept(pool, profile) for pool in pools(profile)}
         self.problem: ClusterLostError | None = None
-        self._guard = Guard()
+        self._guard = CancelOnExit()
         self._numbers = count()
         self._ending = False
         self._told = ""
@@ -92,7 +92,7 @@ class Supervisor:
         """Workers of each job of a pool, by default the main one."""
         return self._pool(pool).pool.processes
 
-    def _pool(self, name: str | None) -> _Kept:
+    def _pool(self, name: str | None) -> _PoolState:
         name = name or next(iter(self.pools))
         if name not in self.pools:
             raise unknown("pool of this cluster", name, self.pools)
@@ -124,7 +124,7 @@ class Supervisor:
                 await self._perform(kept, action)
         self._tell(look)
 
-    async def _look(self) -> Look | None:
+    async def _look(self) -> Snapshot | None:
         """What there is, or None if Slurm does not answer: then nothing is decided."""
         now, workers = time.monotonic(), self._workers()
         try:
@@ -138,12 +138,12 @@ class Supervisor:
         if self._silent:
             self.say("Slurm answers again.")
         self._silent = False
-        return Look(now, {row.id: row for row in rows}, workers, draining)
+        return Snapshot(now, {row.id: row for row in rows}, workers, draining)
 
     def _workers(self) -> Mapping[str, int]:
         return {str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()}
 
-    def _wanted(self, kept: _Kept, look: Look) -> int:
+    def _wanted(self, kept: _PoolState, look: Snapshot) -> int:
         if kept.fewest == kept.wanted:
             return kept.wanted
         held = [tasks for job in kept.fleet.jobs if not job.drained for tasks in job.held(look.workers)]
@@ -152,20 +152,20 @@ class Supervisor:
             kept.demands.popleft()
         return follow((wanted for _, wanted in kept.demands), kept.fewest, kept.wanted)
 
-    async def _perform(self, kept: _Kept, action: Submit | Cancel | Drain | Say | Stop) -> None:
+    async def _perform(self, kept: _PoolState, action: SubmitJobs | Cancel | Drain | Report | Stop) -> None:
         match action:
-            case Submit(number):
+            case SubmitJobs(number):
                 await self._submit(kept, number)
             case Cancel(jobs):
                 await asyncio.to_thread(_cancel, [job.id for job in jobs])
             case Drain(jobs):
                 self._drain(jobs)
-            case Say(text):
+            case Report(text):
                 self.say(text)
             case Stop(reason, job):
                 self.problem = ClusterLostError(f"{reason[:1].upper()}{reason[1:]}{self._log(job)}")
 
-    async def _submit(self, kept: _Kept, number: int) -> None:
+    async def _submit(self, kept: _PoolState, number: int) -> None:
         """Ask for so many jobs, one after the other, until one is refused."""
         for _ in range(number):
             if self._ending:
@@ -184,7 +184,7 @@ class Supervisor:
         self._guard.add(job)  # in this thread, whatever becomes of who waits for it
         return job
 
-    def _refused(self, kept: _Kept, error: SlurmError) -> None:
+    def _refused(self, kept: _PoolState, error: SlurmError) -> None:
         self.say(f"Slurm took no further {kept.pool.name} job: {error}.")
         if not error.passing:
             now = time.monotonic()
@@ -197,8 +197,8 @@ class Supervisor:
                 nothing = dict.fromkeys(worker.resources, 0)
                 self.scheduler.add_resources(worker=worker.address, resources=nothing)
 
-    def _tell(self, look: Look) -> None:
-        """Say how the jobs stand whenever other reasons hold them up; the live page shows it always."""
+    def _tell(self, look: Snapshot) -> None:
+        """Report how the jobs stand whenever other reasons hold them up; the live page shows it always."""
         rows = self._own(look)
         self.scheduler.log_event(CLUSTER, {"text": f"Jobs: {summary(rows)}"})
         reasons = sorted({row.reason or row.state for row in rows if row.pending})
@@ -207,7 +207,7 @@ class Supervisor:
             if reasons:
                 self.say(f"Jobs: {summary(rows)}.")
 
-    def _own(self, look: Look) -> list[Row]:
+    def _own(self, look: Snapshot) -> list[QueuedJob]:
         ids = {job.id for kept in self.pools.values() for job in kept.fleet.jobs}
         return [row for row in look.rows.values() if row.id in ids]
 
@@ -241,7 +241,7 @@ def rehearse(profile: Cluster, run: str) -> None:
     """
     for pool in pools(profile):
         try:
-            said = commands.rehearse(script(profile, pool, Post(run=run)))
+            said = commands.rehearse(script(profile, pool, LaunchInfo(run=run)))
         except SlurmError as error:
             raise ConfigError(f"Slurm cannot be asked for jobs: {error}.") from None
         if said.refusal:
@@ -251,7 +251,7 @@ def rehearse(profile: Cluster, run: str) -> None:
             )
 
 
-def _kept(pool: Pool, profile: Cluster) -> _Kept:
+def _kept(pool: WorkerPool, profile: Cluster) -> _PoolState:
     rules = Rules(
         processes=pool.processes,
         max_jobs=pool.max_jobs,
@@ -260,7 +260,7 @@ def _kept(pool: Pool, profile: Cluster) -> _Kept:
         lead=min(LEAD, parse_walltime(pool.walltime) / 10),
         early=early(pool),
     )
-    return _Kept(pool, rules, pool.workers, pool.fewest)
+    return _PoolState(pool, rules, pool.workers, pool.fewest)
 
 
 def _cancel(jobs: list[str]) -> None:
@@ -276,7 +276,7 @@ while read -r id; do ids="$ids $id"; done
 """
 
 
-class Guard:
+class CancelOnExit:
     """Knows the ids of all jobs. It outlives the driver by the moment that it takes to cancel them."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm._driver_job import Place, State, parse_state, script, submit, submitted
+from daskmetrics.cluster.slurm._driver_job import DriverFiles, JobState, parse_state, script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 
 RECORDED = Path(__file__).parent / "recorded" / "driver.sbatch"
@@ -22,7 +22,7 @@ SITE = {
 def test_the_script_of_a_driver():
     """Compared with a recorded one, so that a change of it is seen."""
     command = ["/env/bin/python", "-u", "-m", "daskmetrics", "run", "/data/my runs/demo/controller/config.yaml"]
-    text = script(config.cluster(SITE), "demo", Place(Path("/data/my runs/demo/controller")), command)
+    text = script(config.cluster(SITE), "demo", DriverFiles(Path("/data/my runs/demo/controller")), command)
     if os.environ.get("DASKMETRICS_RECORD"):
         RECORDED.parent.mkdir(exist_ok=True)
         RECORDED.write_text(text)
@@ -31,7 +31,7 @@ def test_the_script_of_a_driver():
 
 def test_a_folder_that_would_be_more_than_a_path_in_the_script():
     with pytest.raises(ConfigError, match="cannot stand in a job script"):
-        script(config.cluster(SITE), "demo", Place(Path('/data/a"\n#SBATCH --uid=0')), ["true"])
+        script(config.cluster(SITE), "demo", DriverFiles(Path('/data/a"\n#SBATCH --uid=0')), ["true"])
 
 
 def test_a_mistake_in_the_section_is_named():
@@ -49,11 +49,11 @@ def test_the_configuration_comes_back_as_it_was_submitted():
     [
         (
             "JobId=7 JobState=PENDING Reason=Resources StartTime=2030-01-01T14:05:00 ExitCode=0:0",
-            State("PENDING", "Resources", "2030-01-01T14:05:00", "0:0"),
+            JobState("PENDING", "Resources", "2030-01-01T14:05:00", "0:0"),
         ),
         ("JobId=7 JobState=FAILED Reason=NonZeroExitCode StartTime=Unknown ExitCode=2:0",
-         State("FAILED", "NonZeroExitCode", "", "2:0")),
-        ("JobId=7 JobState=CANCELLED+ Reason=None", State("CANCELLED")),
+         JobState("FAILED", "NonZeroExitCode", "", "2:0")),
+        ("JobId=7 JobState=CANCELLED+ Reason=None", JobState("CANCELLED")),
     ],
 )  # fmt: skip
 def test_how_a_job_stands(shown, state):
@@ -63,7 +63,7 @@ def test_how_a_job_stands(shown, state):
 
 def test_where_there_is_no_slurm_nothing_is_remembered(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    place = Place(tmp_path / "controller")
+    place = DriverFiles(tmp_path / "controller")
     with pytest.raises(ConfigError, match="There is no 'sbatch' here"):
         submit(config.cluster(SITE), "demo", place, "name: demo\n")
     assert submitted(place) is None

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daskmetrics.cluster.slurm._commands import Row
-from daskmetrics.cluster.slurm._jobs import Cancel, Drain, Fleet, Job, Look, Rules, Say, Stop, Submit, decide
+from daskmetrics.cluster.slurm._commands import QueuedJob
+from daskmetrics.cluster.slurm._jobs import (
+    Cancel,
+    Drain,
+    Job,
+    JobSet,
+    Report,
+    Rules,
+    Snapshot,
+    Stop,
+    SubmitJobs,
+    decide,
+)
 
 
 class Bench:
@@ -13,17 +24,17 @@ class Bench:
 
     def __init__(self, wanted: int = 2, **rules) -> None:
         self.rules, self.wanted = Rules(**rules), wanted
-        self.fleet, self.now, self.number = Fleet(), 0.0, 0
-        self.rows: dict[str, Row] = {}
+        self.fleet, self.now, self.number = JobSet(), 0.0, 0
+        self.rows: dict[str, QueuedJob] = {}
         self.workers: dict[str, int] = {}
         self.draining: set[str] = set()
 
     def look(self, after: float = 30.0) -> list:
         self.now += after
-        seen = Look(self.now, dict(self.rows), dict(self.workers), frozenset(self.draining))
+        seen = Snapshot(self.now, dict(self.rows), dict(self.workers), frozenset(self.draining))
         self.fleet, actions = decide(self.fleet, seen, self.rules, self.wanted)
         for action in actions:
-            if isinstance(action, Submit):
+            if isinstance(action, SubmitJobs):
                 self.take(action.count)
             if isinstance(action, Cancel):
                 for job in action.jobs:
@@ -35,7 +46,7 @@ class Bench:
             self.number += 1
             job = str(self.number)
             self.fleet = self.fleet.took(Job(job, f"gpu-{job}", self.now))
-            self.rows[job] = Row(job, "daskmetrics-x", "PENDING", "Priority", None, 3600, "", "gpu")
+            self.rows[job] = QueuedJob(job, "daskmetrics-x", "PENDING", "Priority", None, 3600, "", "gpu")
 
     def run(self, *jobs: str, come: bool = True) -> None:
         for job in jobs:
@@ -57,7 +68,7 @@ class Bench:
 
 def test_nothing_is_done_while_all_is_well():
     bench = Bench(wanted=3)
-    assert bench.look() == [Submit(3)]
+    assert bench.look() == [SubmitJobs(3)]
     assert bench.look() == []
     bench.run("1", "2", "3")
     assert bench.look() == [] and bench.fleet.failed == 0
@@ -69,7 +80,7 @@ def test_a_job_that_is_lost_in_mid_run_is_replaced_and_its_end_told():
     bench.run("1", "2")
     bench.look()
     bench.end("2", "NODE_FAIL")
-    assert bench.look() == [Say("Job 2 ended as NODE_FAIL on node2."), Submit(1)]
+    assert bench.look() == [Report("Job 2 ended as NODE_FAIL on node2."), SubmitJobs(1)]
     assert bench.ids() == ["1", "3"] and bench.fleet.failed == 0
 
 
@@ -81,15 +92,15 @@ def test_jobs_that_end_alike_are_told_in_one_line():
     for i in range(1, 13):
         del bench.rows[str(i)]
     (told, more) = bench.look()
-    assert told == Say("12 jobs, 1, 2, 3, 4, 5, 6, 7, 8 ...: each is not in the queue any more.")
-    assert more == Submit(12)
+    assert told == Report("12 jobs, 1, 2, 3, 4, 5, 6, 7, 8 ...: each is not in the queue any more.")
+    assert more == SubmitJobs(12)
 
 
 def test_a_job_that_is_younger_than_the_look_is_not_lost():
     bench = Bench(wanted=1)
     bench.look()
     bench.rows.clear()
-    seen = Look(0.0, {})
+    seen = Snapshot(0.0, {})
     assert decide(bench.fleet, seen, bench.rules, 1) == (bench.fleet, ())
 
 
@@ -100,7 +111,7 @@ def test_what_fails_before_its_worker_came_is_tried_again_later_and_later_and_th
     for _ in range(40):
         bench.end(str(bench.number), "FAILED", "NonZeroExitCode")
         actions = bench.look(after=5.0)
-        tries += [bench.now] * (Submit(1) in actions)
+        tries += [bench.now] * (SubmitJobs(1) in actions)
         if actions and isinstance(actions[-1], Stop):
             break
     assert tries == [55.0, 100.0]
@@ -113,7 +124,7 @@ def test_all_failing_at_once_stops_at_once():
     bench.look()
     for i in range(1, 9):
         bench.end(str(i), "FAILED")
-    assert bench.kinds() == [Say, Stop]
+    assert bench.kinds() == [Report, Stop]
 
 
 def test_while_some_work_one_job_now_and_then_tries_whether_it_is_well_again():
@@ -123,10 +134,10 @@ def test_while_some_work_one_job_now_and_then_tries_whether_it_is_well_again():
     bench.look()
     for i in range(2, 9):
         bench.end(str(i), "FAILED")
-    assert bench.kinds() == [Say]
-    assert bench.look(after=3600) == [Submit(1)]
+    assert bench.kinds() == [Report]
+    assert bench.look(after=3600) == [SubmitJobs(1)]
     bench.run("9")
-    assert bench.look() == [Submit(6)], "it is"
+    assert bench.look() == [SubmitJobs(6)], "it is"
 
 
 def test_a_job_whose_worker_never_comes_is_replaced():
@@ -135,9 +146,9 @@ def test_a_job_whose_worker_never_comes_is_replaced():
     bench.run("1", come=False)
     assert [bench.look() for _ in range(4)] == [[]] * 4
     told, cancelled = bench.look()
-    assert told == Say("Job 1 on node1 has run for 100 s without its worker.")
+    assert told == Report("Job 1 on node1 has run for 100 s without its worker.")
     assert [job.id for job in cancelled.jobs] == ["1"] and bench.fleet.failed == 1
-    assert bench.look() == [Submit(1)]
+    assert bench.look() == [SubmitJobs(1)]
 
 
 def test_waiting_in_the_queue_is_no_failure():
@@ -161,7 +172,7 @@ def test_before_its_end_a_job_is_replaced_then_drained_then_ended():
     bench.run("1")
     bench.workers["gpu-1"] = 1
     bench.rows["1"] = replace(bench.rows["1"], left=500)
-    assert bench.look() == [Submit(1)]
+    assert bench.look() == [SubmitJobs(1)]
     bench.run("2")
     bench.rows["1"] = replace(bench.rows["1"], left=50)
     assert bench.kinds() == [Drain]
@@ -178,20 +189,20 @@ def test_a_node_that_drains_is_left_once_its_unit_is_done():
     bench.run("1")
     bench.workers["gpu-1"] = 1
     bench.draining.add("node1")
-    assert bench.kinds() == [Drain, Submit]
+    assert bench.kinds() == [Drain, SubmitJobs]
     bench.workers["gpu-1"] = 0
     assert bench.kinds() == [Cancel]
 
 
 def test_a_whole_node_job_that_lost_a_worker_for_good_is_replaced():
     bench = Bench(wanted=8, processes=4, connect_within=100.0)
-    assert bench.look() == [Submit(2)]
+    assert bench.look() == [SubmitJobs(2)]
     bench.run("1", "2")
     bench.look()
     del bench.workers["gpu-1-3"]
     bench.workers["gpu-1-0"] = 1
     assert [bench.look() for _ in range(4)] == [[]] * 4
-    assert bench.kinds() == [Drain, Submit]
+    assert bench.kinds() == [Drain, SubmitJobs]
     assert bench.look() == []
     bench.workers["gpu-1-0"] = 0
     assert bench.kinds() == [Cancel]
@@ -199,10 +210,10 @@ def test_a_whole_node_job_that_lost_a_worker_for_good_is_replaced():
 
 def test_no_more_jobs_than_allowed_are_in_the_queue():
     bench = Bench(wanted=8, max_jobs=3)
-    assert bench.look() == [Submit(3)]
+    assert bench.look() == [SubmitJobs(3)]
     bench.run("1", "2", "3")
     bench.rows["1"] = replace(bench.rows["1"], left=10)
-    assert Submit(1) not in bench.look()
+    assert SubmitJobs(1) not in bench.look()
 
 
 def test_fewer_are_wanted():
