@@ -73,7 +73,7 @@ def run(
     if dry_run:
         from daskmetrics.experiment._preview import preview
 
-        Console().print(preview(prepared, place))
+        preview(prepared, place).show()
         return
     if submit:
         _submit(wanted, place)

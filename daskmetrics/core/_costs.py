@@ -1,13 +1,13 @@
 """The assumed cost of a piece of work, known before any is done.
 
-The search weighs cells by these figures and not by measured times, so that two runs decide alike however busy the
-machine was. They need only be right relative to each other; measured times stand in the journal beside them.
+The search weighs cells by these numbers and not by measured times, so that two runs make the same decisions however
+busy the machine is. Only the ratios need to be right; the journal holds the measured times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 CPU_FLOPS = 2e10
 """Assumed sustained float32 operations per second of one CPU core in a forward pass."""
@@ -40,29 +40,58 @@ class TextSize:
     tokens: float
     length: float
 
+    @classmethod
+    def of(cls, characters: Iterable[int], max_length: int) -> TextSize:
+        """Assumed size of texts with these numbers of characters.
+
+        Examples
+        --------
+        >>> TextSize.of([30, 60, 3000], max_length=100)
+        TextSize(texts=3, tokens=130.0, length=43.333333333333336)
+        """
+        tokens = [min(float(max_length), max(1.0, n / CHARACTERS_PER_TOKEN)) for n in characters]
+        return cls(len(tokens), sum(tokens), sum(tokens) / max(1, len(tokens)))
+
 
 UNKNOWN_TASK = TextSize(texts=5_000, tokens=250_000.0, length=50.0)
-"""Assumed of a task whose data is not on this machine."""
+"""Assumed for a task whose data is not on this machine."""
 
 
-def size_of(characters: Iterable[int], max_length: int) -> TextSize:
-    """Assumed size of texts with these numbers of characters.
+@dataclass(frozen=True)
+class CostModel:
+    """Assumed seconds of each kind of work unit on one worker; a model is given by its width and its depth.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu`` for one CPU core; any other name stands for a data-centre GPU.
 
     Examples
     --------
-    >>> size_of([30, 60, 3000], max_length=100)
-    TextSize(texts=3, tokens=130.0, length=43.333333333333336)
+    >>> text = TextSize(texts=1_000, tokens=50_000.0, length=50.0)
+    >>> round(CostModel("cpu").measure_seconds(512, 6, text, views=2), 1)
+    192.1
     """
-    tokens = [min(float(max_length), max(1.0, n / CHARACTERS_PER_TOKEN)) for n in characters]
-    return TextSize(len(tokens), sum(tokens), sum(tokens) / max(1, len(tokens)))
 
+    device: str
 
-def encode_seconds(width: int, depth: int, tokens: float, length: float, flops: float = CPU_FLOPS) -> float:
-    """Assumed seconds to load a checkpoint and run texts through it."""
-    load = 0.2 + 12.0 * width**2 * depth * 4 / 1e9  # overhead, and float32 weights at 1 GB/s
-    return load + forward_flops(width, depth, tokens, length) / flops
+    def load_seconds(self, width: int, depth: int) -> float:
+        """Of loading a checkpoint: a fixed overhead, and float32 weights at 1 GB/s."""
+        return 0.2 + 12.0 * width**2 * depth * 4 / 1e9
 
+    def encode_seconds(self, width: int, depth: int, text: TextSize) -> float:
+        """Of loading a checkpoint and running texts through it."""
+        flops = CPU_FLOPS if self.device == "cpu" else GPU_FLOPS
+        return self.load_seconds(width, depth) + forward_flops(width, depth, text.tokens, text.length) / flops
 
-def score_seconds(texts: int, width: int) -> float:
-    """Assumed seconds to fit and score a probe on vectors of one layer, on one CPU core."""
-    return 0.02 + 1e-6 * texts * width
+    def score_seconds(self, width: int, text: TextSize) -> float:
+        """Of fitting and scoring a probe on vectors of one layer, on one CPU core whatever the device."""
+        return 0.02 + 1e-6 * text.texts * width
+
+    def measure_seconds(self, width: int, depth: int, text: TextSize, views: int) -> float:
+        """Of measuring a checkpoint by a number of views of each text."""
+        return self.encode_seconds(width, depth, replace(text, tokens=views * text.tokens))
+
+    def train_seconds(self, width: int, depth: int, tokens: float, length: float) -> float:
+        """Of training on tokens in sequences of a length; a backward pass costs twice a forward pass."""
+        return self.encode_seconds(width, depth, TextSize(0, 3.0 * tokens, length))

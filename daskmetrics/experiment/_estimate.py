@@ -1,21 +1,26 @@
-"""What a whole run comes to, before anything is submitted."""
+"""What a whole run takes by assumed costs, before anything is submitted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from daskmetrics.core._costs import CostModel, TextSize
+from daskmetrics.core._files import RunFolder
+from daskmetrics.execution import Record
+from daskmetrics.experiment import _measure as measure
+from daskmetrics.experiment import _search as search
+from daskmetrics.experiment._prepare import Experiment
+
 
 @dataclass(frozen=True)
-class Estimate:
-    """Counts and assumed figures of a run.
+class RunEstimate:
+    """Counts and assumed seconds of a run.
 
     Attributes
     ----------
     checkpoints, arms, metrics, tasks : int
         What is compared, and by what.
-    cells : int
-        Arms times tasks: the scores of an exhaustive sweep.
     units : int
         Work units of the measuring phase, training included.
     exhaustive_seconds : float
@@ -25,58 +30,66 @@ class Estimate:
     measure_seconds : float
         Seconds of work to measure (and train) everything.
     workers : int
-    disk_bytes : int
-        Of the store and the journal; models are not counted.
+
+    Examples
+    --------
+    >>> run = RunEstimate(2, 10, 6, 4, 2, exhaustive_seconds=40.0, search_seconds=10.0, measure_seconds=3.0, workers=2)
+    >>> run.cells, run.wall_seconds
+    (40, 6.5)
     """
 
     checkpoints: int
     arms: int
     metrics: int
     tasks: int
-    cells: int
     units: int
     exhaustive_seconds: float
     search_seconds: float
     measure_seconds: float
     workers: int
-    disk_bytes: int
+
+    @property
+    def cells(self) -> int:
+        """Arms times tasks: the scores of an exhaustive sweep."""
+        return self.arms * self.tasks
 
     @property
     def wall_seconds(self) -> float:
         """Assumed time from start to report, with all workers busy."""
         return (self.measure_seconds + self.search_seconds) / self.workers
 
-
-def estimate(
-    arms: int,
-    checkpoints: int,
-    metrics: int,
-    tasks: int,
-    unit_seconds: Sequence[float],
-    exhaustive_seconds: float,
-    budget: float,
-    workers: int,
-) -> Estimate:
-    """Add up what a run takes.
-
-    Examples
-    --------
-    >>> plan = estimate(10, 2, 6, 4, unit_seconds=[1.0, 2.0], exhaustive_seconds=40.0, budget=0.25, workers=2)
-    >>> plan.cells, plan.wall_seconds
-    (40, 6.5)
-    """
-    cells = arms * tasks
-    return Estimate(
-        checkpoints=checkpoints,
-        arms=arms,
-        metrics=metrics,
-        tasks=tasks,
-        cells=cells,
-        units=len(unit_seconds),
-        exhaustive_seconds=exhaustive_seconds,
-        search_seconds=budget * exhaustive_seconds,
-        measure_seconds=sum(unit_seconds),
-        workers=workers,
+    @property
+    def disk_bytes(self) -> int:
+        """Of the store and the journal; models are not counted."""
         # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a disk block
-        disk_bytes=(arms * metrics + cells) * 97 + checkpoints * 6 * 4096,
+        return (self.arms * self.metrics + self.cells) * 97 + self.checkpoints * 6 * 4096
+
+
+def estimate(experiment: Experiment, folder: RunFolder, records: Sequence[Record]) -> RunEstimate:
+    """The estimate of a run on the device that the configuration assumes."""
+    costs = CostModel(experiment.config.search.device)
+    units = measure.units(experiment, folder, records)
+    exhaustive = search.pose(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
+    return RunEstimate(
+        checkpoints=len(experiment.checkpoints),
+        arms=len(experiment.arms),
+        metrics=len(experiment.metrics),
+        tasks=len(experiment.tasks),
+        units=len(units),
+        exhaustive_seconds=exhaustive,
+        search_seconds=experiment.config.search.budget * exhaustive,
+        measure_seconds=sum(unit_seconds(experiment, unit.kind, unit.name, costs) for unit in units),
+        workers=experiment.config.cluster.workers,
     )
+
+
+def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel) -> float:
+    """Assumed seconds of a ``train`` or ``measure`` unit with a checkpoint's name."""
+    model, _, revision = name.partition("@")
+    width, depth = experiment.widths[model], next(suite.depth for suite in experiment.suites if suite.model == model)
+    if kind == "train":
+        recipe = experiment.trainings[model].recipe
+        steps = max(1, (int(revision.removeprefix("step")) + 1) // 2)  # log-spaced: half of the steps are already done
+        return costs.train_seconds(width, depth, float(steps * recipe.batch * recipe.context), recipe.context)
+    prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
+    return costs.measure_seconds(width, depth, prompts, experiment.views)

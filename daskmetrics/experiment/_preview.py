@@ -9,33 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from rich.box import SIMPLE
-from rich.table import Table
-
 from daskmetrics import config, execution
-from daskmetrics.core._costs import CPU_FLOPS, GPU_FLOPS, UNKNOWN_TASK, encode_seconds, size_of
+from daskmetrics.core._costs import UNKNOWN_TASK
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution._journal import read
 from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment import _search as searching
-from daskmetrics.experiment._estimate import Estimate, estimate
+from daskmetrics.experiment._estimate import RunEstimate, estimate
 from daskmetrics.experiment._prepare import Experiment
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """Counts, disk, units and assumed time of what is still to be done."""
     records = _records(folder)
-    plan = plan_of(experiment, folder, records)
+    plan = estimate(experiment, folder, records)
     done = {record.key for record in records}
     units = measure.units(experiment, folder, records)
-    table = Table(
-        title=f"{experiment.config.name}: nothing is submitted", box=SIMPLE, show_header=False, title_justify="left"
-    )
-    for name, text in _rows(experiment, folder, plan, sum(unit.key not in done for unit in units)):
-        table.add_row(name, text)
-    return table
+    rows = tuple(_rows(experiment, folder, plan, sum(unit.key not in done for unit in units)))
+    return Table((), rows, title=f"{experiment.config.name}: nothing is submitted")
 
 
 def _records(folder: RunFolder) -> list[execution.Record]:
@@ -46,7 +39,7 @@ def _records(folder: RunFolder) -> list[execution.Record]:
     return [execution.Record.from_entry(entry) for entry in read(folder.journal) if entry["type"] == "record"]
 
 
-def _rows(experiment: Experiment, folder: RunFolder, plan: Estimate, units_left: int) -> list[tuple[str, str]]:
+def _rows(experiment: Experiment, folder: RunFolder, plan: RunEstimate, units_left: int) -> list[tuple[str, str]]:
     models = ", ".join(
         f"{s.model} ({len(s.revisions)} checkpoints x {len(s.layers)} layers)" for s in experiment.suites
     )
@@ -77,38 +70,6 @@ def _rows(experiment: Experiment, folder: RunFolder, plan: Estimate, units_left:
     if missing:
         rows.append(("missing", f"{missing:,} checkpoints are not on this machine and would be fetched from the hub"))
     return rows
-
-
-def plan_of(experiment: Experiment, folder: RunFolder, records: list[execution.Record]) -> Estimate:
-    """The estimate of a run, from assumed speeds."""
-    exhaustive = searching.pose(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
-    return estimate(
-        arms=len(experiment.arms),
-        checkpoints=len(experiment.checkpoints),
-        metrics=len(experiment.metrics),
-        tasks=len(experiment.tasks),
-        unit_seconds=[
-            assumed_seconds(experiment, unit.kind, unit.name) for unit in measure.units(experiment, folder, records)
-        ],
-        exhaustive_seconds=exhaustive,
-        budget=experiment.config.search.budget,
-        workers=experiment.config.cluster.workers,
-    )
-
-
-def assumed_seconds(experiment: Experiment, kind: str, name: str) -> float:
-    """Assumed seconds of a unit of the measuring phase."""
-    model, _, revision = name.partition("@")
-    suite = next(suite for suite in experiment.suites if suite.model == model)
-    width = experiment.widths[model]
-    flops = {"cpu": CPU_FLOPS, "gpu": GPU_FLOPS}[experiment.config.search.device]
-    if kind == "train":
-        recipe = experiment.trainings[model].recipe
-        steps = max(1, (int(revision.removeprefix("step")) + 1) // 2)  # log-spaced: half of the way from the one before
-        tokens = 3.0 * steps * recipe.batch * recipe.context  # backwards costs twice forwards
-        return encode_seconds(width, suite.depth, tokens, recipe.context, flops)
-    size = size_of(map(len, experiment.prompts), experiment.config.protocol.max_length)
-    return encode_seconds(width, suite.depth, experiment.views * size.tokens, size.length, flops)
 
 
 def _free(path: Path) -> int:

@@ -16,16 +16,7 @@ from dask.utils import parse_bytes
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Campaign, Outcome, Pick, Problem, arm_features
 from daskmetrics.config import Protocol
-from daskmetrics.core._costs import (
-    CHARACTERS_PER_TOKEN,
-    CPU_FLOPS,
-    GPU_FLOPS,
-    UNKNOWN_TASK,
-    TextSize,
-    encode_seconds,
-    score_seconds,
-    size_of,
-)
+from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.execution import Record, Settings, WorkUnit
@@ -188,14 +179,20 @@ def _revisions(suite: Suite, keys: Mapping[Checkpoint, Key], measured: Container
     return tuple(checkpoint.revision for checkpoint in suite.checkpoints() if keys[checkpoint] in measured)
 
 
-def pose(experiment: Experiment, suites: Sequence[Suite], metrics: np.ndarray | None = None) -> Problem:
+def pose(
+    experiment: Experiment,
+    suites: Sequence[Suite],
+    metrics: np.ndarray | None = None,
+    costs: CostModel | None = None,
+) -> Problem:
     """The problem over these suites, with metrics (arms, metrics) as features beside the arms' positions.
 
-    Without metrics it is a preview, for which no task's data is fetched.
+    Without metrics it is a preview, for which no task's data is fetched. Costs are those of the device that the
+    configuration assumes, unless given.
     """
     arms = grid(suites)
     sizes = [task_size(task, experiment.config.protocol, here=metrics is not None) for task in experiment.tasks]
-    encode, score = _costs(experiment, arms, sizes)
+    encode, score = _costs(experiment, arms, sizes, costs or CostModel(experiment.config.search.device))
     return Problem(
         arms=arms,
         tasks=tuple(task.name for task in experiment.tasks),
@@ -219,15 +216,16 @@ def _baseline(experiment: Experiment, arms: Sequence[Arm]) -> Checkpoint:
     return experiment.baseline if experiment.baseline in there else arms[-1].checkpoint
 
 
-def _costs(experiment: Experiment, arms: Sequence[Arm], sizes: Sequence[TextSize]) -> tuple[np.ndarray, np.ndarray]:
+def _costs(
+    experiment: Experiment, arms: Sequence[Arm], sizes: Sequence[TextSize], costs: CostModel
+) -> tuple[np.ndarray, np.ndarray]:
     """Assumed seconds to encode and to score, each an array (arms, tasks)."""
     depths = {suite.model: suite.depth for suite in experiment.suites}
-    flops = {"cpu": CPU_FLOPS, "gpu": GPU_FLOPS}[experiment.config.search.device]
     encode, score = np.empty((2, len(arms), len(sizes)))
     for model, width in experiment.widths.items():
         own = [i for i, arm in enumerate(arms) if arm.model == model]
-        encode[own] = [encode_seconds(width, depths[model], size.tokens, size.length, flops) for size in sizes]
-        score[own] = [score_seconds(size.texts, width) for size in sizes]
+        encode[own] = [costs.encode_seconds(width, depths[model], size) for size in sizes]
+        score[own] = [costs.score_seconds(width, size) for size in sizes]
     return encode, score
 
 
@@ -238,4 +236,4 @@ def task_size(task: Task, protocol: Protocol, here: bool) -> TextSize:
         return TextSize(listed.texts, tokens, min(protocol.max_length, tokens / max(1, listed.texts)))
     if not (here or task.is_local):
         return UNKNOWN_TASK
-    return size_of(map(len, task.texts()), protocol.max_length)
+    return TextSize.of(map(len, task.texts()), protocol.max_length)

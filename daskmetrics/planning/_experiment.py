@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from daskmetrics.config import Cluster
+from daskmetrics.core._costs import CostModel
 from daskmetrics.core._estimate import Figure, Interval
 from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Record
@@ -17,7 +18,7 @@ from daskmetrics.execution._journal import Entry, read, records
 from daskmetrics.experiment import Experiment
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as searching
-from daskmetrics.experiment._preview import assumed_seconds, plan_of
+from daskmetrics.experiment._estimate import estimate, unit_seconds
 from daskmetrics.planning import Calibration, Phase, Sample, Workload, calibrated
 
 WORKER_GIB = 1.5
@@ -25,6 +26,9 @@ WORKER_GIB = 1.5
 
 CUDA_GIB = 0.6
 """Assumed GPU memory of a process that uses CUDA at all."""
+
+CPU = CostModel("cpu")
+"""Samples are compared with what it assumes, whatever measured them."""
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -46,14 +50,13 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     own = tuple(calibration for calibration in known if calibration.device == device)
     window = searching.settled_window(experiment, entries)
     phases = [_put_right(phase, own) for phase in _phases(experiment, folder, past, window, own, device)]
-    plan = plan_of(experiment, folder, list(past))
     return Workload(
         tuple(phase for phase in phases if phase.units),
         device,
         _start(own),
         vram_gib=gpu_gib(experiment),
         host_gib=WORKER_GIB + weights_gib(experiment, 4),
-        disk_bytes=plan.disk_bytes,
+        disk_bytes=estimate(experiment, folder, past).disk_bytes,
         missing=tuple(_missing(experiment)),
     )
 
@@ -66,13 +69,15 @@ def _phases(
     known: Sequence[Calibration],
     device: str,
 ) -> Iterator[Phase]:
-    cpu, own = seen_as(experiment, "cpu"), seen_as(experiment, device)
+    models = CPU, CostModel(device)
     done = {record.key for record in past if record.ok}
     units = [unit for unit in measure.units(experiment, folder, past) if unit.key not in done]
     for kind in ("train", "measure"):
         for suite in experiment.suites:
             group = [unit for unit in units if unit.kind == kind and _model(unit.name) == suite.model]
-            assumed, otherwise = (_mean(assumed_seconds(e, kind, u.name) for u in group) or 1.0 for e in (cpu, own))
+            assumed, otherwise = (
+                _mean(unit_seconds(experiment, kind, unit.name, costs) for unit in group) or 1.0 for costs in models
+            )
             seconds = calibrated(kind, suite.model, assumed, known, device, otherwise)
             yield Phase(f"{kind} {suite.model}", len(group), seconds, chains=1 if kind == "train" else None)
     if experiment.tasks:
@@ -83,7 +88,7 @@ def _search(
     experiment: Experiment, past: tuple[Record, ...], window: int | None, known: Sequence[Calibration], device: str
 ) -> Phase:
     """The cells that the budget allows; an encoding that cells share is part of their mean cost."""
-    cpu, posed = (searching.pose(seen_as(experiment, each), experiment.suites) for each in ("cpu", device))
+    cpu, posed = (searching.pose(experiment, experiment.suites, costs=costs) for costs in (CPU, CostModel(device)))
     cells = len(experiment.arms) * len(experiment.tasks)
     budget = searching.budget(experiment.config.search)
     allowed = min(budget.within(posed.exhaustive_cost) / posed.exhaustive_cost * cells, budget.cells or cells)
@@ -124,7 +129,7 @@ def samples(experiment: Experiment, entries: Sequence[Entry]) -> tuple[Sample, .
         for suite in experiment.suites:
             own = [record for record in found if record.kind == kind and _model(record.name) == suite.model]
             if own:
-                assumed = _mean(assumed_seconds(seen_as(experiment, "cpu"), kind, record.name) for record in own)
+                assumed = _mean(unit_seconds(experiment, kind, record.name, CPU) for record in own)
                 made.append(Sample(kind, suite.model, tuple(record.seconds for record in own), assumed))
     return (*made, *_searched(experiment, found, entries))
 
@@ -142,12 +147,6 @@ def of_run(experiment: Experiment, folder: RunFolder) -> Calibration | None:
     return Calibration(profile.device, f"the workers of {folder.path}", begun[-1], samples=found)
 
 
-def seen_as(experiment: Experiment, device: str) -> Experiment:
-    """The experiment with the speed of a CPU core, or of a GPU, assumed."""
-    search = experiment.config.search.model_copy(update={"device": "cpu" if device == "cpu" else "gpu"})
-    return dataclasses.replace(experiment, config=experiment.config.model_copy(update={"search": search}))
-
-
 def _searched(experiment: Experiment, found: Sequence[Record], entries: Sequence[Entry]) -> Iterator[Sample]:
     picks = {entry["key"]: entry["note"]["pick"] for entry in entries if "pick" in entry.get("note", {})}
     scores = [record for record in found if record.kind == "score" and record.key in picks]
@@ -156,7 +155,7 @@ def _searched(experiment: Experiment, found: Sequence[Record], entries: Sequence
         cells = {record.key: picks[record.key]["cell"] for record in scores}
         shared = {(_checkpoint(cells[r.key]), cells[r.key]["task"]): r.value["encode_seconds"] for r in scores}
         took = fsum(record.seconds for record in scores) + fsum(shared.values())
-        cpu, own = (searching.pose(e, e.suites).exhaustive_cost for e in (seen_as(experiment, "cpu"), experiment))
+        cpu, own = (searching.pose(experiment, experiment.suites, costs=costs).exhaustive_cost for costs in (CPU, None))
         yield Sample("search", "cells", (took / len(scores),), spent / len(scores) * cpu / own)
 
 
