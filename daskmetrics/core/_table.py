@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-_UNBOUNDED = 10_000  # columns in a file or a pipe, so that each row stays on one line
+_UNBOUNDED = 10_000  # columns in a file or a pipe: each row stays on one line
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Table:
     Examples
     --------
     >>> print(Table(("task", "score"), (("order", "0.5"),), notes=("One task.",)).as_text())
-      task    score
-     ───────────────
-      order   0.5
+    task    score
+    ─────────────
+    order   0.5
     <BLANKLINE>
     One task.
     """
@@ -49,18 +49,21 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        drawn = RichTable(box=SIMPLE, show_header=bool(self.header))
+        drawn = RichTable(box=SIMPLE, show_header=bool(self.header), show_edge=False, pad_edge=False)
         for place, name in enumerate(self.header or (self.rows[0] if self.rows else ())):
-            # the first column holds what is typed or copied: it is never broken
+            # the first column holds what a reader types or copies, so it is never broken
             drawn.add_column(Text(name), no_wrap=place == 0, overflow="fold")
         for row in self.rows:
             drawn.add_row(*map(Text, map(printable, row)))
         return drawn
 
     def as_text(self, width: int | None = None) -> str:
-        """Title, aligned columns and notes, at most ``width`` columns wide; by default as wide as needed.
+        """Title, aligned columns and notes.
 
-        Long cells continue on the next line; nothing is cut off.
+        Parameters
+        ----------
+        width : int, optional
+            Of the table in characters: longer cells continue on the next line. By default each row is one line.
         """
         from rich.console import Console
 
@@ -70,7 +73,7 @@ class Table:
         return "\n\n".join(filter(None, (self.title, body, "\n".join(self.notes))))
 
     def show(self) -> None:
-        """Print to standard output, as wide as the terminal; in a file or a pipe each row is one line."""
+        """Print to standard output: as wide as the terminal, or one line for each row into a file or a pipe."""
         import shutil
 
         print(self.as_text(shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
@@ -91,5 +94,5 @@ class Table:
 
 
 def printable(text: str) -> str:
-    """The text without control characters: a reason comes from foreign code, and a terminal obeys what it prints."""
+    """The text without control characters, since a reason may come from other code and could control the terminal."""
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import csv
+
+from daskmetrics.core._table import Table, printable
+
+TABLE = Table(
+    ("task", "question"),
+    (
+        ("Banking77Classification", "Which of seventy-seven intents does a customer have?"),
+        ("order", "a < b, [red]c[/]"),
+    ),
+    title="Tasks",
+    notes=("Two of many.",),
+)
+
+
+def test_each_row_is_one_line_without_a_width():
+    title, _, header, rule, first, second, _, note = TABLE.as_text().splitlines()
+    assert (title, note) == ("Tasks", "Two of many.")
+    assert header.split() == ["task", "question"] and set(rule) == {"─"}
+    assert first.startswith("Banking77Classification   Which of") and second.endswith("a < b, [red]c[/]")
+
+
+def test_in_a_narrow_terminal_cells_continue_on_the_next_line_and_the_first_column_is_whole():
+    lines = TABLE.as_text(width=40).splitlines()
+    assert max(map(len, lines)) <= 40 and any(line.startswith("Banking77Classification ") for line in lines)
+    assert "seventy-seven" in "".join(line[26:].strip() for line in lines)
+
+
+def test_a_table_without_a_header_is_a_plain_list():
+    assert Table((), (("arms", "99"), ("tasks", "5"))).as_text() == "arms    99\ntasks   5"
+
+
+def test_csv_and_html_hold_every_cell():
+    header, *rows = csv.reader(TABLE.as_csv().splitlines())
+    assert (tuple(header), tuple(map(tuple, rows))) == (TABLE.header, TABLE.rows)
+    page = TABLE.as_html()
+    assert "<h2>Tasks</h2>" in page and "<td>a &lt; b, [red]c[/]</td>" in page and "<p>Two of many.</p>" in page
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    assert printable("a\x1b[2Jb") == "a?[2Jb"
+    assert "\x1b" not in Table((), (("a", "b\x1b[2J"),)).as_text()
