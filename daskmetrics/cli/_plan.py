@@ -161,7 +161,7 @@ def plan(context: click.Context, config: Path | None, submit: int | None, probe:
     path = config or configuration.folder() / "demo.yaml"
     if how["replace"] and submit is None:
         raise ConfigError("--replace needs --submit NUMBER: a job is cancelled only for what takes its place.")
-    wishes = plans.Wishes(
+    request = plans.PlanRequest(
         profiles=tuple(filter(None, (how["profiles"] or "").split(","))),
         counts=numbers(how["workers"], "--workers") if how["workers"] else (),
         offers=how["offers"],
@@ -173,12 +173,12 @@ def plan(context: click.Context, config: Path | None, submit: int | None, probe:
         settings=how["settings"],
     )
     if probe:
-        _probe(path, wishes.settings)
-    proposal = plans.propose(path, wishes)
+        _probe(path, request.settings)
+    proposal = plans.propose(path, request)
     _show(report.proposal_sheet(proposal, time.time()))
     if submit is not None:
         _submit(context, proposal, submit, how)
-    elif not proposal.choices:
+    elif not proposal.suggestions:
         sys.exit(NO_OPTION)
 
 

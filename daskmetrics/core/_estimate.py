@@ -82,7 +82,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Estimate:
     """A number with its source.
 
     Attributes
@@ -105,6 +105,6 @@ class Figure:
     def value(self) -> float:
         return self.interval.value
 
-    def times(self, factor: Interval | float) -> Figure:
+    def times(self, factor: Interval | float) -> Estimate:
         """The same, scaled."""
         return replace(self, interval=self.interval * factor)

@@ -6,7 +6,7 @@
 `experiment`  an experiment as a workload
 `scenario`    workloads and partitions written down by hand
 `slurm`       what a Slurm cluster has free, live or recorded
-`options`     a workload on an offer: times, costs, choices
+`options`     a workload on an offer: times, costs, suggestions
 `workload`    what is to be done
 `offer`       what can be had
 `devices`     assumed speeds of GPUs that were not measured
@@ -19,28 +19,37 @@
 
 from daskmetrics.planning._calibration import Calibration, Sample, calibrated
 from daskmetrics.planning._offer import NO_WAIT, UNKNOWN_WAIT, Offer
-from daskmetrics.planning._options import Choice, Limits, Option, available_now, break_even, choices, front, options
-from daskmetrics.planning._scaling import Amdahl, Row, Trial
+from daskmetrics.planning._options import (
+    Limits,
+    Option,
+    Suggestion,
+    available_now,
+    break_even,
+    front,
+    options,
+    suggestions,
+)
+from daskmetrics.planning._scaling import Amdahl, BenchTrial, ScalingRow
 from daskmetrics.planning._workload import Phase, Workload
 
 __all__ = [
     "NO_WAIT",
     "UNKNOWN_WAIT",
     "Amdahl",
+    "BenchTrial",
     "Calibration",
-    "Choice",
     "Limits",
     "Offer",
     "Option",
     "Phase",
-    "Row",
     "Sample",
-    "Trial",
+    "ScalingRow",
+    "Suggestion",
     "Workload",
     "available_now",
     "break_even",
     "calibrated",
-    "choices",
     "front",
     "options",
+    "suggestions",
 ]

@@ -28,14 +28,14 @@ from daskmetrics.execution import Journal, Record
 from daskmetrics.execution import map as mapping
 from daskmetrics.execution._journal import read, records
 from daskmetrics.experiment import Experiment, prepare
-from daskmetrics.planning import Amdahl, Calibration, Row, Sample, Trial
+from daskmetrics.planning import Amdahl, BenchTrial, Calibration, Sample, ScalingRow
 from daskmetrics.planning import _calibration as calibrations
 from daskmetrics.planning._experiment import samples
 from daskmetrics.planning._scaling import doublings, fit, interleaved, rows, simulated, verdict
 
 
 @dataclass(frozen=True)
-class Done:
+class TrialResult:
     """One run of a workload: seconds of the driver, and of each unit on its worker.
 
     ``chains`` holds the units' seconds; those that can only follow each other are of one chain.
@@ -46,7 +46,7 @@ class Done:
     samples: tuple[Sample, ...]
 
 
-Work = Callable[[Client], Done]
+Work = Callable[[Client], TrialResult]
 """Does the whole workload anew on a client's workers."""
 
 
@@ -58,7 +58,7 @@ class Bench:
     ----------
     name : str
         Of the workload.
-    trials : tuple of Trial
+    trials : tuple of BenchTrial
     chains : tuple of tuple of float
         Seconds of the units, as the fewest workers took them.
     calibration : Calibration
@@ -67,13 +67,13 @@ class Bench:
     """
 
     name: str
-    trials: tuple[Trial, ...]
+    trials: tuple[BenchTrial, ...]
     chains: tuple[tuple[float, ...], ...]
     calibration: Calibration
     price: float | None = None
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[ScalingRow, ...]:
         return rows(self.trials, self.price)
 
     @property
@@ -91,13 +91,13 @@ class Bench:
         busy = fsum(map(fsum, self.chains)) / fewest[0].workers
         return max(0.0, (min(t.seconds for t in fewest) - busy) / max(1, fewest[0].units))
 
-    def simulation(self, most: int, units: int | None = None) -> tuple[tuple[Row, ...], Amdahl | None]:
+    def simulation(self, most: int, units: int | None = None) -> tuple[tuple[ScalingRow, ...], Amdahl | None]:
         """Rows of up to ``most`` simulated workers, from the measured seconds of the units, repeated to ``units``."""
         counts = doublings(most)
         chains = list(islice(cycle(self.chains), units)) if units else self.chains
         seconds, law = simulated(chains, counts, self.dispatch)
         units = sum(map(len, chains))
-        return rows([Trial(n, seconds[n], units) for n in counts], self.price), law
+        return rows([BenchTrial(n, seconds[n], units) for n in counts], self.price), law
 
 
 def bench(
@@ -136,8 +136,8 @@ def bench(
     DaskmetricsError
         If workers do not arrive, or a trial did nothing.
     """
-    trials: list[Trial] = []
-    done: dict[tuple[int, int], Done] = {}
+    trials: list[BenchTrial] = []
+    done: dict[tuple[int, int], TrialResult] = {}
     for repeat, count in interleaved(counts, repeats):
         trial, result = _trial(work, profile.model_copy(update={"workers": count}), repeat, before)
         trials.append(trial)
@@ -149,7 +149,9 @@ def bench(
     return Bench(name, tuple(trials), chains, calibration, price)
 
 
-def _trial(work: Work, profile: Cluster, repeat: int, before: Callable[[], None] | None) -> tuple[Trial, Done]:
+def _trial(
+    work: Work, profile: Cluster, repeat: int, before: Callable[[], None] | None
+) -> tuple[BenchTrial, TrialResult]:
     began = time.perf_counter()
     with connect(profile) as client:
         try:
@@ -166,7 +168,7 @@ def _trial(work: Work, profile: Cluster, repeat: int, before: Callable[[], None]
     units = sum(map(len, result.chains))
     if not units:
         raise DaskmetricsError("The workload did not finish a single unit: run it once without bench to see why.")
-    return Trial(profile.workers, result.seconds, units, repeat, start), result
+    return BenchTrial(profile.workers, result.seconds, units, repeat, start), result
 
 
 def warm() -> None:
@@ -185,7 +187,7 @@ def probe(profile: Cluster, work: Work) -> Calibration:
 
 
 def _calibration(
-    trials: Sequence[Trial], fewest: Sequence[Done], profile: Cluster, overhead: bool = True
+    trials: Sequence[BenchTrial], fewest: Sequence[TrialResult], profile: Cluster, overhead: bool = True
 ) -> Calibration:
     law = fit(trials)
     few = min(trial.workers for trial in trials)
@@ -263,7 +265,7 @@ class _Phase:
     def base(self) -> RunFolder:
         return RunFolder(self.place / "base")
 
-    def __call__(self, client: Client) -> Done:
+    def __call__(self, client: Client) -> TrialResult:
         if not self.base.journal.exists():
             self.prepare()
         self.count += 1
@@ -281,7 +283,7 @@ class _Phase:
             found = [r for r in records(entries) if r.key not in known and r.ok]
             kinds = {"train": ("train",), "search": ("search",), "measure": ("measure",)}
             own = [s for s in samples(prepared, entries) if s.kind in kinds.get(self.phase, ("measure", "search"))]
-        return Done(seconds, _chains([record for record in found if record.kind in wanted]), tuple(own))
+        return TrialResult(seconds, _chains([record for record in found if record.kind in wanted]), tuple(own))
 
 
 def _on(config: Config, count: int) -> Config:
@@ -309,7 +311,7 @@ def _chains(found: list[Record]) -> tuple[tuple[float, ...], ...]:
 def probing(config: Config) -> Work:
     """A small run of the same configuration: a few checkpoints of each model, a few cells."""
 
-    def work(client: Client) -> Done:
+    def work(client: Client) -> TrialResult:
         with tempfile.TemporaryDirectory(prefix="daskmetrics-probe-", dir=".") as place, _cache(Path(place) / "cache"):
             prepared = prepare(_few(config))
             folder = RunFolder(Path(place) / "run")
@@ -317,7 +319,7 @@ def probing(config: Config) -> Work:
             _quietly(prepared, folder, client)
             entries = tuple(read(folder.journal))
             found = [record for record in records(entries) if record.ok]
-            return Done(time.perf_counter() - began, _chains(found), samples(prepared, entries))
+            return TrialResult(time.perf_counter() - began, _chains(found), samples(prepared, entries))
 
     return work
 
@@ -362,7 +364,7 @@ class _Map:
     def __init__(self, job: mapping.Job, place: Path) -> None:
         self.job, self.place, self.count = job, place, 0
 
-    def __call__(self, client: Client) -> Done:
+    def __call__(self, client: Client) -> TrialResult:
         self.count += 1
         folder = RunFolder(self.place / f"trial{self.count}").create()
         with Journal(folder.journal, folder.lock) as journal:
@@ -375,4 +377,4 @@ class _Map:
             raise ConfigError(f"{len(failed)} items failed, the first: {failed[0].reason}. Bench what succeeds.")
         each = sum(record.seconds for record in batches) / max(1, len(results))
         sample = Sample("map", self.job.function.name, (each,), 1.0)
-        return Done(seconds, tuple((r.seconds,) for r in batches), (sample,))
+        return TrialResult(seconds, tuple((r.seconds,) for r in batches), (sample,))

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.core._estimate import Figure, Interval
+from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._files import atomic_write, cache_folder, private
 from daskmetrics.core.errors import DataError
 
@@ -108,7 +108,7 @@ class Calibration:
 
 def calibrated(
     kind: str, group: str, assumed: float, known: Sequence[Calibration], device: str, otherwise: float | None = None
-) -> Figure:
+) -> Estimate:
     """Seconds of a unit of which ``assumed`` are assumed, put right by the best calibration that there is.
 
     Without any it is ``otherwise``, if that is given: what is assumed of this device and not of the one that samples
@@ -128,15 +128,15 @@ def calibrated(
         if found:
             calibration, sample = max(found, key=lambda pair: pair[0].at)
             return _corrected(assumed, calibration, sample, exact)
-    return Figure(Interval.around(assumed if otherwise is None else otherwise, ASSUMED))
+    return Estimate(Interval.around(assumed if otherwise is None else otherwise, ASSUMED))
 
 
-def _corrected(assumed: float, calibration: Calibration, sample: Sample, exact: bool) -> Figure:
+def _corrected(assumed: float, calibration: Calibration, sample: Sample, exact: bool) -> Estimate:
     ratio = sample.ratio
     if not exact:
         ratio = ratio * Interval.around(1.0, OTHER_MODEL)
     source = f"{len(sample.seconds)} x {sample.kind} {sample.group} measured on {calibration.host}"
-    return Figure(ratio * assumed, source, measured=exact, at=calibration.at)
+    return Estimate(ratio * assumed, source, measured=exact, at=calibration.at)
 
 
 def folder() -> Path:

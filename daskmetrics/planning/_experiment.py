@@ -11,7 +11,7 @@ import yaml
 
 from daskmetrics.config import Cluster
 from daskmetrics.core._costs import CostModel
-from daskmetrics.core._estimate import Figure, Interval
+from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Record
 from daskmetrics.execution._journal import Entry, read, records
@@ -113,12 +113,12 @@ def _put_right(phase: Phase, known: Sequence[Calibration]) -> Phase:
     return dataclasses.replace(phase, seconds=seconds, serial=Interval(*latest.serial))
 
 
-def _start(known: Sequence[Calibration]) -> Figure:
+def _start(known: Sequence[Calibration]) -> Estimate:
     timed = [calibration for calibration in known if calibration.start]
     if not timed:
         return Workload(()).start
     latest = max(timed, key=lambda calibration: calibration.at)
-    return Figure(Interval.around(latest.start, 2.0), f"measured on {latest.host}", True, latest.at)
+    return Estimate(Interval.around(latest.start, 2.0), f"measured on {latest.host}", True, latest.at)
 
 
 def samples(experiment: Experiment, entries: Sequence[Entry]) -> tuple[Sample, ...]:

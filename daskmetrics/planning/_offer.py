@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from daskmetrics.core._estimate import Figure, Interval
+from daskmetrics.core._estimate import Estimate, Interval
 
-UNKNOWN_WAIT = Figure(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
-NO_WAIT = Figure(Interval.exactly(0.0), "free now", measured=True)
+UNKNOWN_WAIT = Estimate(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
+NO_WAIT = Estimate(Interval.exactly(0.0), "free now", measured=True)
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Offer:
     device : str
         ``cpu``, ``l40s``, ``a100``, ...
     nodes, workers : int
-    wait : Figure
+    wait : Estimate
         Seconds until the workers' jobs start.
     free : int or None
         Workers that could start now; None if it is not known.
@@ -40,7 +40,7 @@ class Offer:
     device: str
     nodes: int
     workers: int
-    wait: Figure = UNKNOWN_WAIT
+    wait: Estimate = UNKNOWN_WAIT
     free: int | None = None
     limit: float | None = None
     vram_gib: float | None = None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from daskmetrics.core._estimate import Figure, Interval
+from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._text import duration, listed
 from daskmetrics.planning._offer import Offer, walltime_of
 from daskmetrics.planning._workload import Workload
@@ -26,7 +26,7 @@ class Option:
     number : int
         By which it is chosen.
     offer : Offer
-    run : Figure
+    run : Estimate
         Seconds from the start of the jobs to the last result.
     total : Interval
         Seconds from now, waiting included.
@@ -40,7 +40,7 @@ class Option:
 
     number: int
     offer: Offer
-    run: Figure
+    run: Estimate
     total: Interval
     worker_hours: Interval
     efficiency: float
@@ -90,8 +90,8 @@ def options(offers: Sequence[tuple[Offer, Workload]], limits: Limits | None = No
     --------
     >>> from daskmetrics.planning._workload import Phase
     >>> from daskmetrics.planning._offer import NO_WAIT
-    >>> unit = Figure(Interval.exactly(60.0), "measured", True)
-    >>> work = Workload((Phase("measure", 120, unit),), "l40s", start=Figure(Interval.exactly(0.0)))
+    >>> unit = Estimate(Interval.exactly(60.0), "measured", True)
+    >>> work = Workload((Phase("measure", 120, unit),), "l40s", start=Estimate(Interval.exactly(0.0)))
     >>> one, two = options([(Offer("l40s", "l40s", n, n, NO_WAIT), work) for n in (1, 2)])
     >>> one.total.value, two.total.value, two.efficiency
     (7200.0, 3600.0, 1.0)
@@ -102,7 +102,7 @@ def options(offers: Sequence[tuple[Offer, Workload]], limits: Limits | None = No
 def _option(number: int, workload: Workload, offer: Offer, limits: Limits) -> Option:
     work = workload.on(offer.workers, offer.device)
     alone = workload.on(1, offer.device).value
-    run = Figure(work.interval + workload.start.interval, work.source, work.measured, work.at)
+    run = Estimate(work.interval + workload.start.interval, work.source, work.measured, work.at)
     total = run.interval + offer.wait.interval
     hours = run.interval * (offer.workers / 3600)
     # against the work alone: starting costs as well
@@ -158,7 +158,7 @@ def _comparable(all_options: Sequence[Option]) -> Callable[[Option], float]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Suggestion:
     """An option that is best at something, and why."""
 
     what: str
@@ -166,7 +166,7 @@ class Choice:
     reason: str
 
 
-def choices(all_options: Sequence[Option]) -> tuple[Choice, ...]:
+def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     """The fastest, the cheapest and the balanced option; where intervals overlap the reason says so.
 
     Balanced is the one with the smallest product of time and cost: another one may be faster only by a larger factor in
@@ -180,9 +180,9 @@ def choices(all_options: Sequence[Option]) -> tuple[Choice, ...]:
     cheapest = min(possible, key=lambda o: (price(o), o.total.value))
     balanced = min(possible, key=lambda o: (price(o) * o.total.value, o.total.value))
     return (
-        Choice("fastest", fastest, _fastest(fastest, possible)),
-        Choice("cheapest", cheapest, _cheapest(cheapest, possible, all_options)),
-        Choice("balanced", balanced, "smallest product of time and cost"),
+        Suggestion("fastest", fastest, _fastest(fastest, possible)),
+        Suggestion("cheapest", cheapest, _cheapest(cheapest, possible, all_options)),
+        Suggestion("balanced", balanced, "smallest product of time and cost"),
     )
 
 
@@ -217,7 +217,7 @@ def break_even(now: Option, later: Option) -> Interval:
     >>> from daskmetrics.planning._offer import NO_WAIT
     >>> def option(n, hours):
     ...     run = Interval.exactly(3600.0 * hours)
-    ...     return Option(n, Offer("p", "l40s", 1, 1, NO_WAIT), Figure(run), run, run, 1.0)
+    ...     return Option(n, Offer("p", "l40s", 1, 1, NO_WAIT), Estimate(run), run, run, 1.0)
     >>> break_even(option(1, 10.0), option(2, 3.0)).value / 3600
     7.0
     """

@@ -21,16 +21,16 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import prepare
 from daskmetrics.planning import (
     NO_WAIT,
-    Choice,
     Limits,
     Offer,
     Option,
+    Suggestion,
     Workload,
     available_now,
     break_even,
-    choices,
     front,
     options,
+    suggestions,
 )
 from daskmetrics.planning import _calibration as calibrations
 from daskmetrics.planning import _scenario as scenario
@@ -44,7 +44,7 @@ NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlanRequest:
     """What is asked of a plan beside the configuration.
 
     Attributes
@@ -78,7 +78,7 @@ class Wishes:
     keep: Path | None = None
 
 
-def propose(path: Path, wishes: Wishes) -> Proposal:
+def propose(path: Path, request: PlanRequest) -> Proposal:
     """The options for a configuration, or for a workload on paper.
 
     Raises
@@ -87,27 +87,27 @@ def propose(path: Path, wishes: Wishes) -> Proposal:
         If one of the files cannot be used, or Slurm is needed and not there.
     """
     if scenario.is_workload(path):
-        if wishes.offers is None:
+        if request.offers is None:
             raise ConfigError(f"'{path}' is a workload on paper: say what there is to run it on by --offers FILE.")
         work = scenario.workload(path)
-        pairs = tuple((offer, work.workload()) for offer in _priced(scenario.offers(wishes.offers), wishes.prices))
-        return Proposal(work.name, None, pairs, wishes.limits, time.time())
-    config = configuration.load(path, wishes.settings)
-    of = _workloads(config, wishes)
-    if wishes.offers is not None:
-        pairs = tuple((offer, of(offer.device)) for offer in _priced(scenario.offers(wishes.offers), wishes.prices))
-        return Proposal(config.name, None, pairs, wishes.limits, time.time())
-    found = _found(config, wishes, of)
-    pairs = tuple((offer, of(offer.device)) for offer in _priced(found, wishes.prices))
-    return Proposal(config.name, str(path), pairs, wishes.limits, time.time(), wishes.settings)
+        pairs = tuple((offer, work.workload()) for offer in _priced(scenario.offers(request.offers), request.prices))
+        return Proposal(work.name, None, pairs, request.limits, time.time())
+    config = configuration.load(path, request.settings)
+    of = _workloads(config, request)
+    if request.offers is not None:
+        pairs = tuple((offer, of(offer.device)) for offer in _priced(scenario.offers(request.offers), request.prices))
+        return Proposal(config.name, None, pairs, request.limits, time.time())
+    found = _found(config, request, of)
+    pairs = tuple((offer, of(offer.device)) for offer in _priced(found, request.prices))
+    return Proposal(config.name, str(path), pairs, request.limits, time.time(), request.settings)
 
 
-def _workloads(config: Config, wishes: Wishes) -> Callable[[str], Workload]:
+def _workloads(config: Config, request: PlanRequest) -> Callable[[str], Workload]:
     """What is to be done, in seconds of a device: of itself if it was measured, or of the nearest that was.
 
     A run that was begun is a measurement, too, and often the latest.
     """
-    place = RunFolder(wishes.folder or Path("runs") / config.name)
+    place = RunFolder(request.folder or Path("runs") / config.name)
     prepared = prepare(config)
     known = [*calibrations.known(), *filter(None, [of_run(prepared, place)])]
     measured = {calibration.device: calibration.at for calibration in known}
@@ -122,18 +122,18 @@ def _workloads(config: Config, wishes: Wishes) -> Callable[[str], Workload]:
     return of
 
 
-def _found(config: Config, wishes: Wishes, of: Callable[[str], Workload]) -> list[Offer]:
+def _found(config: Config, request: PlanRequest, of: Callable[[str], Workload]) -> list[Offer]:
     """The offers of all profiles, with Slurm asked once, and then for each option's own start."""
-    profiles = {name: configuration.cluster(name) for name in wishes.profiles}
+    profiles = {name: configuration.cluster(name) for name in request.profiles}
     profiles = profiles or {_name(config.cluster): config.cluster}
     stood: slurm.SlurmState | None = None
     found: list[Offer] = []
     for name, profile in profiles.items():
-        counts = wishes.counts or (profile.workers,)
+        counts = request.counts or (profile.workers,)
         if profile.kind != "slurm":
             found += [_here(name, profile, n) for n in counts]
             continue
-        stood = stood or (slurm.recall(wishes.recorded) if wishes.recorded else slurm.look(wishes.keep))
+        stood = stood or (slurm.recall(request.recorded) if request.recorded else slurm.look(request.keep))
         own = slurm.offers(name, profile, counts, stood)
         found += [_asked(offer, profile, of) for offer in own] if stood.live else own
     return found
@@ -203,8 +203,8 @@ class Proposal:
         return options(self.pairs, self.limits)
 
     @property
-    def choices(self) -> tuple[Choice, ...]:
-        return choices(self.options)
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        return suggestions(self.options)
 
     @property
     def front(self) -> tuple[Option, ...]:

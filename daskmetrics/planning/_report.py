@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from daskmetrics.core._estimate import Figure, Interval
+from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._text import duration, listed, plural
-from daskmetrics.planning import Amdahl, Option, Row
+from daskmetrics.planning import Amdahl, Option, ScalingRow
 from daskmetrics.planning._bench import Bench
 from daskmetrics.planning._plan import Proposal, waits
 
@@ -30,7 +30,7 @@ class Sheet:
 
 
 def proposal_sheet(proposal: Proposal, now: float) -> Sheet:
-    """The options, one row each, with the choices and what they rest on."""
+    """The options, one row each, with the suggestions and what they rest on."""
     options = proposal.options
     costs = any(option.cost is not None for option in options)
     header = (
@@ -46,8 +46,8 @@ def proposal_sheet(proposal: Proposal, now: float) -> Sheet:
         "ask for",
         "",
     )
-    best: dict[int, list[str]] = {choice.option.number: [] for choice in proposal.choices}
-    for choice in proposal.choices:
+    best: dict[int, list[str]] = {choice.option.number: [] for choice in proposal.suggestions}
+    for choice in proposal.suggestions:
         best[choice.option.number].append(choice.what)
     pareto = {option.number for option in proposal.front}
     rows = tuple(_option_row(option, costs, best.get(option.number, []), option.number in pareto) for option in options)
@@ -84,12 +84,12 @@ def amount(number: float) -> str:
     return f"{number:,.0f}" if number >= 20 else f"{number:.2g}"
 
 
-def waiting(wait: Figure) -> str:
+def waiting(wait: Estimate) -> str:
     """A wait in words.
 
     Examples
     --------
-    >>> waiting(Figure(Interval.exactly(0.0))), waiting(Figure(Interval(0.0, 3600.0, 86400.0)))
+    >>> waiting(Estimate(Interval.exactly(0.0))), waiting(Estimate(Interval(0.0, 3600.0, 86400.0)))
     ('none', '60.0 min')
     """
     return "none" if wait.interval.high == 0 else duration(wait.value)
@@ -124,9 +124,9 @@ def span(interval: Interval, form: str) -> str:
 
 
 def _notes(proposal: Proposal, now: float) -> Iterator[str]:
-    for choice in proposal.choices:
+    for choice in proposal.suggestions:
         yield f"{choice.what}: option {choice.option.number}, {choice.reason}"
-    if not proposal.choices:
+    if not proposal.suggestions:
         yield "No option will do; the last column says why."
     if len(proposal.front) > 1:
         numbers = listed([str(option.number) for option in proposal.front])
@@ -140,7 +140,7 @@ def _notes(proposal: Proposal, now: float) -> Iterator[str]:
         own = [option for option in proposal.options if option.offer.wait.source == source]
         yield f"wait of {_numbers(own)}: {source}{age(own[0].offer.wait, now)}"
     yield from _needs(proposal)
-    possible = [choice.option for choice in proposal.choices]
+    possible = [choice.option for choice in proposal.suggestions]
     if proposal.config is not None:
         for option in dict.fromkeys(possible):
             yield f"run option {option.number}: {proposal.command(option)}"
@@ -162,12 +162,12 @@ def _needs(proposal: Proposal) -> Iterator[str]:
         yield f"missing here: {', '.join(work.missing)}"
 
 
-def age(figure: Figure, now: float) -> str:
+def age(figure: Estimate, now: float) -> str:
     """How old a number is.
 
     Examples
     --------
-    >>> age(Figure(Interval.exactly(1.0), at=0.0), 7200.0), age(Figure(Interval.exactly(1.0)), 0.0)
+    >>> age(Estimate(Interval.exactly(1.0), at=0.0), 7200.0), age(Estimate(Interval.exactly(1.0)), 0.0)
     (', 2.0 h ago', '')
     """
     return "" if figure.at is None else f", {duration(max(0.0, now - figure.at))} ago"
@@ -188,13 +188,15 @@ def simulation_sheet(bench: Bench, most: int, units: int | None = None) -> Sheet
     return Sheet(f"{bench.name}: SIMULATED, not measured", *_table(rows, simulated=True), (source, law_text(law)))
 
 
-def _table(rows: tuple[Row, ...], simulated: bool = False) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _table(
+    rows: tuple[ScalingRow, ...], simulated: bool = False
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     costs = any(row.cost is not None for row in rows)
     header = ("workers", "time", "speed-up", "efficiency", "worker-h", *(("cost",) if costs else ()), "units/s")
     return header, tuple(_row(row, costs, simulated) for row in rows)
 
 
-def _row(row: Row, costs: bool, simulated: bool) -> tuple[str, ...]:
+def _row(row: ScalingRow, costs: bool, simulated: bool) -> tuple[str, ...]:
     def shown(interval: Interval, form: str) -> str:
         return form.format(interval.value) if simulated else span(interval, form)
 

@@ -20,7 +20,7 @@ WORTH = 0.5
 
 
 @dataclass(frozen=True)
-class Trial:
+class BenchTrial:
     """One run of the workload.
 
     Attributes
@@ -44,7 +44,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScalingRow:
     """What a number of workers comes to; intervals are at 90 %."""
 
     workers: int
@@ -99,7 +99,7 @@ def divided(serial: float, workers: float) -> float:
     return serial + (1 - serial) / workers
 
 
-def fit(trials: Sequence[Trial]) -> Amdahl | None:
+def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
     """Amdahl's law through trials at two or more numbers of workers, by least squares; None if there is but one.
 
     The interval of the serial share is that of the single rounds, since neighbours of a round had equal conditions.
@@ -107,7 +107,7 @@ def fit(trials: Sequence[Trial]) -> Amdahl | None:
     Examples
     --------
     >>> law = Amdahl(100.0, Interval.exactly(0.2))
-    >>> fit([Trial(n, law.seconds(n), 1) for n in (1, 2, 4)]).serial.value
+    >>> fit([BenchTrial(n, law.seconds(n), 1) for n in (1, 2, 4)]).serial.value
     0.2
     """
     if len({trial.workers for trial in trials}) < 2:
@@ -119,7 +119,7 @@ def fit(trials: Sequence[Trial]) -> Amdahl | None:
     return Amdahl(total, Interval(low, serial, high))
 
 
-def _least_squares(trials: Sequence[Trial]) -> tuple[float, float]:
+def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
     """Seconds on one worker and serial share, from T = a + b / n with neither below zero."""
     design = np.array([[1.0, 1.0 / trial.workers] for trial in trials])
     seconds = np.array([trial.seconds for trial in trials])
@@ -131,12 +131,12 @@ def _least_squares(trials: Sequence[Trial]) -> tuple[float, float]:
     return float(fixed + shared), round(float(fixed / (fixed + shared)), 9)
 
 
-def rows(trials: Sequence[Trial], price: float | None = None) -> tuple[Row, ...]:
+def rows(trials: Sequence[BenchTrial], price: float | None = None) -> tuple[ScalingRow, ...]:
     """One row for each number of workers, fewest first.
 
     Parameters
     ----------
-    trials : sequence of Trial
+    trials : sequence of BenchTrial
     price : float, optional
         Of one worker (one GPU) for an hour.
     """
@@ -149,20 +149,21 @@ def rows(trials: Sequence[Trial], price: float | None = None) -> tuple[Row, ...]
     )
 
 
-def _row(n: int, seconds: Interval, base: Interval, fewest: int, units: float, price: float | None) -> Row:
+def _row(n: int, seconds: Interval, base: Interval, fewest: int, units: float, price: float | None) -> ScalingRow:
     ratio = Interval(base.low / seconds.high, base.value / seconds.value, base.high / seconds.low)
     speedup = Interval.exactly(float(fewest)) if n == fewest else ratio * float(fewest)
     hours = n * seconds.value / 3600
     cost = None if price is None else price * hours
-    return Row(n, seconds, speedup, speedup * (1 / n), hours, cost, units / seconds.value)
+    return ScalingRow(n, seconds, speedup, speedup * (1 / n), hours, cost, units / seconds.value)
 
 
-def verdict(table: Sequence[Row]) -> str:
+def verdict(table: Sequence[ScalingRow]) -> str:
     """Which number of workers is fastest, as far as the intervals tell them apart.
 
     Examples
     --------
-    >>> trials = [Trial(n, t, 1) for n, times in {1: (10, 10.2), 2: (5, 5.1), 4: (4.9, 5.2)}.items() for t in times]
+    >>> seconds = {1: (10, 10.2), 2: (5, 5.1), 4: (4.9, 5.2)}
+    >>> trials = [BenchTrial(n, t, 1) for n, times in seconds.items() for t in times]
     >>> print(verdict(rows(trials)))
     2 and 4 workers cannot be told apart: their intervals overlap. Of these, 2 cost least. Slower for sure: 1.
     """
@@ -233,7 +234,7 @@ def simulated(
     {1: 8.0, 2: 4.0, 4: 2.0}
     """
     seconds = {n: makespan(chains, n, dispatch) for n in counts}
-    return seconds, fit([Trial(n, time, len(chains)) for n, time in seconds.items()])
+    return seconds, fit([BenchTrial(n, time, len(chains)) for n, time in seconds.items()])
 
 
 def doublings(most: int) -> tuple[int, ...]:

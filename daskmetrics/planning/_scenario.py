@@ -11,7 +11,7 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from daskmetrics.config import Section
-from daskmetrics.core._estimate import ONE_SAMPLE, Figure, Interval
+from daskmetrics.core._estimate import ONE_SAMPLE, Estimate, Interval
 from daskmetrics.core._text import plural
 from daskmetrics.core._times import parse_duration
 from daskmetrics.core.errors import ConfigError
@@ -34,7 +34,7 @@ def _date(text: str) -> str:
     return text
 
 
-class Part(Section):
+class ScenarioPhase(Section):
     """Equal units of a workload, with the seconds that one took or is assumed to take."""
 
     name: str
@@ -55,17 +55,17 @@ class Part(Section):
         """As the planning room has it."""
         source = f"{plural(self.samples, 'unit')} measured {self.measured}" if self.measured else "assumed"
         at = datetime.fromisoformat(self.measured).timestamp() if self.measured else None
-        figure = Figure(Interval.around(self.each, self.factor), source, bool(self.measured), at)
+        figure = Estimate(Interval.around(self.each, self.factor), source, bool(self.measured), at)
         serial = Interval(0.0 if self.serial_most else self.serial, self.serial, self.serial_most or self.serial)
         return Phase(self.name, self.units, figure, self.chains, self.together, self.workers, serial)
 
 
-class PaperWork(Section):
+class ScenarioWorkload(Section):
     """A workload on paper."""
 
     name: str = "on paper"
     device: str = Field(description="on which a unit's time was measured or is assumed")
-    phases: tuple[Part, ...] = Field(min_length=1)
+    phases: tuple[ScenarioPhase, ...] = Field(min_length=1)
     vram_gib: float = Field(0.0, ge=0)
     host_gib: float = Field(0.0, ge=0, description="of one worker")
     start: Time = Field(60.0, description="until workers are there once their jobs run")
@@ -73,10 +73,10 @@ class PaperWork(Section):
     def workload(self) -> Workload:
         """As the planning room has it."""
         phases = tuple(part.phase() for part in self.phases)
-        return Workload(phases, self.device, Figure(Interval.around(self.start, 2.0)), self.vram_gib, self.host_gib)
+        return Workload(phases, self.device, Estimate(Interval.around(self.start, 2.0)), self.vram_gib, self.host_gib)
 
 
-class Place(Section):
+class ScenarioPartition(Section):
     """A partition on paper."""
 
     name: str
@@ -112,22 +112,22 @@ class Place(Section):
                 problem=self._lacking(workers),
             )
 
-    def _wait(self, workers: int) -> Figure:
+    def _wait(self, workers: int) -> Estimate:
         if self.free is not None and self.free >= workers:
             return NO_WAIT
         if self.wait is None:
             return UNKNOWN_WAIT
-        return Figure(Interval.exactly(self.wait), "free now" if self.wait == 0 else self.wait_source)
+        return Estimate(Interval.exactly(self.wait), "free now" if self.wait == 0 else self.wait_source)
 
     def _lacking(self, workers: int) -> str | None:
         most = self.nodes * self.gpus_per_node
         return f"there are {most} {self.device} in all" if workers > most else None
 
 
-class Paper(Section):
+class ScenarioPartitions(Section):
     """Partitions on paper."""
 
-    partitions: tuple[Place, ...] = Field(min_length=1)
+    partitions: tuple[ScenarioPartition, ...] = Field(min_length=1)
 
 
 def offers(path: Path) -> list[Offer]:
@@ -138,7 +138,7 @@ def offers(path: Path) -> list[Offer]:
     ConfigError
         If the file is missing or does not hold partitions.
     """
-    return [offer for place in _read(path, Paper).partitions for offer in place.offers()]
+    return [offer for place in _read(path, ScenarioPartitions).partitions for offer in place.offers()]
 
 
 def is_workload(path: Path) -> bool:
@@ -146,9 +146,9 @@ def is_workload(path: Path) -> bool:
     return path.is_file() and "phases" in _mapping(path)
 
 
-def workload(path: Path) -> PaperWork:
+def workload(path: Path) -> ScenarioWorkload:
     """A workload from its file; errors as for `offers`."""
-    return _read(path, PaperWork)
+    return _read(path, ScenarioWorkload)
 
 
 def _read(path: Path, kind: type[S]) -> S:

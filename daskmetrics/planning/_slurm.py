@@ -13,7 +13,7 @@ from daskmetrics.cluster.slurm import _commands as commands
 from daskmetrics.cluster.slurm._partitions import Partition, gpus, limit, partitions
 from daskmetrics.cluster.slurm._script import script
 from daskmetrics.config import Cluster
-from daskmetrics.core._estimate import Figure, Interval
+from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.planning import NO_WAIT, UNKNOWN_WAIT, Offer
 from daskmetrics.planning._devices import DEVICES
@@ -211,7 +211,7 @@ def _memory(profile: Cluster, able: Sequence[Node], each: int) -> float | None:
     return min((node.memory for node in able), default=0) / 1024 / max(1, each) or None
 
 
-def _wait(n: int, free: int, partition: str, stood: SlurmState) -> Figure:
+def _wait(n: int, free: int, partition: str, stood: SlurmState) -> Estimate:
     """From time limits of what runs: the latest that enough is free, if nothing that waits is served first."""
     waiting = stood.pending[partition]
     if free >= n and not waiting:
@@ -220,7 +220,7 @@ def _wait(n: int, free: int, partition: str, stood: SlurmState) -> Figure:
         free += count
         if free >= n:
             source = "time limits of running jobs" + (f", {waiting} jobs ahead" if waiting else "")
-            return Figure(Interval(0.0, left, left * (2.0 if waiting else 1.0)), source, at=stood.at)
+            return Estimate(Interval(0.0, left, left * (2.0 if waiting else 1.0)), source, at=stood.at)
     return replace(UNKNOWN_WAIT, at=stood.at)
 
 
@@ -239,6 +239,6 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str, now: Callable[[], f
         return offer
     wait = max(0.0, told.start.timestamp() - now())
     if wait < 30:  # its clock has full seconds, and it looks at the queue now and then
-        return replace(offer, wait=Figure(Interval.exactly(0.0), "free now (sbatch --test-only)", True, now()))
+        return replace(offer, wait=Estimate(Interval.exactly(0.0), "free now (sbatch --test-only)", True, now()))
     # running jobs rarely use all of their time, and jobs of others may come before
-    return replace(offer, wait=Figure(Interval(0.0, wait, 2 * wait), "sbatch --test-only", True, now()))
+    return replace(offer, wait=Estimate(Interval(0.0, wait, 2 * wait), "sbatch --test-only", True, now()))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from daskmetrics.core._estimate import Figure, Interval
+from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.planning._devices import speed
 from daskmetrics.planning._scaling import divided, makespan
 
 UNKNOWN_DEVICE = Interval.around(1.0, 3.0)
 """Speed that is taken for a device of which nothing is known, beside the one that was measured."""
 
-USUAL_START = Figure(Interval(5.0, 20.0, 120.0))
+USUAL_START = Estimate(Interval(5.0, 20.0, 120.0))
 """Seconds that workers are assumed to take to connect and to import their libraries."""
 
 NONE = Interval.exactly(0.0)
@@ -29,7 +29,7 @@ class Phase:
     name : str
     units : int
         Calls of a worker; for ``together``, epochs or other equal parts.
-    seconds : Figure
+    seconds : Estimate
         Of one unit.
     chains : int or None
         How many units can run side by side at most, such as one per suite that is trained; None without limit.
@@ -43,7 +43,7 @@ class Phase:
 
     name: str
     units: int
-    seconds: Figure
+    seconds: Estimate
     chains: int | None = None
     together: bool = False
     workers: int = 1
@@ -54,9 +54,9 @@ class Phase:
 
         Examples
         --------
-        >>> Phase("measure", 10, Figure(Interval.exactly(60.0))).on(4).value
+        >>> Phase("measure", 10, Estimate(Interval.exactly(60.0))).on(4).value
         180.0
-        >>> Phase("epochs", 40, Figure(Interval.exactly(60.0)), together=True, workers=16).on(8).value
+        >>> Phase("epochs", 40, Estimate(Interval.exactly(60.0)), together=True, workers=16).on(8).value
         4800.0
         """
         if self.together:
@@ -89,7 +89,7 @@ class Workload:
     phases : tuple of Phase
     device : str
         On which a unit's seconds were measured or assumed: ``cpu``, ``l40s``, ...
-    start : Figure
+    start : Estimate
         Seconds until workers are there once their jobs run.
     vram_gib, host_gib : float
         Assumed memory of one worker.
@@ -100,7 +100,7 @@ class Workload:
 
     phases: tuple[Phase, ...]
     device: str = "cpu"
-    start: Figure = USUAL_START
+    start: Estimate = USUAL_START
     vram_gib: float = 0.0
     host_gib: float = 0.0
     disk_bytes: int = 0
@@ -115,12 +115,12 @@ class Workload:
         """Whether every phase's seconds were."""
         return all(phase.seconds.measured for phase in self.phases)
 
-    def on(self, workers: int, device: str) -> Figure:
+    def on(self, workers: int, device: str) -> Estimate:
         """Seconds on so many workers of a device, with where the number comes from; queue and start not counted.
 
         Examples
         --------
-        >>> work = Workload((Phase("epochs", 40, Figure(Interval.exactly(1320.0), "measured", True), together=True,
+        >>> work = Workload((Phase("epochs", 40, Estimate(Interval.exactly(1320.0), "measured", True), together=True,
         ...     workers=16),), device="a100")
         >>> round(work.on(16, "a100").value / 3600, 1)
         14.7
@@ -137,4 +137,4 @@ class Workload:
             how = "by datasheet" if factor else "of unknown speed"
             source += f"; {self.device} to {device} assumed {how}"
         ages = [phase.seconds.at for phase in self.phases if phase.seconds.at is not None]
-        return Figure(seconds, source, self.measured and same, min(ages, default=None))
+        return Estimate(seconds, source, self.measured and same, min(ages, default=None))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core._estimate import Figure, Interval
+from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.planning import (
     NO_WAIT,
     Calibration,
@@ -16,26 +16,26 @@ from daskmetrics.planning import (
     available_now,
     break_even,
     calibrated,
-    choices,
     front,
     options,
+    suggestions,
 )
 from daskmetrics.planning._devices import DEVICES, speed
 from daskmetrics.planning._offer import walltime_of
 from daskmetrics.planning._options import expense
 
 HOUR = 3600.0
-EPOCH = Figure(Interval.exactly(22 * 60.0), "measured", True)
-AT_ONCE = Figure(Interval.exactly(0.0))
+EPOCH = Estimate(Interval.exactly(22 * 60.0), "measured", True)
+AT_ONCE = Estimate(Interval.exactly(0.0))
 
 
 def workload(units=64, hours=1.0, device="l40s", **about):
-    seconds = Figure(Interval.exactly(hours * HOUR), "measured", True)
+    seconds = Estimate(Interval.exactly(hours * HOUR), "measured", True)
     return Workload((Phase("measure", units, seconds),), device, AT_ONCE, **about)
 
 
 def offer(workers, wait=0.0, **about):
-    waits = Figure(Interval.exactly(wait * HOUR), "told") if wait else NO_WAIT
+    waits = Estimate(Interval.exactly(wait * HOUR), "told") if wait else NO_WAIT
     return Offer(**{"profile": "p", "device": "l40s", "nodes": 1, "workers": workers, "wait": waits, **about})
 
 
@@ -61,7 +61,7 @@ def test_memory_limits_and_problems_rule_an_option_out():
     assert small.problems == ("needs 40 GiB of GPU memory, has 24",)
     assert late.problems == ("later than 10.0 h",)
     assert dear.problems == ("dearer than 100",)
-    assert good.possible and {choice.option.number for choice in choices((small, late, dear, good))} == {4}
+    assert good.possible and {choice.option.number for choice in suggestions((small, late, dear, good))} == {4}
 
 
 def test_a_budget_of_worker_hours_is_kept():
@@ -69,7 +69,7 @@ def test_a_budget_of_worker_hours_is_kept():
 
 
 def test_nothing_possible_is_no_choice():
-    assert choices(planned(offer(1, problem="is not up"))) == () == front(planned(offer(1, problem="is not up")))
+    assert suggestions(planned(offer(1, problem="is not up"))) == () == front(planned(offer(1, problem="is not up")))
 
 
 def test_the_walltime_has_a_margin_and_ends_at_the_limit():
@@ -86,9 +86,9 @@ def test_a_wait_is_worth_what_it_saves():
 
 
 def test_overlapping_options_are_said_to_be_level():
-    unit = Figure(Interval.around(HOUR, 2.0), "assumed")
+    unit = Estimate(Interval.around(HOUR, 2.0), "assumed")
     work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
-    fastest = choices(options([(offer(8), work), (offer(9), work)]))[0]
+    fastest = suggestions(options([(offer(8), work), (offer(9), work)]))[0]
     assert "not to be told from option" in fastest.reason
 
 
@@ -99,7 +99,7 @@ def test_no_option_on_the_front_is_beaten(given):
     assert best
     for a in best:
         assert not any(b.total.value < a.total.value and expense(b) < expense(a) for b in found)
-    chosen = {choice.what: choice.option for choice in choices(found)}
+    chosen = {choice.what: choice.option for choice in suggestions(found)}
     assert chosen["fastest"].total.value == min(o.total.value for o in found)
     assert expense(chosen["cheapest"]) == min(map(expense, found))
 
@@ -114,7 +114,7 @@ def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
 
 
 def test_a_chain_is_not_divided_and_a_serial_share_stays():
-    seconds = Figure(Interval.exactly(1.0))
+    seconds = Estimate(Interval.exactly(1.0))
     assert Phase("train", 10, seconds, chains=2).on(8).value == 5.0
     assert Phase("measure", 10, seconds, serial=Interval.exactly(0.5)).on(10).value == 5.5
     assert Phase("map", 10**6, seconds).on(10).value == 10**5

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from daskmetrics.core._estimate import Interval
 from daskmetrics.planning._scaling import (
     Amdahl,
-    Trial,
+    BenchTrial,
     divided,
     doublings,
     fit,
@@ -22,13 +22,15 @@ from daskmetrics.planning._scaling import (
 
 
 def trials(times):
-    return [Trial(n, t, 10, r) for n, own in times.items() for r, t in enumerate(own)]
+    return [BenchTrial(n, t, 10, r) for n, own in times.items() for r, t in enumerate(own)]
 
 
 @pytest.mark.parametrize("serial", [0.0, 0.05, 0.5, 1.0])
 def test_the_serial_share_is_found_again_through_noise(serial):
     rng = np.random.default_rng(1)
-    noisy = [Trial(n, 100 * divided(serial, n) * rng.lognormal(0, 0.01), 1, r) for r in range(5) for n in (1, 2, 4, 8)]
+    noisy = [
+        BenchTrial(n, 100 * divided(serial, n) * rng.lognormal(0, 0.01), 1, r) for r in range(5) for n in (1, 2, 4, 8)
+    ]
     found = fit(noisy)
     assert found.serial.value == pytest.approx(serial, abs=0.03)
     assert found.serial.low <= found.serial.value <= found.serial.high
