@@ -21,7 +21,7 @@ from typing import Any
 from distributed import Client
 
 from daskmetrics.cluster import connect
-from daskmetrics.config import Cluster, Gang, Recipe
+from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import _suite as suite
 from daskmetrics.training.ddp._driver import Job, train
 
@@ -42,7 +42,7 @@ def gang(client: Client, recipe: Recipe, corpus: Path, folder: Path) -> tuple[fl
     """Seconds of a gang, and its last weights."""
     shutil.copytree(corpus, folder / "corpus")
     started = time.perf_counter()
-    train(client, Job("bench", recipe, folder, Gang()), Quiet())
+    train(client, Job("bench", recipe, folder, DDP()), Quiet())
     seconds = time.perf_counter() - started
     return seconds, (folder / f"step{recipe.steps}" / "model.safetensors").read_bytes()
 

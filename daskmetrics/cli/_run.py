@@ -115,7 +115,7 @@ def _submit(wanted: Config, place: RunFolder) -> None:
             "profile with --cluster. 'daskmetrics cluster list' shows them."
         )
     place.create()
-    files = driver_job.DriverFiles(place.controller.resolve())
+    files = driver_job.DriverFiles(place.driver.resolve())
     told = driver_job.submit(wanted.cluster, wanted.name, files, yaml.safe_dump(wanted.as_dict(), sort_keys=False))
     click.echo(f"Job {told.job} will drive the run in '{place.path}'.")
     rows = {
@@ -154,7 +154,7 @@ def attach(run: Path) -> None:
     """
     from daskmetrics.cluster.slurm import _driver_job as driver_job
 
-    place = driver_job.DriverFiles(RunFolder(run).controller)
+    place = driver_job.DriverFiles(RunFolder(run).driver)
     job = driver_job.submitted(place)
     if job is None:
         RunFolder(run).must_exist()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="Change the configuration, e.g. models.0.train.ranks=4.",
 )
 @click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
-@click.option("--folder", help="Where suites are kept, by name; short for --set gang.folder=DIR.  [default: the cache]")
+@click.option("--folder", help="Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and start nothing.")
 @friendly
 def train(config: Path, settings: tuple[str, ...], workers: int | None, folder: str | None, dry_run: bool) -> None:
@@ -38,7 +38,7 @@ def train(config: Path, settings: tuple[str, ...], workers: int | None, folder: 
     from daskmetrics.core.errors import ConfigError
     from daskmetrics.experiment import _train as training
 
-    short = {"cluster.workers": workers, "gang.folder": folder}
+    short = {"cluster.workers": workers, "ddp.folder": folder}
     given = [f"{key}={value}" for key, value in short.items() if value is not None]
     wanted = configuration.load(config, (*settings, *given))
     found = training.find(wanted)

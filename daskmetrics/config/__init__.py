@@ -1,28 +1,30 @@
-"""What a run is to do: YAML read into one frozen, validated value; unknown keys are refused with the nearest."""
+"""What a run is asked to do: YAML read into one frozen, validated value.
 
-from daskmetrics.config._load import cluster, folder, load, parse, profile
-from daskmetrics.config._schema import (
-    PRESETS,
-    Cluster,
-    Config,
-    Controller,
-    Corpus,
-    Gang,
-    Model,
-    Pool,
-    Protocol,
-    Recipe,
-    Search,
-    Section,
-)
+================ ==================================================================
+`_load`          YAML, ``--set`` settings and cluster profiles into a configuration
+`_schema`        an experiment: models, corpus, protocol, metrics, tasks, search
+`_recipe`        how suites are trained
+`_cluster`       where the work runs
+`_section`       the base of these sections, and the types of their text fields
+`_checkpoints`   where the checkpoints of a model are
+================ ==================================================================
+
+Modules with a leading underscore are internal.
+"""
+
+from daskmetrics.config._cluster import Cluster, Driver, Pool
+from daskmetrics.config._load import cluster, folder, load, parse
+from daskmetrics.config._recipe import DDP, Recipe
+from daskmetrics.config._schema import PRESETS, Config, Corpus, Model, Protocol, Search
+from daskmetrics.config._section import Section
 
 __all__ = [
+    "DDP",
     "PRESETS",
     "Cluster",
     "Config",
-    "Controller",
     "Corpus",
-    "Gang",
+    "Driver",
     "Model",
     "Pool",
     "Protocol",
@@ -33,5 +35,4 @@ __all__ = [
     "folder",
     "load",
     "parse",
-    "profile",
 ]

@@ -1,53 +1,47 @@
-"""From YAML, settings and site profiles to a configuration; mistakes are told with the nearest valid name."""
+"""From YAML, ``--set`` settings and cluster profiles to a validated configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
 
-from daskmetrics.config._schema import (
-    PRESETS,
-    Cluster,
-    Config,
-    Controller,
-    Corpus,
-    Gang,
-    Model,
-    Pool,
-    Protocol,
-    Recipe,
-    Search,
-    Section,
-)
+from daskmetrics.config._cluster import Cluster
+from daskmetrics.config._schema import PRESETS, Config
+from daskmetrics.config._section import Section
 from daskmetrics.core.errors import ConfigError, unknown
 
 
 def folder() -> Path:
-    """Where the ready-made configurations lie: inside an installed package, or beside it in a checkout."""
+    """Folder of the ready-made configurations: inside an installed package, or beside it in a checkout."""
     package = Path(str(files("daskmetrics")))
     inside = package / "configs"
     return inside if inside.is_dir() else package.parent / "configs"
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
-    """Read a YAML file and apply ``key=value`` settings on top.
+    """Read a configuration from a YAML file and apply settings on top.
 
     Parameters
     ----------
     path : str or Path
         The experiment's YAML.
     settings : sequence of str
-        For instance ``search.budget=0.1`` or ``models.0.revisions=log``; values are read as YAML.
+        ``KEY=VALUE``, such as ``search.budget=0.1`` or ``models.0.revisions=log``; values are read as YAML.
 
     Raises
     ------
     ConfigError
-        If the file is missing or not YAML, a key is unknown, or a value does not fit.
+        If the file is missing or not YAML, a key is unknown, or a value is not valid.
+
+    Examples
+    --------
+    >>> load(folder() / "demo.yaml", ["search.budget=0.1"]).search.budget
+    0.1
     """
     data = _read(Path(path))
     for setting in settings:
@@ -56,60 +50,80 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
 
 
 def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
-    """Validate plain data (as YAML gives it) into a `Config`; presets and profiles are replaced by what they name."""
-    data = dict(data)
-    data["protocol"] = _preset(data.get("protocol"))
-    data["cluster"] = profile(data.get("cluster"))
-    try:
-        return Config.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(f"{where}: " + "\n".join(_say(item) for item in _causes(error))) from None
+    """Validate a mapping, as YAML gives it; presets and profiles are replaced by their keys.
 
-
-def cluster(wanted: str | Mapping[str, Any] | None, **own: Any) -> Cluster:
-    """A cluster alone: a profile's name, its YAML file or its keys, with keys of one's own on top.
+    Parameters
+    ----------
+    data : mapping
+        Keys and values of the experiment.
+    where : str
+        Where the data comes from, for messages.
 
     Raises
     ------
     ConfigError
-        If there is no such profile, a key is unknown, or a value does not fit.
+        If a key is unknown or missing, or a value is not valid.
+
+    Examples
+    --------
+    >>> parse({"name": "x", "models": [{"name": "a", "source": "./a"}], "protocol": "paper"}).protocol.padding
+    'left'
+    """
+    data = {**data, "protocol": _protocol_keys(data.get("protocol")), "cluster": _cluster_keys(data.get("cluster"))}
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: " + "\n".join(map(_message, _causes(error)))) from None
+
+
+def cluster(base: str | Mapping[str, Any] | None, **keys: Any) -> Cluster:
+    """Read the settings of a cluster alone.
+
+    The site's dask configuration (``daskmetrics.cluster``) overrides the profile, and keys override both.
+
+    Parameters
+    ----------
+    base : str, mapping or None
+        Name of a profile, path of its YAML file, or keys (``profile`` among them names one).
+    **keys
+        Further keys on top.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such profile, a key is unknown, or a value is not valid.
 
     Examples
     --------
     >>> cluster("local", workers=3).workers
     3
     """
-    keys = {"profile": wanted} if isinstance(wanted, str) else dict(wanted or {})
+    section = {"profile": base} if isinstance(base, str) else base or {}
     try:
-        return Cluster.model_validate(profile({**keys, **own}))
+        return Cluster.model_validate(_cluster_keys({**section, **keys}))
     except ValidationError as error:
-        where = ({**item, "loc": ("cluster", *item["loc"])} for item in _causes(error))
-        raise ConfigError("\n".join(_say(item) for item in where)) from None
+        places = ({**item, "loc": ("cluster", *item["loc"])} for item in _causes(error))
+        raise ConfigError("\n".join(map(_message, places))) from None
 
 
-def profile(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    """The cluster settings, weakest first: a named profile, the site's dask configuration, the experiment's own keys.
-
-    A site's administrator writes ``daskmetrics: {cluster: {account: ...}}`` into a dask configuration file, or sets
-    ``DASK_DASKMETRICS__CLUSTER__ACCOUNT``. Mappings such as ``exports`` are merged key by key.
-    """
+def _cluster_keys(section: Any) -> dict[Any, Any]:
+    """Cluster settings, weakest first: the named profile, the site's dask configuration, the keys themselves."""
     import dask.config
 
-    own = _named("cluster", "profile", wanted)
-    name = own.pop("profile", None)
-    named = _read(_profile_path(name)) if name else {}
-    site: Mapping[str, Any] | None = dask.config.get("daskmetrics.cluster", None)
-    return _merged(named, site or {}, own)
+    keys = _as_mapping("cluster", "profile", section)
+    name = keys.pop("profile", None)
+    profile = _read(_profile_path(name)) if name else {}
+    return _merge(profile, dask.config.get("daskmetrics.cluster", None) or {}, keys)
 
 
-def _merged(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Mappings joined key by key, also those in them. Keys of any type: what is wrong with them is said later."""
+def _merge(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Mappings joined key by key, nested ones too. Keys may have any type: validation reports wrong ones later."""
     merged: dict[Any, Any] = {}
     for layer in weakest_first:
         for key, value in layer.items():
             before = merged.get(key)
             if isinstance(before, Mapping) and isinstance(value, Mapping):
-                value = _merged(before, value)
+                value = _merge(before, value)
             merged[key] = value
     return merged
 
@@ -123,30 +137,30 @@ def _profile_path(name: str) -> Path:
     return known[name]
 
 
-def _named(section: str, key: str, wanted: Any) -> dict[Any, Any]:
-    """A section as a mapping; a mere name stands for ``key``."""
-    own = {key: wanted} if isinstance(wanted, str) else {} if wanted is None else wanted
-    if not isinstance(own, Mapping) or not isinstance(own.get(key, ""), str):
-        raise ConfigError(f"'{section}': got {_short(wanted)}; write the name of a {key}, or 'key: value' lines.")
-    return dict(own)
+def _as_mapping(section: str, key: str, value: Any) -> dict[Any, Any]:
+    """A section as a mapping; a single name stands for ``{key: name}``."""
+    mapping = {key: value} if isinstance(value, str) else {} if value is None else value
+    if not isinstance(mapping, Mapping) or not isinstance(mapping.get(key, ""), str):
+        raise ConfigError(f"'{section}': got {_shorten(value)}; write the name of a {key}, or 'key: value' lines.")
+    return dict(mapping)
 
 
-def _preset(wanted: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    own = _named("protocol", "preset", wanted)
-    name = own.pop("preset", "corrected")
+def _protocol_keys(section: Any) -> dict[Any, Any]:
+    keys = _as_mapping("protocol", "preset", section)
+    name = keys.pop("preset", "corrected")
     if name not in PRESETS:
         raise unknown("protocol preset", name, PRESETS)
-    return {**PRESETS[name].model_dump(), **own}
+    return {**PRESETS[name].model_dump(), **keys}
 
 
 def _read(path: Path) -> dict[str, Any]:
     if not _is_file(path):
-        ready = ", ".join(str(p) for p in sorted(folder().glob("*.yaml")))
-        raise ConfigError(f"No configuration file '{path}'. Ready-made ones: {ready}.")
+        available = ", ".join(str(p) for p in sorted(folder().glob("*.yaml")))
+        raise ConfigError(f"No configuration file '{path}'. Ready-made ones: {available}.")
     try:
-        data = _yaml(path.read_text(encoding="utf-8"))
+        data = _parse_yaml(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"'{path}' is not YAML: {error}") from None
+        raise ConfigError(f"'{path}' is not valid YAML: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"'{path}' must hold 'key: value' lines, but holds {type(data).__name__}.")
     return data
@@ -159,17 +173,17 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _yaml(text: str) -> Any:
-    """A document of YAML; ValueError for whatever is wrong with it, such as a date that does not exist."""
+def _parse_yaml(text: str) -> Any:
+    """The value of a YAML text; ValueError for every problem, also for a date that does not exist."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(_short(str(error), 500)) from None
+        raise ValueError(_shorten(error, 500)) from None
 
 
-def _short(value: Any, most: int = 200) -> str:
-    text = value if isinstance(value, str) and most != 200 else repr(value)
-    return text if len(text) <= most else f"{text[:most]} ..."
+def _shorten(value: Any, length: int = 200) -> str:
+    text = str(value) if isinstance(value, Exception) else repr(value)
+    return text if len(text) <= length else f"{text[:length]} ..."
 
 
 def _apply(data: dict[str, Any], setting: str) -> None:
@@ -177,17 +191,14 @@ def _apply(data: dict[str, Any], setting: str) -> None:
     if not equals or not key.strip():
         raise ConfigError(f"'--set {setting}' is not KEY=VALUE, for instance --set search.budget=0.1.")
     try:
-        value = _yaml(text)
+        value = _parse_yaml(text)
     except ValueError as error:
-        raise ConfigError(f"'--set {setting}': the value is not YAML: {error}") from None
+        raise ConfigError(f"'--set {setting}': the value is not valid YAML: {error}") from None
     *path, last = key.strip().split(".")
     node: Any = data
     for part in path:
         node = _child(node, part, setting)
-    if isinstance(node, list):
-        node[_index(node, last, setting)] = value
-    else:
-        node[last] = value
+    node[_index(node, last, setting) if isinstance(node, list) else last] = value
 
 
 def _child(node: Any, part: str, setting: str) -> Any:
@@ -208,35 +219,28 @@ def _index(node: list[Any], part: str, setting: str) -> int:
 
 
 def _causes(error: ValidationError) -> list[Any]:
-    """The errors without those that merely follow: a list is also "too short" when one of its items is wrong."""
+    """The errors without those that only follow: a list is also "too short" when one of its items is wrong."""
     items = error.errors()
     return [a for a in items if not any(b["loc"][: len(a["loc"])] == a["loc"] and b["loc"] != a["loc"] for b in items)]
 
 
-def _say(item: Mapping[str, Any]) -> str:
-    place = ".".join(str(part) for part in item["loc"])
+def _message(item: Mapping[str, Any]) -> str:
+    *parents, last = item["loc"] or ("",)
+    place = ".".join(map(str, item["loc"]))
     if item["type"] == "extra_forbidden":
-        section = _section(item["loc"][:-1])
-        inside = f" in '{'.'.join(str(p) for p in item['loc'][:-1])}'" if len(item["loc"]) > 1 else ""
-        return str(unknown("key", str(item["loc"][-1]), section.model_fields)) + inside
+        inside = f" in '{'.'.join(map(str, parents))}'" if parents else ""
+        return f"{unknown('key', str(last), _section_at(parents).model_fields)}{inside}"
     if item["type"] == "missing":
         return f"'{place}' is missing."
     message = item["msg"].removeprefix("Value error, ")
-    return f"'{place}': got {_short(item['input'])}; {message}." if place else f"{message}."
+    return f"'{place}': got {_shorten(item['input'])}; {message}." if place else f"{message}."
 
 
-def _section(loc: Sequence[Any]) -> type[Section]:
-    """The section of the configuration that a place such as ('models', 0, 'train') lies in."""
-    kinds: dict[Any, type[Section]] = {
-        "models": Model,
-        "train": Recipe,
-        "corpus": Corpus,
-        "protocol": Protocol,
-        "search": Search,
-        "cluster": Cluster,
-        "controller": Controller,
-        "scoring": Pool,
-        "gang": Gang,
-    }
-    named = [kinds[part] for part in loc if part in kinds]
-    return named[-1] if named else Config
+def _section_at(path: Sequence[Any]) -> type[Section]:
+    """The section that a path such as ('models', 0, 'train') leads to."""
+    section: type[Section] = Config
+    for part in path:
+        if field := section.model_fields.get(str(part)):
+            kinds = (field.annotation, *get_args(field.annotation))
+            section = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), section)
+    return section

@@ -60,9 +60,9 @@ class RunFolder:
         return self.path / "plan.json"
 
     @property
-    def controller(self) -> Path:
-        """What belongs to the driver's own job, where the run was submitted as one."""
-        return self.path / "controller"
+    def driver(self) -> Path:
+        """Files of the Slurm job that drives the run, if it was submitted."""
+        return self.path / "driver"
 
     @property
     def lock(self) -> Path:

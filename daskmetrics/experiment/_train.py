@@ -10,7 +10,7 @@ from typing import Any
 from distributed import Client
 
 from daskmetrics import training
-from daskmetrics.config import Config, Gang, Model, Recipe
+from daskmetrics.config import DDP, Config, Model, Recipe
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import Found, Location
 from daskmetrics.core._files import atomic_write, cache_folder
@@ -42,10 +42,10 @@ def find(config: Config) -> dict[str, Training]:
     ConfigError
         If a corpus, tokenizer or model to go on from cannot be read, or a named folder holds another suite.
     """
-    return {model.name: _find(model, config.gang) for model in config.models if model.train}
+    return {model.name: _find(model, config.ddp) for model in config.models if model.train}
 
 
-def _find(model: Model, gang: Gang) -> Training:
+def _find(model: Model, gang: DDP) -> Training:
     assert model.train is not None
     key = training.recipe_key(model.train)
     shape_of(model.train)
@@ -55,7 +55,7 @@ def _find(model: Model, gang: Gang) -> Training:
     owner = folder / OWNER
     if folder.is_dir() and (not owner.is_file() or owner.read_text(encoding="utf-8").strip() != key):
         raise ConfigError(
-            f"'{folder}' holds something else than the suite of this recipe. Choose another gang.folder or name, or "
+            f"'{folder}' holds something else than the suite of this recipe. Choose another ddp.folder or name, or "
             "remove it."
         )
     return Training(model.train, folder.resolve(), key)
@@ -72,7 +72,7 @@ def found(model: Model, own: Training) -> Found:
 
 def jobs(config: Config, trainings: Mapping[str, Training]) -> list[Job]:
     """What gangs are to train, largest first."""
-    gang = config.gang.model_copy(update={"interface": config.gang.interface or config.cluster.interface})
+    gang = config.ddp.model_copy(update={"interface": config.ddp.interface or config.cluster.interface})
     made = [Job(name, own.recipe, own.folder, gang, config.cluster.workers) for name, own in trainings.items()]
     return sorted(made, key=lambda job: -shape_of(job.recipe).parameters * job.recipe.steps)
 

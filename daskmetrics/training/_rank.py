@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.config import Gang, Recipe
+from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.training._batches import effective
 from daskmetrics.training.ddp._ranks import Order
@@ -117,7 +117,7 @@ def main() -> None:
 def _train(order: Order, voice: Voice) -> None:
     from daskmetrics.training import _suite as suite
 
-    recipe, gang = Recipe.model_validate(order.recipe), Gang.model_validate(order.gang)
+    recipe, gang = Recipe.model_validate(order.recipe), DDP.model_validate(order.gang)
     folder = Path(order.folder)
     with _world(order, gang) as world:
         voice.device = world.device
@@ -127,7 +127,7 @@ def _train(order: Order, voice: Voice) -> None:
 
 
 @contextmanager
-def _world(order: Order, gang: Gang) -> Iterator[World]:
+def _world(order: Order, gang: DDP) -> Iterator[World]:
     """This rank among the others, once all have come."""
     import torch
 

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.config import Gang, Recipe
+from daskmetrics.config import DDP, Recipe
 from daskmetrics.config._checkpoints import fingerprint
 from daskmetrics.core import _files as files
 from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
@@ -118,7 +118,7 @@ def train_to(recipe: Recipe, folder: Path, revision: str) -> dict[str, float]:
         raise unknown("revision", revision, revisions(recipe))
     if not is_complete(folder, revision):
         write_corpus(recipe, folder)
-        train(recipe, folder, (revision,), Gang(loaders=0))
+        train(recipe, folder, (revision,), DDP(loaders=0))
     return summary(folder, revision)
 
 
@@ -135,7 +135,7 @@ def train(
     recipe: Recipe,
     folder: Path,
     wanted: Sequence[str],
-    gang: Gang,
+    gang: DDP,
     world: World | None = None,
     tell: Tell | None = None,
 ) -> None:
@@ -148,7 +148,7 @@ def train(
         With its corpus written.
     wanted : sequence of str
         Revisions, oldest first.
-    gang : Gang
+    gang : DDP
         How often to save, and how many loaders.
     world : World, optional
         By default this process is alone.
@@ -189,7 +189,7 @@ class _Training:
 
     recipe: Recipe
     folder: Path
-    gang: Gang
+    gang: DDP
     world: World
     tell: Tell
     steps: list[int]

@@ -61,7 +61,7 @@ def test_train_then_run_then_nothing_to_do(place):
 
 
 def test_run_alone_trains_by_a_gang_in_a_named_folder(place):
-    done = call(place, "run", "small.yaml", "--set", "gang.folder=suites")
+    done = call(place, "run", "small.yaml", "--set", "ddp.folder=suites")
     assert done.returncode == 0, done.stderr
     assert "rank 1: node" in done.stderr
     assert (place / "suites" / "two-ranks" / "step8" / "model.safetensors").is_file()
@@ -101,8 +101,8 @@ def test_a_dry_run_says_what_it_would_take(place):
         ("models.0.train.init_from=gone", "holds no config.json"),
         ("models.0.train.tokenizer=gone", "holds no tokenizer.json"),
         ("models.0.train.objective=classification", "classification needs a 'corpus' with labels"),
-        ("gang.environment.LD_PRELOAD=x", "must be a NCCL_... name"),
-        ("gang.timeut=5", "Did you mean 'timeout'?"),
+        ("ddp.environment.LD_PRELOAD=x", "must be a NCCL_... name"),
+        ("ddp.timeut=5", "Did you mean 'timeout'?"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(place, setting, said):

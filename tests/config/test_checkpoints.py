@@ -99,11 +99,13 @@ def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, mini
     (repository / "refs" / "step1000").write_text(commit)
     shutil.copytree(minilm, repository / "snapshots" / commit)
     code = (
-        "from daskmetrics.config import Model as Wanted, Protocol, checkpoints\n"
-        "from daskmetrics.models import Model\n"
-        "found = checkpoints.find(Wanted(name='tiny', source='org/tiny', revisions='every 1000 to 1000'))\n"
+        "from daskmetrics import config, models\n"
+        "from daskmetrics.config import _checkpoints as checkpoints\n"
+        "model = config.Model(name='tiny', source='org/tiny', revisions='every 1000 to 1000')\n"
+        "found = checkpoints.find(model)\n"
         "(_, location) = found.locations\n"
-        "print(found.suite.depth, found.missing, Model(location, Protocol()).encode(['x'], [6], 'mean').shape)\n"
+        "vectors = models.Model(location, config.Protocol()).encode(['x'], [6], 'mean')\n"
+        "print(found.suite.depth, found.missing, vectors.shape)\n"
     )
     environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)

@@ -111,8 +111,8 @@ def test_the_environment_stands_above_the_site_and_mappings_are_merged(tmp_path)
     ("keys", "message"),
     [
         ({"gpus_per_job": 8, "gpus_per_node": 4}, "gpus_per_job is 8, but a node has 4"),
-        ({"workers": 2, "fewest": 3}, "fewest is 3, more than the 2 workers"),
-        ({"scoring": {"workers": 2, "fewest": 3}}, "fewest is 3, more than the 2 workers"),
+        ({"workers": 2, "fewest": 3}, "fewest is 3, which is more than the 2 workers"),
+        ({"scoring": {"workers": 2, "fewest": 3}}, "fewest is 3, which is more than the 2 workers"),
         ({"scoring": {"gpus": 1}}, "Unknown key 'gpus'. Valid: account"),
         ({"walltime": "1 hour"}, "must be a time such as '12:30:00'"),
         ({"walltime": "00:00"}, "must be longer than zero"),
@@ -123,7 +123,7 @@ def test_the_environment_stands_above_the_site_and_mappings_are_merged(tmp_path)
         ({"max_jobs": 0}, "greater than or equal to 1"),
     ],
 )
-def test_a_profile_that_cannot_be_is_refused(keys, message):
+def test_an_impossible_profile_is_refused(keys, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         config.cluster({"kind": "slurm", **keys})
 

@@ -35,7 +35,7 @@ def place(slurm, tmp_path_factory) -> Path:
     """A folder with the experiment and the profile of the site; all runs in it share what was trained once."""
     folder = tmp_path_factory.mktemp("modes")
     (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
-    (folder / "site.yaml").write_text(yaml.safe_dump(profile(slurm, memory="1GiB", controller=DRIVER)))
+    (folder / "site.yaml").write_text(yaml.safe_dump(profile(slurm, memory="1GiB", driver=DRIVER)))
     return folder
 
 
@@ -57,7 +57,7 @@ def call(place: Path, *words: str, before: tuple[str, ...] = (), code: int = 0) 
 
 def driver(run: Path) -> driver_job.Submitted:
     """The job that was submitted to drive a run."""
-    found = driver_job.submitted(driver_job.DriverFiles(run / "controller"))
+    found = driver_job.submitted(driver_job.DriverFiles(run / "driver"))
     assert found is not None
     return found
 
@@ -105,7 +105,7 @@ def test_a_driver_that_dies_is_told_with_the_end_of_its_log(place):
     broken = {**SMALL, "name": "broken", "corpus": {"source": "prompts.txt", "prompts": 2}}
     (place / "broken.yaml").write_text(yaml.safe_dump(broken))
     (place / "prompts.txt").write_text("one\ntwo\nthree\n")
-    held = "cluster.controller.directives=[--hold]"
+    held = "cluster.driver.directives=[--hold]"
     call(place, "run", "broken.yaml", "--cluster", "site.yaml", "--submit", "--set", held)
     (place / "prompts.txt").unlink()
     command("scontrol", "release", driver(place / "runs/broken").job)
@@ -165,7 +165,7 @@ def test_jupyterlab_can_make_a_cluster_by_its_factory(place, slurm, monkeypatch)
 
 
 def test_status_tells_of_jobs_without_a_scheduler(place):
-    held = ("--folder", "runs/waiting", "--set", "cluster.controller.directives=[--hold]")
+    held = ("--folder", "runs/waiting", "--set", "cluster.driver.directives=[--hold]")
     call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", *held)
     said = call(place, "status", "runs/waiting")
     assert "is pending: JobHeldUser" in said

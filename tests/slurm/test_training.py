@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from daskmetrics.cluster import connect
-from daskmetrics.config import Cluster, Gang, Recipe
+from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import revisions, train_to
 from daskmetrics.training.ddp._driver import Job, train
 from tests.slurm.site import needs_slurm, profile
@@ -41,7 +41,7 @@ def test_a_node_is_lost_and_the_weights_are_the_same(slurm: Path, tmp_path: Path
     )
     watch = LosingANode()
     with connect(Cluster.model_validate(profile(slurm, directives=["--exclusive"])), "train", watch.say) as client:
-        train(client, Job("tiny", recipe, tmp_path / "suite", Gang(save_every=10, patience=180.0)), watch)
+        train(client, Job("tiny", recipe, tmp_path / "suite", DDP(save_every=10, patience=180.0)), watch)
     assert watch.lost
     subprocess.run(["scontrol", "update", f"NodeName={watch.lost}", "State=RESUME"], check=False)  # for other tests
     nodes = {line.split("worker")[0] for line in watch.lines if line.strip().startswith("rank")}

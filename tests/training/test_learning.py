@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
-from daskmetrics.config import Gang, Recipe
+from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.training import _learning as learning
 from daskmetrics.training import _suite as suite
@@ -109,7 +109,7 @@ def test_who_reads_the_examples_changes_no_bit(recipe: Recipe, tmp_path: Path) -
     for count in (0, 2):
         folders.append(tmp_path / str(count))
         suite.write_corpus(recipe, folders[-1])
-        suite.train(recipe, folders[-1], ("step4", "step12"), Gang(loaders=count))
+        suite.train(recipe, folders[-1], ("step4", "step12"), DDP(loaders=count))
     assert len({(folder / "step12" / "model.safetensors").read_bytes() for folder in folders}) == 1
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from daskmetrics.config import Gang, Recipe
+from daskmetrics.config import DDP, Recipe
 from daskmetrics.training import _rank as rank
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp._ranks import Host, Order, orders, places
@@ -16,7 +16,7 @@ HOSTS = [Host(f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", 8, 0, ("0", "1"),
 
 
 def order(tmp_path: Path, store: tuple[str, int] | None = None, **gang: object) -> Order:
-    return orders(places(HOSTS, 4), "t", 2, store, tmp_path, ("step0",), Recipe(threads=3), Gang(**gang))[3]
+    return orders(places(HOSTS, 4), "t", 2, store, tmp_path, ("step0",), Recipe(threads=3), DDP(**gang))[3]
 
 
 def test_the_absent_are_named_with_node_gpu_and_worker(tmp_path):

@@ -15,7 +15,7 @@ from dask.utils import parse_bytes
 
 from daskmetrics.cluster.slurm._commands import SlurmError, slurm
 from daskmetrics.cluster.slurm._partitions import pairs_of
-from daskmetrics.config import Cluster, Controller
+from daskmetrics.config import Cluster, Driver
 from daskmetrics.core._files import atomic_write, private
 from daskmetrics.core.errors import ConfigError
 
@@ -69,7 +69,7 @@ def script(profile: Cluster, name: str, place: DriverFiles, command: Iterable[st
     Parameters
     ----------
     profile : Cluster
-        Its `controller` says what the driver needs; its account counts for the driver, too.
+        Its `driver` says what the driver needs; its account counts for the driver, too.
     name : str
         Of the run.
     place : DriverFiles
@@ -81,7 +81,7 @@ def script(profile: Cluster, name: str, place: DriverFiles, command: Iterable[st
     ConfigError
         If the folder's name cannot stand in a job script.
     """
-    wanted = profile.controller
+    wanted = profile.driver
     return "\n".join(
         [
             "#!/usr/bin/env bash",
@@ -94,7 +94,7 @@ def script(profile: Cluster, name: str, place: DriverFiles, command: Iterable[st
     )
 
 
-def _directives(wanted: Controller, profile: Cluster, name: str, place: DriverFiles) -> list[str]:
+def _directives(wanted: Driver, profile: Cluster, name: str, place: DriverFiles) -> list[str]:
     log = f"{place.folder}/%j.log"
     if not log.isprintable() or any(sign in log for sign in "\"'\\"):
         raise ConfigError(f"'{place.folder}' cannot stand in a job script: choose a --folder without quotes in it.")

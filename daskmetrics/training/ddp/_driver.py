@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from distributed import Client, Future
 
-from daskmetrics.config import Gang, Recipe
+from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.training import _suite as suite
 from daskmetrics.training._estimate import require_memory
@@ -38,7 +38,7 @@ class Job:
     recipe : Recipe
     folder : Path
         The suite's.
-    gang : Gang
+    gang : DDP
     workers : int or None
         How many there can be; ranks beyond them are not waited for.
     """
@@ -46,7 +46,7 @@ class Job:
     name: str
     recipe: Recipe
     folder: Path
-    gang: Gang
+    gang: DDP
     workers: int | None = None
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from daskmetrics.config import Gang, Recipe
+from daskmetrics.config import DDP, Recipe
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def orders(
     folder: Path,
     revisions: Sequence[str],
     recipe: Recipe,
-    gang: Gang,
+    gang: DDP,
 ) -> list[Order]:
     """The orders of a gang, one per rank."""
     return [

@@ -15,14 +15,14 @@ SITE = {
     "kind": "slurm",
     "account": "abc123",
     "partition": "gpu",
-    "controller": {"partition": "cpu", "qos": "long", "walltime": "3-00:00:00", "directives": ["--mail-type=END"]},
+    "driver": {"partition": "cpu", "qos": "long", "walltime": "3-00:00:00", "directives": ["--mail-type=END"]},
 }
 
 
 def test_the_script_of_a_driver():
     """Compared with a recorded one, so that a change of it is seen."""
-    command = ["/env/bin/python", "-u", "-m", "daskmetrics", "run", "/data/my runs/demo/controller/config.yaml"]
-    text = script(config.cluster(SITE), "demo", DriverFiles(Path("/data/my runs/demo/controller")), command)
+    command = ["/env/bin/python", "-u", "-m", "daskmetrics", "run", "/data/my runs/demo/driver/config.yaml"]
+    text = script(config.cluster(SITE), "demo", DriverFiles(Path("/data/my runs/demo/driver")), command)
     if os.environ.get("DASKMETRICS_RECORD"):
         RECORDED.parent.mkdir(exist_ok=True)
         RECORDED.write_text(text)
@@ -36,7 +36,7 @@ def test_a_folder_that_would_be_more_than_a_path_in_the_script():
 
 def test_a_mistake_in_the_section_is_named():
     with pytest.raises(ConfigError, match=r"Unknown key 'wall'\. Did you mean 'walltime'"):
-        config.cluster({"kind": "slurm", "controller": {"wall": "1"}})
+        config.cluster({"kind": "slurm", "driver": {"wall": "1"}})
 
 
 def test_the_configuration_comes_back_as_it_was_submitted():
@@ -63,7 +63,7 @@ def test_how_a_job_stands(shown, state):
 
 def test_where_there_is_no_slurm_nothing_is_remembered(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    place = DriverFiles(tmp_path / "controller")
+    place = DriverFiles(tmp_path / "driver")
     with pytest.raises(ConfigError, match="There is no 'sbatch' here"):
         submit(config.cluster(SITE), "demo", place, "name: demo\n")
     assert submitted(place) is None

@@ -15,7 +15,7 @@ from distributed import Client
 from safetensors.torch import load_file
 
 from daskmetrics.cluster import connect
-from daskmetrics.config import Cluster, Gang, Recipe
+from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training.ddp._driver import Job
 
 SAVED = (0, 20, 60, 100, 140)
@@ -63,7 +63,7 @@ def job(corpus, tmp_path):
     """Makes a training in a folder of its own."""
 
     def make(**changes: Any) -> Job:
-        gang = Gang(timeout=changes.pop("timeout", 20.0), patience=changes.pop("patience", 120.0), save_every=10)
+        gang = DDP(timeout=changes.pop("timeout", 20.0), patience=changes.pop("patience", 120.0), save_every=10)
         folder = changes.pop("folder", tmp_path / "suite")
         recipe = Recipe.model_validate({**RECIPE.model_dump(), "corpus": str(corpus), **changes})
         return Job("tiny", recipe, folder, gang)

@@ -33,10 +33,10 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def undisturbed(client, tmp_path_factory, corpus):
     """The folder of a suite that nothing happened to."""
-    from tests.training.ddp.conftest import RECIPE, Gang, Job, Listening
+    from tests.training.ddp.conftest import DDP, RECIPE, Job, Listening
 
     recipe = RECIPE.model_copy(update={"corpus": str(corpus)})
-    job = Job("tiny", recipe, tmp_path_factory.mktemp("undisturbed") / "suite", Gang(timeout=60))
+    job = Job("tiny", recipe, tmp_path_factory.mktemp("undisturbed") / "suite", DDP(timeout=60))
     watch = Listening()
     train(client, job, watch)
     assert not watch.blamed() and watch.steps == sorted(set(watch.steps))

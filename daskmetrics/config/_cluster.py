@@ -1,0 +1,194 @@
+"""Where the work runs: this machine, Slurm jobs, or a running scheduler."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from daskmetrics.config._section import (
+    Constraint,
+    Directive,
+    Line,
+    Section,
+    SharedFolder,
+    Size,
+    SlurmName,
+    Variable,
+    Walltime,
+    Word,
+)
+
+WEEK = 7 * 86400.0
+
+
+class Pool(Section):
+    """CPU jobs beside the main jobs, for scoring. A key that is left out has the value of the main jobs."""
+
+    workers: int = Field(2, ge=1, description="Largest number of workers.", examples=[16])
+    fewest: int | None = Field(
+        None,
+        ge=1,
+        description="Smallest number of workers. With it, the number follows the work, up to `workers`.",
+        examples=[2],
+    )
+    threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[4])
+    memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
+    partition: SlurmName | None = Field(None, description="Slurm partition.", examples=["cpu"])
+    account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
+    walltime: Walltime | None = Field(None, description="Time limit of a job.", examples=["12:00:00"])
+    qos: SlurmName | None = Field(
+        None, description="Slurm QOS. The QOS of the main jobs is not used: it may require GPUs.", examples=["normal"]
+    )
+    constraint: Constraint | None = Field(
+        None, description="Features that a node must have. Not taken from the main jobs.", examples=["epyc"]
+    )
+    directives: tuple[Directive, ...] = Field(
+        (),
+        description="Further #SBATCH lines, without the prefix. Not taken from the main jobs.",
+        examples=[["--exclusive"]],
+    )
+    max_jobs: int | None = Field(
+        None, ge=1, description="Largest number of jobs in the queue, pending jobs included.", examples=[8]
+    )
+
+
+class Driver(Section):
+    """The job in which `run --submit` drives a run; it needs neither a GPU nor torch."""
+
+    partition: SlurmName | None = Field(
+        None, description="Slurm partition. By default the default partition of the site.", examples=["long"]
+    )
+    account: SlurmName | None = Field(
+        None, description="Slurm account. By default the account of the workers.", examples=["proj42"]
+    )
+    qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["long"])
+    walltime: Walltime = Field("1-00:00:00", description="Time limit of the job.", examples=["3-00:00:00"])
+    cpus: int = Field(2, ge=1, description="CPU cores of the job.", examples=[4])
+    memory: Size | None = Field(
+        "4GiB", description="Memory of the job; null where a site does not accept --mem.", examples=["8GiB"]
+    )
+    directives: tuple[Directive, ...] = Field(
+        (), description="Further #SBATCH lines, without the prefix.", examples=[["--mail-type=END"]]
+    )
+
+
+class Cluster(Section):
+    """Where the work runs: on this machine, in Slurm jobs, in an existing Slurm job, or on a running scheduler."""
+
+    kind: Literal["local", "slurm", "allocation", "existing"] = Field(
+        "local",
+        description="`local` for this machine, `slurm` for jobs that are submitted, `allocation` for the Slurm job "
+        "that this process runs in, `existing` for a scheduler that is already running.",
+        examples=["slurm"],
+    )
+    workers: int = Field(2, ge=1, description="Number of workers, or the largest number with `fewest`.", examples=[32])
+    fewest: int | None = Field(
+        None,
+        ge=1,
+        description="Smallest number of workers (Slurm). With it, the number follows the work, up to `workers`.",
+        examples=[4],
+    )
+    threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
+    memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
+    embeddings: Size = Field(
+        "1GiB",
+        description="Memory of a worker for embeddings. Those that do not fit are written to the run folder.",
+        examples=["8GiB"],
+    )
+    address: str | None = Field(
+        None,
+        description="Address of a running scheduler, or path of its scheduler file (`kind: existing`).",
+        examples=["tcp://10.0.0.1:8786", "scheduler.json"],
+    )
+    partition: SlurmName | None = Field(None, description="Slurm partition.", examples=["gpu"])
+    account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
+    qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["normal"])
+    constraint: Constraint | None = Field(None, description="Features that a node must have.", examples=["a100|h100"])
+    walltime: Walltime = Field("04:00:00", description="Time limit of a job.", examples=["12:00:00"])
+    gpus_per_job: int = Field(
+        1,
+        ge=0,
+        description="GPUs of a job, with one worker process for each. The number of GPUs of a node gives whole-node "
+        "jobs; 0 gives CPU workers.",
+        examples=[4],
+    )
+    gpus_per_node: int | None = Field(
+        None, ge=1, description="GPUs that a node has; no job may request more.", examples=[4]
+    )
+    gpu_type: Word | None = Field(None, description="Type of GPU, as in --gres=gpu:TYPE.", examples=["a100"])
+    scoring: Pool | None = Field(
+        None,
+        description="CPU workers beside the GPU workers. If they exist, GPU workers never score tasks.",
+        examples=[{"workers": 16, "partition": "cpu"}],
+    )
+    interface: Word | None = Field(
+        None, description="Network interface through which nodes reach each other.", examples=["ib0"]
+    )
+    prologue: tuple[Line, ...] = Field(
+        (),
+        description="Lines of shell that run before the worker starts.",
+        examples=[["module load cuda", "source venv/bin/activate"]],
+    )
+    exports: dict[Variable, Line] = Field(
+        {},
+        description="Environment variables of the workers. Values are used literally.",
+        examples=[{"HF_HUB_OFFLINE": "1"}],
+    )
+    directives: tuple[Directive, ...] = Field(
+        (), description="Further #SBATCH lines, without the prefix.", examples=[["--exclusive"]]
+    )
+    logs: SharedFolder = Field(
+        "slurm-logs",
+        description="Folder that all nodes can read and write, for job logs and certificates.",
+        examples=["/scratch/me/logs"],
+    )
+    scratch: SharedFolder | None = Field(
+        None, description="Folder on each node for temporary files of the workers.", examples=["/local/scratch"]
+    )
+    max_jobs: int | None = Field(
+        None, ge=1, description="Largest number of jobs in the queue, pending jobs included.", examples=[16]
+    )
+    poll_seconds: float = Field(30.0, gt=0, description="Seconds between two looks at the queue.", examples=[60])
+    failures: int = Field(
+        5, ge=1, description="Jobs that may fail in a row before no more are submitted.", examples=[3]
+    )
+    connect_within: float = Field(
+        300.0, gt=0, description="Seconds within which the worker of a running job must connect.", examples=[600]
+    )
+    arrive_within: float | None = Field(
+        None,
+        gt=0,
+        description="Seconds within which the first worker must connect. By default 600, with Slurm a week.",
+        examples=[3600],
+    )
+    unit_minutes: float | None = Field(
+        None, gt=0, description="Minutes after which an attempt at a work unit is stopped.", examples=[30]
+    )
+    driver: Driver = Field(
+        Driver(), description="The job in which `run --submit` drives a run.", examples=[{"partition": "long"}]
+    )
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> Cluster:
+        for pool in (self, self.scoring):
+            if pool and pool.fewest and pool.fewest > pool.workers:
+                raise ValueError(f"fewest is {pool.fewest}, which is more than the {pool.workers} workers")
+        if self.gpus_per_node and self.gpus_per_job > self.gpus_per_node:
+            raise ValueError(f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}")
+        return self
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that an attempt at a work unit may take; None for no limit."""
+        return 60 * self.unit_minutes if self.unit_minutes else None
+
+    @property
+    def device(self) -> str:
+        """What its workers compute on: ``cpu``, or a type of GPU."""
+        return self.gpu_type or "gpu" if self.kind == "slurm" and self.gpus_per_job else "cpu"
+
+    @property
+    def patience(self) -> float:
+        """Seconds that work may wait for a worker. A queue may take days, and problems in it are reported meanwhile."""
+        return self.arrive_within or (WEEK if self.kind == "slurm" else 600.0)
