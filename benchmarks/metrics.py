@@ -98,12 +98,12 @@ def engine(
     from daskmetrics.metrics import _engine as engine
     from daskmetrics.metrics import _views as views
     from daskmetrics.metrics import resolve
-    from daskmetrics.models import Model, pool
+    from daskmetrics.models import LoadedModel, pool
 
     found = []
     for here, following in zip(locations, [*locations[1:], None], strict=True):
         reducer = engine.Reducer(resolve(metrics), layers, len(texts))
-        with Model(here, protocol, device, following) as model:
+        with LoadedModel(here, protocol, device, following) as model:
             for number in range(reducer.views):
 
                 def take(

@@ -42,7 +42,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Found:
+class LocatedSuite:
     """A suite, and where its checkpoints lie.
 
     Attributes
@@ -62,7 +62,7 @@ class Found:
     missing: tuple[str, ...] = ()
 
 
-def find(model: Model) -> Found:
+def locate(model: Model) -> LocatedSuite:
     """Look up the checkpoints that a model's configuration names; nothing is loaded or downloaded.
 
     Raises
@@ -106,7 +106,7 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
     return tuple(sorted(set(model.layers)))
 
 
-def _find_folder(model: Model, folder: Path) -> Found:
+def _find_folder(model: Model, folder: Path) -> LocatedSuite:
     if (folder / "config.json").is_file():
         places = {"main": folder}
     else:
@@ -120,10 +120,10 @@ def _find_folder(model: Model, folder: Path) -> Found:
         Location(str(places[name].resolve()), None, fingerprint(places[name], model.pickled), model.pickled)
         for name in revisions
     )
-    return Found(suite, locations, width)
+    return LocatedSuite(suite, locations, width)
 
 
-def _find_on_hub(model: Model) -> Found:
+def _find_on_hub(model: Model) -> LocatedSuite:
     from huggingface_hub import try_to_load_from_cache
 
     assert model.source is not None
@@ -147,7 +147,7 @@ def _find_on_hub(model: Model) -> Found:
         for name, path in zip(revisions, configs, strict=True)
     )
     missing = tuple(name for name, path in zip(revisions, configs, strict=True) if not isinstance(path, str))
-    return Found(Suite(model.name, revisions, layers_of(model, depth), depth), locations, width, missing)
+    return LocatedSuite(Suite(model.name, revisions, layers_of(model, depth), depth), locations, width, missing)
 
 
 def _hub_revisions(model: Model) -> tuple[str, ...]:

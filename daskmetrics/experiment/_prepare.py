@@ -11,7 +11,7 @@ import daskmetrics.tasks as task_room
 from daskmetrics import metrics
 from daskmetrics.bandit import Policy, place_of, policy_named, weigh
 from daskmetrics.config import Config
-from daskmetrics.config import _checkpoints as suites
+from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import unknown
@@ -194,7 +194,7 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
         config = config.model_copy(update={"search": named})
     trainings = train.find(config)
     found = {
-        model.name: train.found(model, trainings[model.name]) if model.train else suites.find(model)
+        model.name: train.found(model, trainings[model.name]) if model.train else checkpoints.locate(model)
         for model in config.models
     }
     experiment = Experiment(

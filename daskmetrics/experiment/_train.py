@@ -12,7 +12,7 @@ from distributed import Client
 from daskmetrics import training
 from daskmetrics.config import DDP, Config, Model, Recipe
 from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.config._checkpoints import Found, Location
+from daskmetrics.config._checkpoints import LocatedSuite, Location
 from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, Suite, content_key
@@ -61,13 +61,13 @@ def _find(model: Model, gang: DDP) -> Training:
     return Training(model.train, folder.resolve(), key)
 
 
-def found(model: Model, own: Training) -> Found:
+def found(model: Model, own: Training) -> LocatedSuite:
     """A suite that will be there once it is trained."""
     shape = shape_of(own.recipe)
     names = checkpoints.revisions_of(model, training.revisions(own.recipe))
     locations = tuple(Location(str(own.folder / name), None, content_key(own.key, name)) for name in names)
     suite = Suite(model.name, names, checkpoints.layers_of(model, shape.depth), shape.depth)
-    return Found(suite, locations, shape.width)
+    return LocatedSuite(suite, locations, shape.width)
 
 
 def jobs(config: Config, trainings: Mapping[str, Training]) -> list[Job]:

@@ -126,10 +126,10 @@ def _reduce(job: MeasureJob, metrics: tuple[Metric, ...]) -> dict[str, Any]:
 def _read(job: MeasureJob, prompts: list[str], reducer: Reducer) -> None:
     """One forward pass over each view of the prompts."""
     from daskmetrics.metrics import _views as views
-    from daskmetrics.models import Model, pool
+    from daskmetrics.models import LoadedModel, pool
 
     seed = seed_of(job.seed, "view")
-    with Model(job.location, job.protocol, following=job.following) as model:
+    with LoadedModel(job.location, job.protocol, following=job.following) as model:
         for number in range(reducer.views):
 
             def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor, number: int = number) -> None:
@@ -142,12 +142,12 @@ def encode(job: EncodeJob) -> Embeddings:
     """A task's texts as vectors of all layers, in one pass."""
     import torch
 
-    from daskmetrics.models import Model, pool
+    from daskmetrics.models import LoadedModel, pool
 
     started = time.perf_counter()
     pooling = job.task.pooling or job.protocol.pooling
     texts = job.task.texts()
-    with Model(job.location, job.protocol) as model:
+    with LoadedModel(job.location, job.protocol) as model:
         found = Embeddings(job.layers, len(texts), model.width, shelf(Path(job.scratch), job.budget), job.key)
         batch: list[Tensor] = []
 

@@ -14,6 +14,6 @@
 from __future__ import annotations
 
 from daskmetrics.models._batches import pad_batch, plan_batches, pool
-from daskmetrics.models._model import Model
+from daskmetrics.models._model import LoadedModel
 
-__all__ = ["Model", "pad_batch", "plan_batches", "pool"]
+__all__ = ["LoadedModel", "pad_batch", "plan_batches", "pool"]

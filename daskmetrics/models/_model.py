@@ -26,7 +26,7 @@ _BUDGETS: dict[str, int] = {}
 """Padded tokens per batch that fitted into memory, by architecture, dtype and device."""
 
 
-class Model:
+class LoadedModel:
     """A checkpoint ready to read texts.
 
     Used as a context manager, it leaves its network to the next checkpoint of the same architecture.

@@ -29,14 +29,14 @@ def test_a_folder_of_revisions(tmp_path):
     for step in (0, 16, 8):
         checkpoint(tmp_path / f"step{step}", bytes([step]))
     (tmp_path / "notes").mkdir()
-    found = checkpoints.find(model(tmp_path, layers="blocks"))
+    found = checkpoints.locate(model(tmp_path, layers="blocks"))
     assert found.suite.revisions == ("step0", "step8", "step16")
     assert (found.suite.layers, found.suite.depth, found.width) == ((1, 2), 2, 8)
     assert len({location.identity for location in found.locations}) == 3
 
 
 def test_one_model_folder(tmp_path):
-    found = checkpoints.find(model(checkpoint(tmp_path / "one")))
+    found = checkpoints.locate(model(checkpoint(tmp_path / "one")))
     assert found.suite.revisions == ("main",)
     assert found.suite.layers == (0, 1, 2)
 
@@ -53,36 +53,36 @@ def test_equal_content_has_equal_identity_wherever_it_lies(tmp_path):
 )
 def test_a_missing_folder_is_named(source, message):
     with pytest.raises(ConfigError, match=message):
-        checkpoints.find(model(source))
+        checkpoints.locate(model(source))
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"holds no model: no config\.json"):
-        checkpoints.find(model(tmp_path))
+        checkpoints.locate(model(tmp_path))
 
 
 def test_pickled_weights_are_not_loaded(tmp_path):
     folder = checkpoint(tmp_path / "one")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ConfigError, match=r"no \.safetensors file"):
-        checkpoints.find(model(folder))
+        checkpoints.locate(model(folder))
 
 
 def test_a_config_without_a_shape_is_refused(tmp_path):
     with pytest.raises(DataError, match="how deep and wide"):
-        checkpoints.find(model(checkpoint(tmp_path / "one", hidden_size=None)))
+        checkpoints.locate(model(checkpoint(tmp_path / "one", hidden_size=None)))
 
 
 def test_a_hub_id_needs_no_network_to_be_counted(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    found = checkpoints.find(model("org/model-7m", revisions="every 10 to 30", layers="blocks", depth=6, width=128))
+    found = checkpoints.locate(model("org/model-7m", revisions="every 10 to 30", layers="blocks", depth=6, width=128))
     assert found.suite.revisions == ("step0", "step10", "step20", "step30")
     assert found.missing == found.suite.revisions
 
 
 def test_a_hub_id_of_unknown_shape_says_what_to_write():
     with pytest.raises(ConfigError, match="'depth:' and 'width:'"):
-        checkpoints.find(model("org/model-7m", revisions="main"))
+        checkpoints.locate(model("org/model-7m", revisions="main"))
 
 
 def test_offline_and_not_cached_stops_with_the_remedy(monkeypatch):
@@ -102,9 +102,9 @@ def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, mini
         "from daskmetrics import config, models\n"
         "from daskmetrics.config import _checkpoints as checkpoints\n"
         "model = config.Model(name='tiny', source='org/tiny', revisions='every 1000 to 1000')\n"
-        "found = checkpoints.find(model)\n"
+        "found = checkpoints.locate(model)\n"
         "(_, location) = found.locations\n"
-        "vectors = models.Model(location, config.Protocol()).encode(['x'], [6], 'mean')\n"
+        "vectors = models.LoadedModel(location, config.Protocol()).encode(['x'], [6], 'mean')\n"
         "print(found.suite.depth, found.missing, vectors.shape)\n"
     )
     environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}

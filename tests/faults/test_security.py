@@ -30,7 +30,7 @@ from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution._journal import read
 from daskmetrics.experiment import _maintain as maintain
-from daskmetrics.models import Model
+from daskmetrics.models import LoadedModel
 
 PREFIX = re.compile(r"http://127\.0\.0\.1:\d+(/[\w-]{20,})/status")
 
@@ -232,19 +232,19 @@ def test_pickled_weights_are_refused_unless_they_are_allowed_and_then_run_no_cod
     good = load_file(place / "model.safetensors")
     protocol = config.Protocol(max_length=16)
     model = config.Model(name="a", source=str(place), pickled=True)
-    with Model(checkpoints.find(model).locations[0], protocol) as loaded:  # safetensors first
+    with LoadedModel(checkpoints.locate(model).locations[0], protocol) as loaded:  # safetensors first
         expected = loaded.encode(["some text"], [1], "mean")
     (place / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match="pickled: true"):
-        checkpoints.find(config.Model(name="a", source=str(place)))
+        checkpoints.locate(config.Model(name="a", source=str(place)))
     with (
         pytest.raises(DataError, match="Cannot load the weights"),
-        Model(checkpoints.find(model).locations[0], protocol),
+        LoadedModel(checkpoints.locate(model).locations[0], protocol),
     ):
         pass
     assert not victim.exists()
     torch.save(good, place / "pytorch_model.bin")
-    with Model(checkpoints.find(model).locations[0], protocol) as loaded:
+    with LoadedModel(checkpoints.locate(model).locations[0], protocol) as loaded:
         assert (loaded.encode(["some text"], [1], "mean") == expected).all()
 
 
@@ -254,8 +254,8 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path):
     plain = json.loads((place / "config.json").read_text())
     plain |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}
     (place / "config.json").write_text(json.dumps(plain))
-    location = checkpoints.find(config.Model(name="a", source=str(place))).locations[0]
-    with pytest.raises(DataError, match="Cannot load"), Model(location, config.Protocol()):
+    location = checkpoints.locate(config.Model(name="a", source=str(place))).locations[0]
+    with pytest.raises(DataError, match="Cannot load"), LoadedModel(location, config.Protocol()):
         pass
     assert not victim.exists()
 
@@ -265,6 +265,9 @@ def test_weights_that_lack_a_parameter_are_refused_and_not_drawn_at_random(tmp_p
     file = tmp_path / "suite" / "step0" / "model.safetensors"
     tensors = load_file(file)
     save_file({name: tensor for name, tensor in tensors.items() if "layers.0.mlp" not in name}, file, {"format": "pt"})
-    location = checkpoints.find(config.Model(name="a", source=str(tmp_path / "suite"))).locations[0]
-    with pytest.raises(DataError, match=r"lack \d+ parameters, such as .*mlp"), Model(location, config.Protocol()):
+    location = checkpoints.locate(config.Model(name="a", source=str(tmp_path / "suite"))).locations[0]
+    with (
+        pytest.raises(DataError, match=r"lack \d+ parameters, such as .*mlp"),
+        LoadedModel(location, config.Protocol()),
+    ):
         pass

@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
-from daskmetrics.models import Model
+from daskmetrics.models import LoadedModel
 from daskmetrics.models import _forward as forward
 from daskmetrics.models._forward import FAMILIES, Anatomy, anatomy_of
 
@@ -45,7 +45,7 @@ def expected(folder, text, state_norm):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_equals_its_texts_one_by_one(tmp_path, minilm, kind, state_norm):
     folder = build(kind, tmp_path / kind, minilm)
-    vectors = Model(at(folder), Protocol(state_norm=state_norm)).encode(TEXTS, range(4), "mean")
+    vectors = LoadedModel(at(folder), Protocol(state_norm=state_norm)).encode(TEXTS, range(4), "mean")
     for row, text in enumerate(TEXTS):
         wanted = expected(folder, text, state_norm)
         np.testing.assert_allclose(vectors[:, row], wanted, atol=3e-5 * abs(wanted).max())

@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoTokenizer, GPTNeoXConfig, GPTNeoXForCaus
 from daskmetrics.config import Protocol
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import DataError
-from daskmetrics.models import Model, pad_batch, plan_batches, pool
+from daskmetrics.models import LoadedModel, pad_batch, plan_batches, pool
 
 TEXTS = ["one", "a much longer sentence about layers of a network", "two words", "", "three little words"]
 
@@ -65,7 +65,7 @@ def reference(folder, text, layer, state_norm, pooling):
 @pytest.mark.parametrize("padding", ["left", "right"])
 @pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
 def test_a_batch_equals_its_texts_one_by_one(neox, state_norm, padding, pooling):
-    model = Model(at(neox), Protocol(state_norm=state_norm, padding=padding, max_length=64))
+    model = LoadedModel(at(neox), Protocol(state_norm=state_norm, padding=padding, max_length=64))
     vectors = model.encode(TEXTS, [0, 1, 3], pooling)
     assert vectors.shape == (3, 5, 32)
     for i, layer in enumerate([0, 1, 3]):
@@ -75,7 +75,7 @@ def test_a_batch_equals_its_texts_one_by_one(neox, state_norm, padding, pooling)
 
 def test_the_final_norm_changes_all_layers_but_the_last(neox):
     by_norm = {
-        norm: Model(at(neox), Protocol(state_norm=norm)).encode(TEXTS, range(4), "mean")
+        norm: LoadedModel(at(neox), Protocol(state_norm=norm)).encode(TEXTS, range(4), "mean")
         for norm in ("raw", "final_ln", "hidden_states")
     }
     assert np.array_equal(by_norm["hidden_states"][3], by_norm["final_ln"][3])
@@ -85,27 +85,27 @@ def test_the_final_norm_changes_all_layers_but_the_last(neox):
 
 
 def test_an_encoder_without_a_final_norm(minilm):
-    vectors = Model(at(minilm), Protocol()).encode(TEXTS[:3], range(7), "mean")
+    vectors = LoadedModel(at(minilm), Protocol()).encode(TEXTS[:3], range(7), "mean")
     for layer in range(7):
         expected = np.array([reference(minilm, text, layer, "final_ln", "mean") for text in TEXTS[:3]])
         np.testing.assert_allclose(vectors[layer], expected, atol=2e-5)
 
 
 def test_long_texts_are_cut_at_what_the_model_has_positions_for(neox):
-    model = Model(at(neox), Protocol(max_length=1000))
+    model = LoadedModel(at(neox), Protocol(max_length=1000))
     assert model.max_length == 64
     assert np.isfinite(model.encode(["word " * 500], [3], "mean")).all()
 
 
 def test_an_empty_text_has_a_finite_vector(neox):
-    assert np.isfinite(Model(at(neox), Protocol()).encode(["", "x"], range(4), "mean")).all()
+    assert np.isfinite(LoadedModel(at(neox), Protocol()).encode(["", "x"], range(4), "mean")).all()
 
 
 def test_broken_weights_are_named(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt_neox", "hidden_size": 8}')
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(DataError, match=str(tmp_path)):
-        Model(at(tmp_path), Protocol())
+        LoadedModel(at(tmp_path), Protocol())
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 200))

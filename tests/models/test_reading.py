@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from daskmetrics.config import Protocol
-from daskmetrics.models import Model, pad_batch, plan_batches, pool
+from daskmetrics.models import LoadedModel, pad_batch, plan_batches, pool
 from daskmetrics.models import _model as model
 from daskmetrics.models import _tokens as tokens
 
@@ -46,24 +46,24 @@ def straightforward(folder, protocol, layers, pooling="mean"):
 @pytest.mark.parametrize("layers", [[0, 1, 2, 3], [2, 0], [1]], ids=str)
 def test_the_same_bits_as_a_straightforward_pass(neox, state_norm, padding, layers):
     protocol = Protocol(state_norm=state_norm, padding=padding, batch_tokens=64)
-    with Model(at(neox), protocol) as read:
+    with LoadedModel(at(neox), protocol) as read:
         assert np.array_equal(read.encode(TEXTS, layers, "mean"), straightforward(neox, protocol, layers))
 
 
 def test_the_same_bits_after_a_swap(neox, tmp_path, minilm, own_pool):
     other = build("gpt_neox", tmp_path / "other", minilm, seed=1)
-    with Model(at(other), Protocol(), following=at(neox)) as first:
+    with LoadedModel(at(other), Protocol(), following=at(neox)) as first:
         module = first.network.module
-    with Model(at(neox), Protocol()) as second:
+    with LoadedModel(at(neox), Protocol()) as second:
         assert second.network.module is module
         vectors = second.encode(TEXTS, [0, 3], "mean")
     assert np.array_equal(vectors, straightforward(neox, Protocol(), [0, 3]))
 
 
 def test_a_model_that_is_kept_keeps_its_weights(neox, tmp_path, minilm, own_pool):
-    kept = Model(at(neox), Protocol())
+    kept = LoadedModel(at(neox), Protocol())
     before = kept.encode(TEXTS, [3], "mean")
-    Model(at(build("gpt_neox", tmp_path / "other", minilm, seed=1)), Protocol())
+    LoadedModel(at(build("gpt_neox", tmp_path / "other", minilm, seed=1)), Protocol())
     assert np.array_equal(kept.encode(TEXTS, [3], "mean"), before)
 
 
@@ -73,13 +73,13 @@ def test_checkpoints_with_equal_tokenizers_share_what_was_read(neox, tmp_path, m
     plain = tokens.Tokenizer._read
     monkeypatch.setattr(tokens.Tokenizer, "_read", lambda self, *given: made.append(1) or plain(self, *given))
     for folder in (neox, other, neox):
-        Model(at(folder), Protocol()).encode(TEXTS, [0], "mean")
+        LoadedModel(at(folder), Protocol()).encode(TEXTS, [0], "mean")
     assert made == [1]
-    Model(at(neox), Protocol(max_length=8)).encode(TEXTS, [0], "mean")
-    Model(at(neox), Protocol()).encode(TEXTS[:5], [0], "mean")
+    LoadedModel(at(neox), Protocol(max_length=8)).encode(TEXTS, [0], "mean")
+    LoadedModel(at(neox), Protocol()).encode(TEXTS[:5], [0], "mean")
     assert made == [1, 1, 1]
     (other / "tokenizer_config.json").write_text((other / "tokenizer_config.json").read_text() + "\n")
-    Model(at(other), Protocol()).encode(TEXTS, [0], "mean")
+    LoadedModel(at(other), Protocol()).encode(TEXTS, [0], "mean")
     assert len(made) == 4
 
 
@@ -112,8 +112,8 @@ def budgets(monkeypatch):
 
 
 def test_too_little_memory_halves_the_budget_for_good(neox, budgets, own_pool):
-    expected = Model(at(neox), Protocol(batch_tokens=200)).encode(TEXTS, range(4), "mean")
-    read = Model(at(neox), Protocol(batch_tokens=200))
+    expected = LoadedModel(at(neox), Protocol(batch_tokens=200)).encode(TEXTS, range(4), "mean")
+    read = LoadedModel(at(neox), Protocol(batch_tokens=200))
     memory = Memory(read, 60)
     np.testing.assert_allclose(read.encode(TEXTS, range(4), "mean"), expected, atol=1e-5 * abs(expected).max())
     failed = [tokens for tokens in memory.asked if tokens > 60]
@@ -126,7 +126,7 @@ def test_too_little_memory_halves_the_budget_for_good(neox, budgets, own_pool):
 
 
 def test_only_the_batch_that_did_not_fit_is_read_again(neox, budgets, own_pool):
-    read = Model(at(neox), Protocol(batch_tokens=64))
+    read = LoadedModel(at(neox), Protocol(batch_tokens=64))
     batches = plan_batches(tokens.Tokenizer(at(neox))(TEXTS, 64).lengths, 64)
     seen, fail = [], [batches[-2]]
 
@@ -142,7 +142,7 @@ def test_only_the_batch_that_did_not_fit_is_read_again(neox, budgets, own_pool):
 
 
 def test_one_text_that_does_not_fit_is_an_error(neox, budgets, own_pool):
-    read = Model(at(neox), Protocol())
+    read = LoadedModel(at(neox), Protocol())
     Memory(read, 4)
     with pytest.raises(torch.OutOfMemoryError):
         read.encode(TEXTS, [3], "mean")
@@ -155,14 +155,14 @@ def test_what_overflows_in_half_precision_is_read_in_float32(tmp_path, minilm, o
         network.embed_in.weight[tokens.Tokenizer(at(folder))(["overflow"], 8)[0][1]] *= 1e6
     network.save_pretrained(folder)
     texts = ["overflow", "fine", "a longer text"]
-    half = Model(at(folder), Protocol(dtype="float16", batch_tokens=1)).encode(texts, [0, 3], "mean")
-    full = Model(at(folder), Protocol(batch_tokens=1)).encode(texts, [0, 3], "mean")
+    half = LoadedModel(at(folder), Protocol(dtype="float16", batch_tokens=1)).encode(texts, [0, 3], "mean")
+    full = LoadedModel(at(folder), Protocol(batch_tokens=1)).encode(texts, [0, 3], "mean")
     assert np.array_equal(half[:, 0], full[:, 0])
     assert not np.array_equal(half[:, 1], full[:, 1])
     np.testing.assert_allclose(half, full, rtol=0.02, atol=0.02)
 
 
 def test_nothing_to_read(neox):
-    with Model(at(neox), Protocol()) as read:
+    with LoadedModel(at(neox), Protocol()) as read:
         assert read.encode([], [0, 1], "mean").shape == (2, 0, 32)
         assert read.encode(["a"], [], "mean").shape == (0, 1, 32)

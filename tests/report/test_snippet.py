@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, GPT2Config, GPT2Model, GPTNeoXConfig, GP
 from daskmetrics.config import Protocol
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.names import Arm
-from daskmetrics.models import Model
+from daskmetrics.models import LoadedModel
 from daskmetrics.report._snippet import snippet
 
 TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
@@ -53,7 +53,7 @@ def embedded(folder, layer, protocol, depth=2):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, space)
     assert "torch.Size([1, " in printed.getvalue()
-    expected = Model(Location(str(folder), None, "x"), protocol).encode(TEXTS, [layer], protocol.pooling)[0]
+    expected = LoadedModel(Location(str(folder), None, "x"), protocol).encode(TEXTS, [layer], protocol.pooling)[0]
     return space["embed"](TEXTS).numpy(), expected
 
 

@@ -14,7 +14,7 @@ import pytest
 from daskmetrics.config import Protocol
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.models import Model
+from daskmetrics.models import LoadedModel
 from daskmetrics.tasks import resolve
 from daskmetrics.tasks._mteb import MtebTask
 
@@ -93,7 +93,7 @@ def test_scores_are_those_of_an_ordinary_encoder(local_mteb: ModuleType, minilm:
     task = task_of(local_mteb, name)
     assert task.kind == KINDS[name]
     one_by_one = Protocol(batch_tokens=1)
-    with Model(Location(str(minilm), None, "minilm"), one_by_one) as model:
+    with LoadedModel(Location(str(minilm), None, "minilm"), one_by_one) as model:
         vectors = model.encode(task.texts(), LAYERS, "mean")
     shared = [task.evaluate(vectors[layer], seed=layer) for layer in LAYERS]
     ordinary = ordinary_scores(local_mteb, name, plain)
