@@ -228,12 +228,10 @@ def _loaded(run: Path) -> Run | None:
 
 def _progress(run: Run) -> str:
     """How far a run is, in one line."""
-    from daskmetrics.report import _terminal as terminal
-
     trained = run.counts["train", "ok"]
     parts = [f"train {trained:,}"] if trained else []
     parts += [f"measure {run.counts['measure', 'ok']:,} of {run.start['checkpoints']:,}"]
-    parts += [f"search {terminal.searched(run)}"] if run.tasks and run.picks else []
+    parts += [f"search {run.searched}"] if run.tasks and run.picks else []
     return ", ".join(parts)
 
 

@@ -77,9 +77,7 @@ def report(run: Path, kind: str, output: Path | None, svg: bool) -> None:
 
     loaded = reports.Run(run)
     if kind != "html":
-        from daskmetrics.report._export import export
-
-        click.echo(export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
+        click.echo(reports.export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
         return
     reports.write(loaded.folder, svg)
     click.echo(reports.summary_text(loaded))
@@ -101,9 +99,9 @@ def best(run: Path, within: str | None, sure: float) -> None:
     if within is None:
         click.echo(report.best_text(loaded))
         return
-    from daskmetrics.report._explain import enough_text
+    from daskmetrics.report._explain import near_best_text
 
-    click.echo(enough_text(loaded, _share(within), sure))
+    click.echo(near_best_text(loaded, _share(within), sure))
 
 
 def _share(text: str) -> float:

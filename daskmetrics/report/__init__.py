@@ -1,33 +1,26 @@
-"""What is read from a run's files afterwards: answers for a terminal, figures and one HTML page.
+"""Results of a run, read from its files: texts for a terminal, figures, an HTML page and tables of numbers.
 
-============== =======================================================================
-`run`          `Run` and `Best`: the journal, the store and the answer as values
-`facts`        what the journal says: scores, metrics, failures, seconds
-`prediction`   the plan beside the run, and what workers made of their time
-`wording`      the sentences that terminal, page and notebook share
-`text`         texts for a terminal
-`log`          the journal line by line, and all that is known of one unit
-`maps`         heat maps of layer x checkpoint
-`curves`       quantities along the layers
-`agreement`    metric against score
-`predictors`   their rank correlations, by kind of task
-`plots`        the search's path, training loss
-`losses`       the loss of a training, step by step
-`sheet`        the blank sheet on which panels are drawn
-`figures`      which figures a run has, as PNG with captions
-`png`          pixels as a file, quickly
-`html`         the page and the notebook cards
-`arrays`       the store as labelled arrays
-`export`       all numbers in one file
-`belief`       the posterior, worked out again from the journal
-`explain`      why an arm was chosen, or was not
-`enough`       the shallowest and the earliest arm that are good enough
-`compare`      two runs, or a run and what others published
-`ranks`        rank correlation
-`snippet`      the lines of Python that load an arm
-============== =======================================================================
+================ =================================================================================
+`_run`           `Run`: the configuration, the records and the answer of a run
+`_best`          `Best`: the recommended arm beside the default arm
+`_arrays`        the store as labelled arrays
+`_format`        numbers, arms and labelled lines as text; cards for notebooks
+`_templates`     the HTML templates
+`_snippet`       the lines of Python that load an arm
+`_analysis`      scores, metrics, correlations, failures and seconds by arm, task or worker
+`_timing`        the plan beside the run, and how busy the workers were
+`_terminal`      status, summary and best arm for a terminal
+`_posterior`     the posterior of the search, computed again from the journal
+`_explain`       why the search chose an arm; which cheaper arms are nearly as good
+`_compare`       two runs, or a run and published scores
+`_log`           the journal line by line, and the history of one work unit
+`_export`        all numbers in one file
+`_score_tables`  known scores from a CSV file, mteb results or a run
+`plots`          the figures
+`_html`          the page
+================ =================================================================================
 
-Nothing here measures anything anew, imports torch or needs a scheduler.
+Nothing here measures anything, imports torch or needs a scheduler.
 """
 
 from __future__ import annotations
@@ -36,21 +29,29 @@ from pathlib import Path
 
 from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core.errors import room_for
-from daskmetrics.report._run import Best, Run
+from daskmetrics.report._best import Best
+from daskmetrics.report._export import export, frame
+from daskmetrics.report._run import Run
 from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
 
-__all__ = ["Best", "Run", "best_text", "status_text", "summary_text", "whereabouts", "write"]
+__all__ = ["Best", "Run", "best_text", "export", "frame", "status_text", "summary_text", "whereabouts", "write"]
 
 
 def write(folder: RunFolder, vectors: bool = False) -> Path:
-    """Write the HTML report and its figures, with ``vectors`` as SVG, too; the path of the page.
+    """Write the HTML report and its figures, and return the path of the page.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    vectors : bool
+        Whether to write each figure as SVG, too.
 
     Raises
     ------
     ConfigError
-        If there is no run in this folder.
+        If the folder contains no run.
     DiskFullError
-        If there is no room for it.
+        If the disk is full.
     """
     from daskmetrics.report._html import write_page
 

@@ -17,7 +17,7 @@ from daskmetrics.core.names import Arm, Suite, training_order
 from daskmetrics.core.status import cause
 from daskmetrics.execution._units import Record
 from daskmetrics.metrics._registry import CATALOGUE
-from daskmetrics.report._run import Run, cell_of
+from daskmetrics.report._run import Run
 
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms below which a rank correlation says nothing
@@ -195,17 +195,6 @@ def _lacking(run: Run) -> Iterator[tuple[str, str, str, str]]:
         elif record.kind == "measure":
             for layer, name, reason in record.value["reasons"]:
                 yield name, "nan", f"{record.name}/{layer}", reason
-
-
-def open_picks(run: Run) -> int:
-    """Cells that the latest search decided on and that have no answer yet."""
-    answered = {run.cells[record.key] for record in run.records if record.kind == "score"}
-    return sum(cell_of(pick) not in answered for pick in run.picks)
-
-
-def cells_planned(run: Run) -> int:
-    """Cells that an exhaustive sweep would score."""
-    return int(run.start["arms"]) * len(run.tasks)
 
 
 def top(run: Run) -> Sequence[Mapping[str, Any]]:

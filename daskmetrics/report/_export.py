@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from daskmetrics.core.errors import ConfigError, DataError, room_for
-from daskmetrics.core.names import step_of, training_order
 from daskmetrics.report._run import Run
 
 if TYPE_CHECKING:
@@ -116,63 +112,3 @@ def _dataset(run: Run) -> xarray.Dataset:
 def _plain(what: str, arrays: xarray.Dataset) -> xarray.Dataset:
     """Variables named ``score_NAME`` and ``metric_NAME``: netCDF allows no slash, and names may be alike."""
     return arrays.rename({str(name): f"{what}_{str(name).replace('/', '_')}" for name in arrays})
-
-
-def dataset(tree: Any, models: Sequence[str], what: str, dimension: str) -> xarray.Dataset:
-    """All models side by side, in the given order.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        The store.
-    models : sequence of str
-    what : {"metrics", "scores"}
-    dimension : {"metric", "task"}
-
-    Returns
-    -------
-    xarray.Dataset
-        Dimensions (model, checkpoint, layer), one variable per name with its units and description, its standard error
-        as ``NAME_stderr`` and its status as ``NAME_status``. A layer or checkpoint that a model does not have is NaN,
-        with status 0 (missing).
-    """
-    import xarray
-
-    kinds = (what, f"{what}_stderr", f"{what}_status")
-    there = {model: tree.children[model] for model in models if model in tree.children}
-    nodes = {model: node.to_dataset()[list(kinds)].drop_vars("step") for model, node in there.items() if what in node}
-    if not nodes:
-        return xarray.Dataset(attrs=dict(tree.attrs))
-    joined = xarray.concat(
-        list(nodes.values()),
-        dim=xarray.Variable("model", np.array(list(nodes), object)),
-        join="outer",
-        fill_value={kinds[0]: np.nan, kinds[1]: np.nan, kinds[2]: 0},
-        combine_attrs="drop_conflicts",
-    )
-    order = training_order(joined["checkpoint"].values.tolist())
-    joined = joined.sel(checkpoint=list(order))
-    joined = joined.assign_coords(
-        checkpoint=np.array(order, object), step=("checkpoint", [_step(name) for name in order])
-    )
-    return _split(joined, kinds, dimension).assign_attrs(tree.attrs)
-
-
-def _step(revision: str) -> int:
-    """The training step; -1 if the revision names none, as in the store."""
-    step = step_of(revision)
-    return -1 if step is None else step
-
-
-def _split(joined: xarray.Dataset, kinds: tuple[str, str, str], dimension: str) -> xarray.Dataset:
-    import xarray
-
-    about = joined[kinds[0]].attrs
-    variables = {}
-    for name in joined[dimension].values.tolist():
-        for kind, suffix in zip(kinds, ("", "_stderr", "_status"), strict=True):
-            array = joined[kind].sel({dimension: name}, drop=True)
-            if suffix != "_status":
-                array.attrs = {"units": about["units"][name], "description": about["descriptions"][name]}
-            variables[name + suffix] = array
-    return xarray.Dataset(variables)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import os
 from collections.abc import Mapping
-from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
+from daskmetrics.core._files import atomic_write
 from daskmetrics.report import _analysis as analysis
+from daskmetrics.report import _format as formats
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
-from daskmetrics.report._run import Best, Run
+from daskmetrics.report._run import Run
+from daskmetrics.report._templates import template
 
 if TYPE_CHECKING:
     from daskmetrics.report.plots._figures import Picture
@@ -35,10 +33,10 @@ def write_page(run: Run, vectors: bool = False) -> Path:
         return folder / "index.html"
     pictures, note = _pictures(run)
     for picture in pictures:
-        _write(folder / f"{picture.name}.png", picture.png)
+        atomic_write(folder / f"{picture.name}.png", picture.png)
         if vectors:
-            _write(folder / f"{picture.name}.svg", picture.svg)
-    return _write(folder / "index.html", page(run, pictures, note).encode())
+            atomic_write(folder / f"{picture.name}.svg", picture.svg)
+    return atomic_write(folder / "index.html", page(run, pictures, note))
 
 
 def _is_fresh(page: Path, run: Run) -> bool:
@@ -56,49 +54,19 @@ def _generator() -> str:
 
 def page(run: Run, pictures: list[Picture], note: str = "") -> str:
     """The page's HTML; figures are embedded, and nothing is loaded from anywhere."""
-    return (
-        _environment()
-        .get_template("template.html")
-        .render(
-            run=run,
-            best=run.best() if run.result else None,
-            facts=analysis,
-            prediction=timing,
-            words=terminal,
-            pictures=pictures,
-            note=note,
-            about=_about(run),
-            generator=_generator(),
-            version=run.start["environment"]["daskmetrics"],
-        )
+    return template("page.html").render(
+        run=run,
+        best=run.best() if run.result else None,
+        analysis=analysis,
+        timing=timing,
+        terminal=terminal,
+        formats=formats,
+        pictures=pictures,
+        note=note,
+        about=_about(run),
+        generator=_generator(),
+        version=run.start["environment"]["daskmetrics"],
     )
-
-
-def best_card(best: Best) -> str:
-    """A best arm as a notebook shows it."""
-    rows = {
-        "mean score": terminal.number(best.score, best.stderr),
-        f"default {best.default}": terminal.number(best.default_score, best.default_stderr),
-        "difference": terminal.difference(best),
-        "certainty": terminal.certainty(best),
-        "cost": f"{terminal.percent(best.share)} of the exhaustive sweep's (assumed)",
-    }
-    return _card(f"Best arm: {best.arm}", rows, best.code)
-
-
-def run_card(run: Run) -> str:
-    """A run as a notebook shows it."""
-    rows = {
-        "state": terminal.state(run),
-        "answer": terminal.headline(run),
-        "searched": terminal.searched(run) if run.tasks else "no tasks",
-        "folder": str(run.folder.path),
-    }
-    return _card(run.start["name"], rows)
-
-
-def _card(title: str, rows: Mapping[str, str], code: str = "") -> str:
-    return _environment().get_template("card.html").render(title=title, rows=rows, code=code)
 
 
 def _pictures(run: Run) -> tuple[list[Picture], str]:
@@ -121,23 +89,3 @@ def _about(run: Run) -> dict[str, Mapping[str, Any]]:
         "Run": {"name": run.start["name"], "seed": config["seed"], "key": run.start["key"]},
         "Versions": run.start["environment"],
     }
-
-
-def _write(path: Path, content: bytes) -> Path:
-    """Write under another name and rename: a reader sees the old file or the new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(content)
-    return part.replace(path)
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("daskmetrics.report", ""),
-        autoescape=select_autoescape(default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
-    return environment

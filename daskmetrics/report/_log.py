@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._table import printable
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm, Key
 from daskmetrics.execution._journal import read
-from daskmetrics.report._terminal import plain
 
 LAST_LINES = 40  #: of a worker's log
 LONGEST = 300  #: characters of a line of the journal that has no words of its own
@@ -42,7 +42,7 @@ def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int | None
 
 def journal_text(lines: Sequence[Numbered]) -> str:
     """One readable line per entry."""
-    return "\n".join(f"{number:>6}  {entry['type']:<8}  {plain(_said(entry))}" for number, entry in lines)
+    return "\n".join(f"{number:>6}  {entry['type']:<8}  {printable(_said(entry))}" for number, entry in lines)
 
 
 def journal_json(lines: Sequence[Numbered]) -> str:
@@ -171,29 +171,29 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _story(folder: RunFolder, unit: Unit, entries: Sequence[Numbered]) -> Iterator[str]:
-    yield f"{plain(unit.name)}  (key {unit.key})"
+    yield f"{printable(unit.name)}  (key {unit.key})"
     workers: dict[str | None, None] = {}
     for number, entry in entries:
         if unit.key in (entry.get("key"), *entry.get("keys", ())):
-            yield f"{number:>6}  {entry['type']:<8}  {plain(_said(entry))}"
+            yield f"{number:>6}  {entry['type']:<8}  {printable(_said(entry))}"
             yield from _indented(entry.get("trace") or "")
             yield from _undefined(entry)
             workers[entry.get("worker")] = None
     for worker in filter(None, workers):
         for log in _logs(folder, worker):
-            yield f"\nlog of {plain(worker)}, {log}, last lines:"
+            yield f"\nlog of {printable(worker)}, {log}, last lines:"
             yield from _indented("\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:]))
 
 
 def _indented(text: str) -> Iterator[str]:
-    return (f"        {plain(line)}" for line in text.splitlines())
+    return (f"        {printable(line)}" for line in text.splitlines())
 
 
 def _undefined(entry: Mapping[str, Any]) -> Iterator[str]:
     """Metrics of a measured checkpoint that have no value."""
     value = entry.get("value")
     for layer, name, reason in value.get("reasons", ()) if isinstance(value, Mapping) else ():
-        yield f"        {name} of layer {layer}: {plain(reason)}"
+        yield f"        {name} of layer {layer}: {printable(reason)}"
 
 
 def _logs(folder: RunFolder, worker: str) -> Iterator[Path]:

@@ -1,7 +1,8 @@
-"""What the search believes of every arm, worked out again from its journal: the numbers that it decided on."""
+"""The search's posterior of every arm, computed again from the journal: the numbers that it decided on."""
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,46 +23,46 @@ from daskmetrics.report._run import Run, cell_of
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
-    """The posterior of a run's search.
+class RunPosterior:
+    """The posterior of a run's search; open decisions do not count as observed.
 
     Attributes
     ----------
     run : Run
     problem : Problem
-        Its costs are ones: they decide what is asked for, and nothing of what is believed.
+        With costs of one: costs decide what the search pays for and do not change the posterior.
     posterior : Posterior
-        No open decision taken as observed.
-    seen : Observations
+    observations : Observations
     """
 
     run: Run
     problem: Problem
     posterior: Posterior
-    seen: Observations
+    observations: Observations
 
     @cached_property
     def leader(self) -> int:
-        """Place of the recommended arm, or of the likeliest one while there is none."""
+        """Index of the recommended arm, or of the arm with the greatest mean while there is none."""
         if self.run.result:
             return self.problem.arm_index[Arm(**self.run.result["best"]["arm"])]
         return first_max(self.posterior.mean)
 
-    def place(self, name: str) -> int:
-        """Place of an arm by its name.
+    def index(self, name: str) -> int:
+        """Index of an arm by its name.
 
         Raises
         ------
         ConfigError
-            If no such arm was measured, naming the nearest one.
+            If no such arm was measured; the message has the nearest names.
         """
         known = {str(arm): i for i, arm in enumerate(self.problem.arms)}
         if name not in known:
-            raise _no_arm(name, known)
+            # a list of all valid names would have thousands of arms
+            raise unknown("arm", name, difflib.get_close_matches(name, known, n=5, cutoff=0.4) or list(known)[:5])
         return known[name]
 
     def rank(self, arm: int) -> int:
-        """Of an arm by its expected objective; 1 is the best."""
+        """Rank of an arm by its expected objective; 1 is the best."""
         return 1 + int((self.posterior.mean > self.posterior.mean[arm]).sum())
 
     def behind(self, arms: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -72,78 +73,71 @@ class Belief:
         return self.posterior.mean[self.leader] - self.posterior.mean[who], np.sqrt(np.maximum(variance, 0.0))
 
     def chance_within(self, arms: Sequence[int], share: float) -> NDArray[np.float64]:
-        """Probability that each arm lies within this share of the leader's mean score; 0 for any better one."""
-        margin = margin_of(self.posterior, self.leader, self.seen, share) if share else 0.0
+        """Probability that each arm lies within a share of the leader's mean score; share 0 means that it is better."""
+        margin = margin_of(self.posterior, self.leader, self.observations, share) if share else 0.0
         mean, sd = self.behind(arms)
         return np.array([_below(margin - m, s) for m, s in zip(mean.tolist(), sd.tolist(), strict=True)])
 
 
-def believe(run: Run) -> Belief:
-    """The belief of a run's latest search.
+def posterior_of(run: Run) -> RunPosterior:
+    """The posterior of a run's latest search.
 
     Raises
     ------
     DataError
-        If it has scored nothing.
+        If the search has no score yet.
     """
     problem = _problem(run)
     cells, outcomes = _history(run)
     places = [problem.locate(cell) for cell in cells]
     posterior = Memory(problem).posterior(places, outcomes)
-    rows = (
+    observations = Observations.of(
         (*place, one.score, one.stderr) for place, one in zip(places, outcomes, strict=True) if one.score is not None
     )
-    seen = Observations.of(rows)
-    if not len(seen):
-        raise DataError(f"The run in '{run.folder.path}' has scored nothing, so that nothing is believed of its arms.")
-    return Belief(run, problem, posterior, seen)
+    if not len(observations):
+        raise DataError(f"The run in '{run.folder.path}' has no scores yet, so its arms have no posterior.")
+    return RunPosterior(run, problem, posterior, observations)
 
 
 def _problem(run: Run) -> Problem:
     blocks = {record.name: record.value for record in run.records if record.kind == "measure" and record.ok}
     suites = [kept for suite in analysis.suites(run) if (kept := _measured(suite, blocks)) is not None]
     if not suites or not run.tasks:
-        raise DataError(f"The run in '{run.folder.path}' has {'no tasks' if suites else 'measured nothing'} yet.")
+        raise DataError(f"The run in '{run.folder.path}' has {'no tasks' if suites else 'no measured checkpoint yet'}.")
     order = [str(checkpoint) for suite in suites for checkpoint in suite.checkpoints()]
     metrics = np.concatenate([np.array(blocks[name]["values"], dtype=float) for name in order])
     arms = tuple(arm for suite in suites for arm in suite.arms())
     ones, search = np.ones((len(arms), len(run.tasks))), run.config["search"]
     kinds = {task: about["kind"] for task, about in run.tasks.items()}
-    there = {str(arm.checkpoint): arm.checkpoint for arm in arms}
+    checkpoints = {str(arm.checkpoint): arm.checkpoint for arm in arms}
     return Problem(
         arms=arms,
         tasks=tuple(run.tasks),
         features=arm_features(suites, metrics),
         encode_cost=ones,
         score_cost=ones,
-        baseline=there.get(search["baseline"] or "", arms[-1].checkpoint),
+        baseline=checkpoints.get(search["baseline"] or "", arms[-1].checkpoint),
         reward=search["reward"],
         weights=tuple(weigh(kinds, search["objective"], search["weights"])),
     )
 
 
 def _measured(suite: Suite, blocks: Mapping[str, object]) -> Suite | None:
-    there = tuple(checkpoint.revision for checkpoint in suite.checkpoints() if str(checkpoint) in blocks)
-    return replace(suite, revisions=there) if there else None
+    """The measured checkpoints of a suite, or None if there are none."""
+    revisions = tuple(checkpoint.revision for checkpoint in suite.checkpoints() if str(checkpoint) in blocks)
+    return replace(suite, revisions=revisions) if revisions else None
 
 
 def _history(run: Run) -> tuple[list[Cell], list[Outcome]]:
-    """Answered cells in the order in which the search took them in, those that an earlier one had asked for first."""
-    told = {run.cells[record.key]: record for record in run.records if record.kind == "score"}
+    """Cells with a result, in the order in which the search received them; those of earlier searches come first."""
+    answered = {run.cells[record.key]: record for record in run.records if record.kind == "score"}
     order = (run.result or {}).get("order", range(len(run.picks)))  # that of the decisions while a search goes on
     picked = [cell_of(run.picks[index]) for index in order]
-    cells = [*(cell for cell in told if cell not in set(picked)), *(cell for cell in picked if cell in told)]
-    records = [told[cell] for cell in cells]
+    cells = [*(cell for cell in answered if cell not in set(picked)), *(cell for cell in picked if cell in answered)]
+    records = [answered[cell] for cell in cells]
     return cells, [Outcome(r.value["score"], r.value["stderr"]) if r.ok else Outcome(None) for r in records]
 
 
 def _below(distance: float, sd: float) -> float:
+    """Probability that a normal deviate of this standard deviation is below the distance."""
     return float(distance >= 0) if sd < 1e-9 else 0.5 * math.erfc(-distance / sd / math.sqrt(2))
-
-
-def _no_arm(name: str, known: Mapping[str, int]) -> Exception:
-    """An error that does not list thousands of arms."""
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=5, cutoff=0.4)
-    return unknown("arm", name, near or list(known)[:5])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,70 +15,15 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import holder, read, standing
 from daskmetrics.execution._units import Record
+from daskmetrics.report._arrays import dataset
+from daskmetrics.report._best import Best
+from daskmetrics.report._format import card, number, percent
 from daskmetrics.report._snippet import snippet
 
 if TYPE_CHECKING:
     import xarray
 
     from daskmetrics.cluster import ProfileCluster
-
-
-@dataclass(frozen=True)
-class Best:
-    """The recommended arm.
-
-    Attributes
-    ----------
-    arm : Arm
-    score, stderr : float or None
-        Mean raw score over the tasks on which both arms were scored, with its standard error.
-    scores : mapping
-        Raw score and standard error by task.
-    probability : float
-        That no other arm is better, under the search's posterior.
-    confirmed : bool
-        Whether all tasks were tried with this arm.
-    default : Arm
-        The arm that one would take without a search: the last layer of the last checkpoint.
-    default_score, default_stderr : float or None
-        Over the same tasks.
-    default_scores : mapping
-        Of the default arm, by task.
-    share : float
-        Part of the exhaustive cost that was spent.
-    code : str
-        Python that loads the arm.
-    """
-
-    arm: Arm
-    score: float | None
-    stderr: float | None
-    scores: Mapping[str, Mapping[str, float]]
-    probability: float
-    confirmed: bool
-    default: Arm
-    default_score: float | None
-    default_stderr: float | None
-    default_scores: Mapping[str, Mapping[str, float]]
-    share: float
-    code: str
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """Tasks on which both arms were scored: those that the mean scores are taken over."""
-        return tuple(task for task in self.scores if task in self.default_scores)
-
-    @property
-    def gain(self) -> tuple[float, float] | None:
-        """Mean score above the default arm's, and its standard error with the two taken as independent."""
-        if self.score is None or self.default_score is None:
-            return None
-        return self.score - self.default_score, math.hypot(self.stderr or 0.0, self.default_stderr or 0.0)
-
-    def _repr_html_(self) -> str:
-        from daskmetrics.report._html import best_card
-
-        return best_card(self)
 
 
 class Run:
@@ -113,14 +56,16 @@ class Run:
             raise DataError(f"The run in '{path}' was killed before it began. Run it again.")
 
     def __repr__(self) -> str:
-        from daskmetrics.report._terminal import headline
-
-        return f"<Run {self.folder.path}: {headline(self)}>"
+        return f"<Run {self.folder.path}: {self.headline}>"
 
     def _repr_html_(self) -> str:
-        from daskmetrics.report._html import run_card
-
-        return run_card(self)
+        rows = {
+            "state": self.state,
+            "answer": self.headline,
+            "searched": self.searched if self.tasks else "no tasks",
+            "folder": str(self.folder.path),
+        }
+        return card(self.start["name"], rows)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -220,16 +165,51 @@ class Run:
     @property
     def metrics(self) -> xarray.Dataset:
         """One variable per metric, dimensions (model, checkpoint, layer), with units and descriptions."""
-        from daskmetrics.report._export import dataset
-
         return dataset(self.tree, self.models, "metrics", "metric")
 
     @property
     def scores(self) -> xarray.Dataset:
         """One variable per task, dimensions (model, checkpoint, layer); NaN where the search did not look."""
-        from daskmetrics.report._export import dataset
-
         return dataset(self.tree, self.models, "scores", "task")
+
+    @property
+    def cells_planned(self) -> int:
+        """Cells that an exhaustive sweep would score."""
+        return int(self.start["arms"]) * len(self.tasks)
+
+    @property
+    def cells_open(self) -> int:
+        """Cells that the latest search decided on and that have no result yet."""
+        answered = {self.cells[record.key] for record in self.records if record.kind == "score"}
+        return sum(cell_of(pick) not in answered for pick in self.picks)
+
+    @property
+    def state(self) -> str:
+        """Whether the run is finished, running or interrupted, in a sentence."""
+        if self.finished:
+            return "finished"
+        if self.driver:
+            return f"running, driven by {self.driver}"
+        return "unfinished, and no process drives it; run the same command again to resume"
+
+    @property
+    def searched(self) -> str:
+        """How many cells have a score, and how many failed or are open."""
+        done, planned, waiting = self.counts["score", "ok"], self.cells_planned, self.cells_open
+        failed = sum(n for (kind, status), n in self.counts.items() if kind == "score" and status != "ok")
+        parts = [f"{done:,} of {planned:,} cells scored ({percent(done / planned)})" if planned else "no cells"]
+        parts += [f"{failed:,} failed"] if failed else []
+        return ", ".join([*parts, f"{waiting:,} open"] if waiting else parts)
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line, or the progress while there is none."""
+        if self.result:
+            best = self.best()
+            return f"best arm {best.arm}, mean score {number(best.score, best.stderr)}"
+        measured = f"{self.counts['measure', 'ok']:,} of {self.start['checkpoints']:,} checkpoints measured"
+        state = "finished" if self.finished else "unfinished"
+        return f"{state}, {measured}, {self.searched if self.tasks else 'no tasks to search'}"
 
     def cluster(self, **changes: Any) -> ProfileCluster:
         """Workers of the run's own profile, for further work with its models; they go with ``close()``.

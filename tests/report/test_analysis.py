@@ -46,4 +46,4 @@ def test_suites_and_losses_are_in_order_of_training(finished):
 
 def test_open_cells_of_an_unfinished_search(a_run):
     run = a_run(decisions=7)
-    assert analysis.open_picks(run) == 1 and run.counts["score", "ok"] == 6
+    assert run.cells_open == 1 and run.counts["score", "ok"] == 6

@@ -9,7 +9,8 @@ from html.parser import HTMLParser
 import pytest
 
 from daskmetrics.report import write
-from daskmetrics.report._html import best_card, page, run_card
+from daskmetrics.report._html import page
+from tests.browser import chromium, complaints
 
 VOID = {"meta", "img", "br"}
 
@@ -60,14 +61,14 @@ def test_the_answer_comes_first_and_everything_else_follows(finished, written):
         "Load the best arm",
         "Figures",
         "Work and cost",
-        "Without a value",
-        "How it was made",
+        "Missing values",
+        "Settings and versions",
         "How to cite",
     ]
     best = finished.best()
     answer = f"Layer {best.arm.layer} of {best.arm.model} at step {best.arm.checkpoint.step}"
     assert written.index(answer) < written.index("Scores by task")
-    for text in ("final_ln", "0.1.0", "seed", finished.start["key"], "are assumed from", "prefers-color-scheme"):
+    for text in ("final_ln", "0.1.0", "seed", finished.start["key"], "are computed from", "prefers-color-scheme"):
         assert text in written
 
 
@@ -114,9 +115,10 @@ def test_the_page_of_a_hostile_name(finished, monkeypatch):
 
 
 def test_the_cards_of_a_notebook(finished):
-    best, card = finished.best(), best_card(finished.best())
-    assert str(best.arm) in card and "embed(texts)" in card and best._repr_html_() == card
-    assert Checker(card) and Checker(run_card(finished)) and finished._repr_html_() == run_card(finished)
+    best = finished.best()
+    card = best._repr_html_()
+    assert str(best.arm) in card and "embed(texts)" in card
+    assert Checker(card) and Checker(finished._repr_html_()) and finished.headline in finished._repr_html_()
     assert "color: inherit" in card and not re.search(r"https?:", card)  # the theme's own colours, and no network
 
 
@@ -130,3 +132,24 @@ def test_a_fresh_page_is_kept_and_a_stale_one_written_again(finished):
     os.utime(finished.folder.journal)
     write(finished.folder)
     assert page.stat().st_mtime_ns > written
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280, 1920])
+def test_it_opens_from_a_file_with_the_network_off(finished, tmp_path, scheme, width):
+    page_file = write(finished.folder)
+    with chromium() as browser:
+        context = browser.new_context(offline=True, color_scheme=scheme, viewport={"width": width, "height": 900})
+        page = context.new_page()
+        complained, asked = complaints(page), []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(page_file.resolve().as_uri())
+        page.screenshot(path=tmp_path / "report.png", full_page=True)
+        images = page.evaluate("[...document.images].map(image => image.complete && image.naturalWidth)")
+        shown = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert not complained and len(images) == 7 and all(image == 1500 for image in images)
+    assert all(url.startswith(("file:", "data:")) for url in asked)
+    assert shown[0] <= shown[1]
+    assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")

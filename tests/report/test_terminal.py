@@ -4,7 +4,6 @@ import pytest
 
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
-from daskmetrics.report._terminal import headline, table
 
 TEXTS = (status_text, summary_text)
 
@@ -20,7 +19,7 @@ def test_the_summary_gives_the_answer_its_confidence_and_its_price(finished):
     text, best = summary_text(finished), finished.best()
     assert f"best        {best.arm}" in text and f"default     {best.default}" in text
     assert f"{best.score:.3f} ± {best.stderr:.3f}" in text
-    assert "that no other arm is better on these tasks" in text
+    assert "probability that no other arm is better on these tasks" in text
     assert f"{finished.result['cells']} of 105 cells scored" in text and "1 failed" in text
     assert f"{best.share:.0%}".replace("%", " %") + " of the exhaustive sweep's cost" in text
     assert "train 10 s, measure 9.0 s, encode" in text
@@ -28,44 +27,44 @@ def test_the_summary_gives_the_answer_its_confidence_and_its_price(finished):
         assert f"\n{task}" in text
 
 
-def test_the_best_arm_of_every_kind_of_task_stands_below_the_scores(finished):
+def test_the_best_arm_of_every_kind_of_task_is_below_the_scores(finished):
     text = summary_text(finished)
     below = text[text.index("kind of task") :]
     assert "\nclassification  tiny@" in below and "\nretrieval       small@" in below
     assert "of 2 tasks)" in below and "of 1 tasks)" in below
 
 
-def test_a_result_written_before_kinds_were_known_is_read(a_run):
+def test_a_result_without_kinds_of_tasks_is_read(a_run):
     run = a_run()
     del run.result["kinds"]
     assert "kind of task" not in summary_text(run)
 
 
-def test_a_gain_beyond_the_noise_is_called_one(finished):
-    assert "Beyond the noise" in summary_text(finished)
+def test_a_gain_beyond_the_error_is_reported_as_one(finished):
+    assert "The difference exceeds the error" in summary_text(finished)
 
 
-def test_a_gain_within_the_noise_is_called_noise(a_run):
+def test_a_gain_within_the_error_is_reported_as_one(a_run):
     run = a_run(flat=True)
-    assert run.best().arm == run.best().default or "Within the noise" in summary_text(run)
+    assert run.best().arm == run.best().default or "The difference is within the error" in summary_text(run)
 
 
-def test_failures_stand_with_count_reason_and_example(finished):
+def test_failures_have_a_count_a_reason_and_an_example(finished):
     for text in TEXTS:
         assert "1 x measure, error: ValueError: <script>alert('x')</script>" in text(finished)
         assert "tiny@step0" in text(finished)
 
 
-def test_an_unfinished_run_says_so_and_names_the_leader(a_run):
+def test_the_text_of_an_unfinished_run_names_the_leader(a_run):
     run = a_run(decisions=20)
     for text in TEXTS:
         assert "run the same command again to resume" in text(run) and "1 open" in text(run)
         assert "the greatest among the arms scored on every task" in text(run)
     assert "so far (assumed); the budget is 50 %" in status_text(run)
-    assert headline(run).startswith("unfinished, 10 of 10 checkpoints measured, 19 of 105 cells")
+    assert run.headline.startswith("unfinished, 10 of 10 checkpoints measured, 19 of 105 cells")
 
 
-def test_a_run_that_is_driven_says_by_whom(a_run):
+def test_a_running_run_names_its_driver(a_run):
     run = a_run(decisions=20)
     with Journal(run.folder.journal, run.folder.lock):
         assert "running, driven by process" in status_text(Run(run.folder.path))
@@ -75,7 +74,7 @@ def test_a_run_without_tasks(a_run):
     run = a_run(tasks=())
     for text in TEXTS:
         assert "none: the run has no tasks" in text(run)
-    assert headline(run) == "finished, 10 of 10 checkpoints measured, no tasks to search"
+    assert run.headline == "finished, 10 of 10 checkpoints measured, no tasks to search"
 
 
 def test_nothing_measured_yet(a_run):
@@ -88,11 +87,6 @@ def test_the_best_text_is_python(finished):
     compile(best_text(finished), "best", "exec")
 
 
-def test_the_repr_and_the_places(finished):
+def test_the_repr_and_the_locations_of_files(finished):
     assert repr(finished).startswith("<Run ") and "best arm" in repr(finished)
     assert "journal.jsonl" in whereabouts(finished.folder) and "store.zarr" in whereabouts(finished.folder)
-
-
-def test_a_table_cuts_what_is_too_long():
-    lines = table([("task", "score"), ("t" * 300, "0.5")])
-    assert max(map(len, lines)) <= 100 and "…" in lines[1] and lines[1].endswith("0.5")

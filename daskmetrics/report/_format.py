@@ -1,0 +1,81 @@
+"""Numbers, arms and labelled lines as terminal, page and notebook show them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+
+from daskmetrics.core._table import printable
+from daskmetrics.core.names import Arm
+from daskmetrics.report._templates import template
+
+WIDTH = 98  #: columns; with the comment sign of `best_text` they are 100
+LABEL = 12  #: columns of the labels on the left
+
+
+def fact(label: str, text: str) -> list[str]:
+    """A label and its text, wrapped beside it.
+
+    Examples
+    --------
+    >>> fact("run", "demo")
+    ['run         demo']
+    """
+    label = printable(label)
+    first = f"{label:<{LABEL}}" if len(label) < LABEL else f"{label}: "
+    return textwrap.wrap(
+        printable(text), WIDTH, initial_indent=first, subsequent_indent=" " * LABEL, break_long_words=False
+    )
+
+
+def place(arm: Arm) -> str:
+    """An arm in words.
+
+    Examples
+    --------
+    >>> place(Arm("tiny", "step8", 3))
+    'layer 3 of tiny at step 8'
+    """
+    step = arm.checkpoint.step
+    return f"layer {arm.layer} of {arm.model} at {arm.revision if step is None else f'step {step:,}'}"
+
+
+def number(value: float | None, stderr: float | None = None, sign: bool = False) -> str:
+    """A score with its standard error.
+
+    Examples
+    --------
+    >>> number(0.5, 0.01), number(0.02, 0.01, sign=True), number(None)
+    ('0.500 ± 0.010', '+0.020 ± 0.010', 'not measured')
+    """
+    if value is None:
+        return "not measured"
+    text = f"{value:{'+' if sign else ''}.3f}"
+    return text if stderr is None else f"{text} ± {stderr:.3f}"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage, with one decimal below 10 %.
+
+    Examples
+    --------
+    >>> percent(0.2842), percent(0.0123), percent(0.0), percent(1.0)
+    ('28 %', '1.2 %', '0 %', '100 %')
+    """
+    return f"{share:.1%}".replace("%", " %") if 0 < share < 0.095 else f"{share:.0%}".replace("%", " %")
+
+
+def probability(share: float) -> str:
+    """A probability estimated from draws, which cannot resolve 0 and 1.
+
+    Examples
+    --------
+    >>> probability(0.41), probability(1.0), probability(0.001)
+    ('41 %', 'over 99 %', 'under 1 %')
+    """
+    return "over 99 %" if share > 0.99 else "under 1 %" if share < 0.01 else percent(share)
+
+
+def card(title: str, rows: Mapping[str, str], code: str = "") -> str:
+    """A small HTML table for a notebook, in the colours of its theme."""
+    return template("card.html").render(title=title, rows=rows, code=code)
