@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
+from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.report._explain import arms_near_best, explain_text, near_best_text
 from daskmetrics.report._posterior import posterior_of
