@@ -1,7 +1,7 @@
-"""A gang beside torchrun, interleaved, on the same examples and seeds: seconds, their ratio, and equality of weights.
+"""Training by Dask workers against torchrun on the same examples and seeds: seconds, ratio, equality of weights.
 
-Run it with ``python benchmarks/train.py [--ranks 2] [--pairs 4] [--steps 200]``. Workers are up before a gang starts,
-as they are in a run; both sides begin with new processes and tokens that lie on disk.
+Run ``python benchmarks/train.py [--ranks 2] [--pairs 4] [--steps 200]``. The two sides alternate. Workers run before a
+process group starts, as in a run; both sides start new processes and read tokens from disk.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from distributed import Client
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import _suite as suite
-from daskmetrics.training.ddp._driver import Job, train
+from daskmetrics.training.ddp._driver import train
+from daskmetrics.training.ddp._ranks import DdpTraining
 
 ROOT = Path(__file__).parent.parent
 
 
 class Quiet:
-    """Tells only of what should not happen."""
+    """Prints failures only."""
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         if "failed" in text:
             print(text)
 
-    def took(self, job: Job, facts: Mapping[str, Any]) -> None: ...
+    def step_done(self, training: DdpTraining, report: Mapping[str, Any]) -> None: ...
 
 
-def gang(client: Client, recipe: Recipe, corpus: Path, folder: Path) -> tuple[float, bytes]:
-    """Seconds of a gang, and its last weights."""
+def process_group(client: Client, recipe: Recipe, corpus: Path, folder: Path) -> tuple[float, bytes]:
+    """Seconds of a process group, and the weights of its last step."""
     shutil.copytree(corpus, folder / "corpus")
     started = time.perf_counter()
-    train(client, Job("bench", recipe, folder, DDP()), Quiet())
+    train(client, DdpTraining("bench", recipe, folder, DDP()), Quiet())
     seconds = time.perf_counter() - started
     return seconds, (folder / f"step{recipe.steps}" / "model.safetensors").read_bytes()
 
@@ -60,24 +61,24 @@ def torchrun(recipe: Recipe, corpus: Path, folder: Path) -> tuple[float, bytes]:
 
 
 def compare(recipe: Recipe, pairs: int) -> list[tuple[float, float, bool]]:
-    """Seconds of a gang and of torchrun, and whether their weights are equal bit for bit, pair by pair."""
+    """Seconds of a process group and of torchrun, and whether their weights are equal bit for bit, pair by pair."""
     with tempfile.TemporaryDirectory() as place, connect(Cluster(workers=recipe.ranks)) as client:
         base = Path(place)
         suite.write_corpus(recipe, base)
-        found = []
+        results = []
         for pair in range(pairs):
-            ours, weights = gang(client, recipe, base / "corpus", base / f"gang{pair}")
+            ours, weights = process_group(client, recipe, base / "corpus", base / f"ddp{pair}")
             theirs, plain = torchrun(recipe, base / "corpus", base / f"torchrun{pair}")
-            found.append((ours, theirs, weights == plain))
-        return found
+            results.append((ours, theirs, weights == plain))
+        return results
 
 
-def report(recipe: Recipe, found: list[tuple[float, float, bool]]) -> None:
+def report(recipe: Recipe, results: list[tuple[float, float, bool]]) -> None:
     print(f"{recipe.ranks} ranks, {recipe.steps} steps, width {recipe.width}, depth {recipe.depth}, gloo")
-    for ours, theirs, equal in found:
+    for ours, theirs, equal in results:
         same = "equal bit for bit" if equal else "DIFFERENT"
-        print(f"  gang {ours:6.1f} s   torchrun {theirs:6.1f} s   ratio {ours / theirs:.2f}   weights {same}")
-    print(f"  median ratio {statistics.median(ours / theirs for ours, theirs, _ in found):.2f}")
+        print(f"  daskmetrics {ours:6.1f} s   torchrun {theirs:6.1f} s   ratio {ours / theirs:.2f}   weights {same}")
+    print(f"  median ratio {statistics.median(ours / theirs for ours, theirs, _ in results):.2f}")
 
 
 def main() -> None:

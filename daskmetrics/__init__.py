@@ -122,7 +122,7 @@ def run(
 
 
 def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
-    """Train the suites of a configuration by gangs of ranks on a client's workers, or go on with them.
+    """Train the suites of a configuration on a client's workers, or resume their training.
 
     Parameters
     ----------
@@ -140,8 +140,8 @@ def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
     ------
     ConfigError
         If the configuration cannot be used.
-    GangError
-        If ranks fail time and again; the last state is kept.
+    ProcessGroupError
+        If ranks fail repeatedly; the last state is kept.
     """
     from daskmetrics import config as configuration
     from daskmetrics.experiment import Display
@@ -149,4 +149,4 @@ def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
 
     wanted = config if isinstance(config, configuration.Config) else configuration.load(config)
     with Display() as display:
-        return training.train(client, wanted, display, training.find(wanted))
+        return training.train(client, wanted, display, training.suites_to_train(wanted))

@@ -161,7 +161,7 @@ def _run(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> list[Result]
         needed = bool(ledger.open()) and not wanted.serial
         name = wanted.place.path.resolve().name
         with _client(profile, pins, name, display) if needed else nullcontext() as client:
-            return map.run(job, client, journal, counted, display.say)
+            return map.run(job, client, journal, counted, display.message)
 
 
 class _Counted:
@@ -177,21 +177,25 @@ class _Counted:
 
             self.shown += 1
             last = "  (further failures at the end)" if self.shown == SHOWN_FAILURES else ""
-            self.display.say(f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}{last}[/]")
+            self.display.message(
+                f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}{last}[/]"
+            )
         self.display.advance("map", f"{self.failed} failed" if self.failed else "")
 
 
 def _say_of_the_past(job: Job, journal: Journal, ledger: Ledger, display: Display) -> None:
     done = len(job.items) - len(ledger.open())
     if done:
-        display.say(f"{done} of {len(job.items)} items are recorded already.")
+        display.message(f"{done} of {len(job.items)} items are recorded already.")
     headers = [entry for entry in journal.entries if entry["type"] == "map"]
     if headers and headers[-1]["function"] != job.function.name:
-        display.say(
+        display.message(
             f"[yellow]The folder was last used by {headers[-1]['function']}; its results stay where they are.[/]"
         )
     elif headers and headers[-1]["version"] != job.function.version:
-        display.say("[yellow]The function's source has changed: what was recorded of the old one does not count.[/]")
+        display.message(
+            "[yellow]The function's source has changed: what was recorded of the old one does not count.[/]"
+        )
 
 
 @contextmanager
@@ -200,12 +204,12 @@ def _client(profile: Cluster, pins: Pins, name: str, display: Display) -> Iterat
 
     from daskmetrics.cluster import connect, pin_workers
 
-    with connect(profile, name, lambda text: display.say(escape(text)), on_start=display.say) as client:
+    with connect(profile, name, lambda text: display.message(escape(text)), on_start=display.message) as client:
         for name, told in pin_workers(client, pins).items() if pins else ():
             shown = ", ".join(
                 f"{what} {' '.join(told[what]) or 'none'}" for what in ("cpus", "gpus") if told[what] is not None
             )
-            display.say(f"Worker {name}: {told['problem'] or shown}")
+            display.message(f"Worker {name}: {told['problem'] or shown}")
         yield client
 
 

@@ -54,7 +54,7 @@ def _following(experiment: Experiment, known: Container[Key]) -> dict[Checkpoint
 def _training_chain(experiment: Experiment, suite: Suite, trained: Counter[str]) -> dict[str, WorkUnit]:
     """One unit for each revision that is not on disk yet; each goes on from the one before."""
     own = experiment.trainings.get(suite.model)
-    if own is None or own.recipe.ranks > 1:  # a gang has trained it before
+    if own is None or own.recipe.ranks > 1:  # a process group has trained it before
         return {}
     chain: dict[str, WorkUnit] = {}
     before: tuple[Key, ...] = ()

@@ -17,7 +17,7 @@ from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.experiment import _train as train
-from daskmetrics.experiment._train import Training
+from daskmetrics.experiment._train import TrainedSuite
 from daskmetrics.metrics._views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
 
@@ -35,7 +35,7 @@ class Experiment:
     locations : mapping of Checkpoint to Location
     widths : mapping of str to int
         Hidden size of each model.
-    trainings : mapping of str to Training
+    trainings : mapping of str to TrainedSuite
         Of the models that are trained here.
     missing : mapping of str to tuple of str
         Hub revisions of each model that are not on this machine.
@@ -51,7 +51,7 @@ class Experiment:
     suites: tuple[Suite, ...]
     locations: Mapping[Checkpoint, Location]
     widths: Mapping[str, int]
-    trainings: Mapping[str, Training]
+    trainings: Mapping[str, TrainedSuite]
     missing: Mapping[str, tuple[str, ...]]
     metrics: tuple[metrics.Metric, ...]
     tasks: tuple[task_room.Task, ...]
@@ -192,9 +192,9 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
     else:
         named = config.search.model_copy(update={"policy": place_of(policy)})
         config = config.model_copy(update={"search": named})
-    trainings = train.find(config)
+    trainings = train.suites_to_train(config)
     found = {
-        model.name: train.found(model, trainings[model.name]) if model.train else checkpoints.locate(model)
+        model.name: trainings[model.name].located(model) if model.train else checkpoints.locate(model)
         for model in config.models
     }
     experiment = Experiment(

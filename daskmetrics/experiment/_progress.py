@@ -56,7 +56,7 @@ class Display:
     ) -> None:
         self._bars.stop()
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """A line that stays."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
@@ -76,7 +76,7 @@ class Display:
             self._last_line = time.monotonic()
             elapsed = self._last_line - self._started
             left = "" if task.finished or task.time_remaining is None else f"  eta {task.time_remaining:.0f} s"
-            self.say(f"{elapsed:5.0f} s  {name}: {task.completed:.0f} of {task.total:.0f}{left}  {latest}")
+            self.message(f"{elapsed:5.0f} s  {name}: {task.completed:.0f} of {task.total:.0f}{left}  {latest}")
 
 
 def said(record: Record) -> str:

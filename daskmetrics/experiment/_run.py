@@ -90,7 +90,7 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         for notice in journal.notices:
-            display.say(escape(notice))
+            display.message(escape(notice))
         with room_for(f"the files of the run in '{folder.path}'"):
             begin(experiment, folder, journal)
         with _scratch(folder), _hub_left_alone(experiment):
@@ -204,12 +204,12 @@ class _Driver:
 
     def _workers_of_its_own(self) -> AbstractContextManager[Client]:
         config = self.experiment.config
-        return connect(config.cluster, config.name, self._warn, on_start=self.display.say)
+        return connect(config.cluster, config.name, self._warn, on_start=self.display.message)
 
     def _train(self, client: Client) -> None:
-        """Suites of several ranks, by gangs; those of one rank are units beside the measuring."""
+        """Suites of several ranks, by process groups; those of one rank are units beside the measuring."""
         for each in self.experiment.trainings.values():
-            train.own_up(each.folder, each.key)
+            each.claim()
         own = {name: each for name, each in self.experiment.trainings.items() if each.recipe.ranks > 1}
         train.train(client, self.experiment.config, self.display, own)
         known = {record.key for record in self.journal.records()}
@@ -218,7 +218,7 @@ class _Driver:
                 self.journal.append(record.entry())
 
     def _warn(self, text: str) -> None:
-        self.display.say(escape(text))
+        self.display.message(escape(text))
 
     def _measure(self, client: Client, settings: Settings, feed: Feed) -> None:
         units = measure.units(self.experiment, self.folder, self.journal.records())
@@ -228,9 +228,9 @@ class _Driver:
         for kind, own in planned.items():
             self.display.phase(kind, len(own), sum(unit.key in known for unit in own))
         sweep = Sweep(units)
-        run_source(sweep, client, self.journal, settings, self._show, self.display.say)
+        run_source(sweep, client, self.journal, settings, self._show, self.display.message)
         for unit in sweep.blocked():
-            self.display.say(f"[yellow]{unit.name} was not measured, since training its suite failed[/]")
+            self.display.message(f"[yellow]{unit.name} was not measured, since training its suite failed[/]")
 
     def _search(self, client: Client, settings: Settings, feed: Feed) -> None:
         config = self.experiment.config.search
@@ -256,7 +256,7 @@ class _Driver:
             self._show(record, campaign.spent)
             feed.think(partial(searching.belief, self.experiment, campaign))
 
-        run_source(search, client, self.journal, settings, show, self.display.say)
+        run_source(search, client, self.journal, settings, show, self.display.message)
         campaign.forget_looks()  # which the clock decided
         best = campaign.recommendation()
         self.journal.append(
@@ -280,7 +280,9 @@ class _Driver:
         self.computed += record.ok
         self.failed += not record.ok
         if not record.ok:
-            self.display.say(f"[yellow]{record.kind} {record.name}: {record.status}, {escape(str(record.reason))}[/]")
+            self.display.message(
+                f"[yellow]{record.kind} {record.name}: {record.status}, {escape(str(record.reason))}[/]"
+            )
         self.display.advance("search" if record.kind == "score" else record.kind, said(record), spent)
 
     def _complete_store(self) -> None:

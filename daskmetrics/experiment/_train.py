@@ -1,4 +1,4 @@
-"""Suites that a configuration trains: where they lie, and the gangs that train those of several ranks."""
+"""Suites that a configuration trains: their folders, and the training of those with several ranks by process groups."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client
+from rich.markup import escape
 
 from daskmetrics import training
 from daskmetrics.config import DDP, Config, Model, Recipe
@@ -19,107 +20,108 @@ from daskmetrics.core.names import Key, Suite, content_key
 from daskmetrics.execution import Record
 from daskmetrics.experiment._progress import Display
 from daskmetrics.training._estimate import shape_of
-from daskmetrics.training.ddp._driver import Job
-from daskmetrics.training.ddp._driver import train as train_gang
+from daskmetrics.training.ddp._driver import train as train_by_ddp
+from daskmetrics.training.ddp._ranks import DdpTraining
 
-OWNER = "suite.key"  # file in a named folder that says which recipe it belongs to
+OWNER = "suite.key"  # file in a named folder that holds the key of its suite
 
 
 @dataclass(frozen=True)
-class Training:
-    """A suite that this run trains itself, in a folder that later runs share."""
+class TrainedSuite:
+    """A suite that this run trains, in a folder that later runs share."""
 
     recipe: Recipe
     folder: Path
     key: Key
 
+    def located(self, model: Model) -> LocatedSuite:
+        """The suite as it will be after training."""
+        shape = shape_of(self.recipe)
+        names = checkpoints.revisions_of(model, training.revisions(self.recipe))
+        locations = tuple(Location(str(self.folder / name), None, content_key(self.key, name)) for name in names)
+        suite = Suite(model.name, names, checkpoints.layers_of(model, shape.depth), shape.depth)
+        return LocatedSuite(suite, locations, shape.width)
 
-def find(config: Config) -> dict[str, Training]:
+    def claim(self) -> None:
+        """Create the folder and write into it which suite it belongs to."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / OWNER).exists():
+            atomic_write(self.folder / OWNER, f"{self.key}\n")
+
+
+def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
     """The suites that a configuration trains, by model.
 
     Raises
     ------
     ConfigError
-        If a corpus, tokenizer or model to go on from cannot be read, or a named folder holds another suite.
+        If a corpus, tokenizer or initial model cannot be read, or a named folder holds another suite.
     """
-    return {model.name: _find(model, config.ddp) for model in config.models if model.train}
+    return {model.name: _trained_suite(model, model.train, config.ddp) for model in config.models if model.train}
 
 
-def _find(model: Model, gang: DDP) -> Training:
-    assert model.train is not None
-    key = training.recipe_key(model.train)
-    shape_of(model.train)
-    if gang.folder is None:
-        return Training(model.train, cache_folder() / "suites" / key, key)
-    folder = Path(gang.folder).expanduser() / model.name
+def _trained_suite(model: Model, recipe: Recipe, ddp: DDP) -> TrainedSuite:
+    key = training.recipe_key(recipe)
+    shape_of(recipe)
+    if ddp.folder is None:
+        return TrainedSuite(recipe, cache_folder() / "suites" / key, key)
+    folder = Path(ddp.folder).expanduser() / model.name
     owner = folder / OWNER
     if folder.is_dir() and (not owner.is_file() or owner.read_text(encoding="utf-8").strip() != key):
         raise ConfigError(
-            f"'{folder}' holds something else than the suite of this recipe. Choose another ddp.folder or name, or "
-            "remove it."
+            f"'{folder}' does not hold the suite of this recipe. Choose another ddp.folder or model name, or remove it."
         )
-    return Training(model.train, folder.resolve(), key)
+    return TrainedSuite(recipe, folder.resolve(), key)
 
 
-def found(model: Model, own: Training) -> LocatedSuite:
-    """A suite that will be there once it is trained."""
-    shape = shape_of(own.recipe)
-    names = checkpoints.revisions_of(model, training.revisions(own.recipe))
-    locations = tuple(Location(str(own.folder / name), None, content_key(own.key, name)) for name in names)
-    suite = Suite(model.name, names, checkpoints.layers_of(model, shape.depth), shape.depth)
-    return LocatedSuite(suite, locations, shape.width)
+def ddp_trainings(config: Config, suites: Mapping[str, TrainedSuite]) -> list[DdpTraining]:
+    """The trainings of these suites by process groups, largest first."""
+    ddp = config.ddp.model_copy(update={"interface": config.ddp.interface or config.cluster.interface})
+    trainings = [DdpTraining(name, s.recipe, s.folder, ddp, config.cluster.workers) for name, s in suites.items()]
+    return sorted(trainings, key=lambda each: -shape_of(each.recipe).parameters * each.recipe.steps)
 
 
-def jobs(config: Config, trainings: Mapping[str, Training]) -> list[Job]:
-    """What gangs are to train, largest first."""
-    gang = config.ddp.model_copy(update={"interface": config.ddp.interface or config.cluster.interface})
-    made = [Job(name, own.recipe, own.folder, gang, config.cluster.workers) for name, own in trainings.items()]
-    return sorted(made, key=lambda job: -shape_of(job.recipe).parameters * job.recipe.steps)
-
-
-class Shown:
-    """A gang's progress on the user's screen."""
+class _DisplayObserver:
+    """Shows a process group's progress on the user's screen."""
 
     def __init__(self, display: Display) -> None:
         self.display = display
 
-    def say(self, text: str) -> None:
-        from rich.markup import escape
+    def message(self, text: str) -> None:
+        self.display.message(escape(text))
 
-        self.display.say(escape(text))
-
-    def took(self, job: Job, facts: Mapping[str, Any]) -> None:
-        self.display.advance(job.name, told(job.recipe, facts), to=facts["took"])
+    def step_done(self, training: DdpTraining, report: Mapping[str, Any]) -> None:
+        self.display.advance(training.name, step_text(training.recipe, report), to=report["took"])
 
 
-def told(recipe: Recipe, facts: Mapping[str, Any]) -> str:
-    """What a step showed, in a few words.
+def step_text(recipe: Recipe, report: Mapping[str, Any]) -> str:
+    """A step's report in a few words.
 
     Examples
     --------
-    >>> told(Recipe(context=64), {"took": 8, "loss": 4.2, "rate": 100.0})
+    >>> step_text(Recipe(context=64), {"took": 8, "loss": 4.2, "rate": 100.0})
     'loss 4.200  100 samples/s  6,400 tokens/s'
     """
-    words = [f"loss {facts['loss']:.3f}"]
-    if facts.get("rate"):
-        words += [f"{facts['rate']:,.0f} samples/s", f"{facts['rate'] * recipe.context:,.0f} tokens/s"]
-    if "memory" in facts:
-        words.append(f"GPU {facts['memory'] / 2**30:.1f} GiB")
-    if "busy" in facts:
-        words.append(f"{facts['busy']} % busy")
+    words = [f"loss {report['loss']:.3f}"]
+    if report.get("rate"):
+        words += [f"{report['rate']:,.0f} samples/s", f"{report['rate'] * recipe.context:,.0f} tokens/s"]
+    if "memory" in report:
+        words.append(f"GPU {report['memory'] / 2**30:.1f} GiB")
+    if "busy" in report:
+        words.append(f"{report['busy']} % busy")
     return "  ".join(words)
 
 
-def train(client: Client, config: Config, display: Display, trainings: Mapping[str, Training]) -> dict[str, Path]:
-    """Train suites by gangs, one after the other, each over as many workers as its recipe has ranks.
+def train(client: Client, config: Config, display: Display, suites: Mapping[str, TrainedSuite]) -> dict[str, Path]:
+    """Train suites by process groups, one after the other, each on as many workers as its recipe has ranks.
 
     Parameters
     ----------
     client : distributed.Client
     config : Config
     display : Display
-    trainings : mapping of str to Training
-        As `find` gives them, or some of them.
+    suites : mapping of str to TrainedSuite
+        All or some of the suites that `suites_to_train` returns.
 
     Returns
     -------
@@ -129,30 +131,22 @@ def train(client: Client, config: Config, display: Display, trainings: Mapping[s
     Raises
     ------
     ConfigError
-        If a corpus cannot be read, or a machine lacks the memory.
-    GangError
-        If a gang fails time and again.
+        If a corpus cannot be read, or a machine has too little memory.
+    ProcessGroupError
+        If a process group fails repeatedly.
     """
-    watch = Shown(display)
-    for job in jobs(config, trainings):
-        if not job.is_done:
-            own_up(job.folder, trainings[job.name].key)
-            display.phase(job.name, job.recipe.steps)
-            train_gang(client, job, watch)
-    return {name: own.folder for name, own in trainings.items()}
+    for each in ddp_trainings(config, suites):
+        if not each.is_done:
+            suites[each.name].claim()
+            display.phase(each.name, each.recipe.steps)
+            train_by_ddp(client, each, _DisplayObserver(display))
+    return {name: suite.folder for name, suite in suites.items()}
 
 
-def records(trainings: Mapping[str, Training]) -> Iterator[Record]:
-    """What gangs have trained, as records of a run."""
-    for name, own in trainings.items():
-        for revision in training.revisions(own.recipe):
-            told = training.summary(own.folder, revision)
-            key = content_key("train", own.key, revision)
-            yield Record(key, f"{name}@{revision}", "train", "ok", told, seconds=told["seconds"])
-
-
-def own_up(folder: Path, key: Key) -> None:
-    """Write down whose folder this is."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / OWNER).exists():
-        atomic_write(folder / OWNER, f"{key}\n")
+def records(suites: Mapping[str, TrainedSuite]) -> Iterator[Record]:
+    """The checkpoints that process groups have trained, as records of a run."""
+    for name, suite in suites.items():
+        for revision in training.revisions(suite.recipe):
+            summary = training.summary(suite.folder, revision)
+            key = content_key("train", suite.key, revision)
+            yield Record(key, f"{name}@{revision}", "train", "ok", summary, seconds=summary["seconds"])

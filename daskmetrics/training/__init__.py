@@ -1,15 +1,15 @@
-"""Training of suites: a recipe in, checkpoints that any library loads out; by one process or a gang of them.
+"""Training of suites: from a recipe to checkpoints that transformers loads, by one process or a process group.
 
 | file | what it holds |
 |---|---|
-| `texts`, `tokenizer`, `data` | the corpus, its tokens, and both as arrays that all ranks map |
-| `batches`, `schedule` | which examples and which learning rate make up step n |
-| `networks`, `learning`, `world` | the model and its loss; one optimizer step; the ranks that take it together |
-| `loaders` | who reads the examples |
-| `suite`, `parts` | the folder of a suite: what is complete, and how it stays whole |
-| `plan` | what training would need, as numbers |
-| `rank` | one process of a gang; it knows torch and not Dask |
-| `gang` | the gang on Dask's workers: started, watched, blamed, started again |
+| `_texts`, `_tokenizer`, `_data` | the corpus, its tokens, and both as memory-mapped arrays |
+| `_batches`, `_schedule` | the examples and the learning rate of step n |
+| `_networks`, `_learning`, `_distributed` | the model and its loss; one optimizer step; the ranks that share it |
+| `_loaders` | processes that read the examples |
+| `_suite` | the folder of a suite: its complete revisions, its resume state |
+| `_estimate` | parameters, memory and disk of a recipe |
+| `_rank` | one process of a process group; it uses torch and not Dask |
+| `ddp` | the process group on Dask workers: started, watched, diagnosed, restarted |
 """
 
 from daskmetrics.training._suite import is_complete, recipe_key, revisions, summary, train_to

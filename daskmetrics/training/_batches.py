@@ -1,6 +1,6 @@
-"""Which examples make up a step, and which rank takes which: functions of the seed and the step alone.
+"""The examples of each step and their division among ranks: functions of the seed and the step alone.
 
-Training can therefore stop anywhere, and go on with fewer or more ranks on the very same examples.
+Training can therefore stop at any step and resume with another number of ranks on the same examples.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from daskmetrics.core.names import seed_of
 
 
 def effective(recipe: Recipe) -> int:
-    """Sequences that a step learns from.
+    """The effective batch: the number of sequences in a step.
 
     Examples
     --------
@@ -26,15 +26,15 @@ def effective(recipe: Recipe) -> int:
 def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
     """The examples of a step, shape (effective batch,), each from 0 to ``count - 1``.
 
-    Windows of packed tokens are drawn at random; labelled texts are shuffled anew for every pass over them.
+    Windows of packed tokens are drawn at random; labelled texts are shuffled again for every pass over them.
 
     Parameters
     ----------
     recipe : Recipe
     count : int
-        How many there are.
+        Number of examples in the corpus.
     step : int
-        From 1 to ``recipe.steps``; 0 gives the examples by which all revisions are compared.
+        From 1 to ``recipe.steps``; 0 gives the examples on which all revisions are evaluated.
 
     Examples
     --------
@@ -56,20 +56,20 @@ def _order(recipe: Recipe, count: int, turn: int) -> NDArray[np.int64]:
 
 
 def share(size: int, rank: int, world: int) -> slice:
-    """The part of a step's examples that a rank takes: neighbours, and as many as any other rank to within one.
+    """The consecutive examples of a step that a rank takes; shares differ by one example at most.
 
     Examples
     --------
     >>> [share(8, rank, 3) for rank in range(3)]
     [slice(0, 3, None), slice(3, 6, None), slice(6, 8, None)]
     """
-    least, more = divmod(size, world)
-    start = rank * least + min(rank, more)
-    return slice(start, start + least + (rank < more))
+    base, extra = divmod(size, world)
+    start = rank * base + min(rank, extra)
+    return slice(start, start + base + (rank < extra))
 
 
 def passes(count: int, batch: int) -> list[slice]:
-    """A rank's examples cut into passes of at most ``batch``.
+    """A rank's examples, divided into passes of at most ``batch`` examples.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a suite learns from, as arrays on disk: written once, mapped by every rank."""
+"""A suite's training examples as arrays on disk: written once, memory-mapped by every rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Batch = Mapping[str, NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Windows:
-    """Runs of packed tokens.
+    """Windows of consecutive tokens.
 
     Attributes
     ----------
@@ -40,8 +40,8 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Labelled texts, cut to the context and padded.
+class PaddedTexts:
+    """Labelled texts, truncated to the context and padded.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Rows:
         return len(self.labels)
 
     def take(self, which: NDArray[np.int64]) -> Batch:
-        """Rows as long as the longest of them."""
+        """The texts, padded to the longest of them."""
         longest = int(self.lengths[which].max())
         mask = np.arange(longest) < self.lengths[which][:, None]
         return {
@@ -76,10 +76,10 @@ def write(recipe: Recipe, folder: Path) -> None:
     ConfigError
         If corpus or tokenizer cannot be read.
     """
-    given = recipe.init_from or recipe.tokenizer
+    source = recipe.init_from or recipe.tokenizer
     if recipe.objective == "classification":
         labelled = texts.read_labelled(recipe)
-        bpe = tokenizer.given(given) if given else tokenizer.fit(labelled.texts, recipe.vocabulary)
+        bpe = tokenizer.load(source) if source else tokenizer.fit(labelled.texts, recipe.vocabulary)
         ids, lengths = tokenizer.rows(bpe, labelled.texts, recipe.context)
         np.save(folder / "ids.npy", ids)
         np.save(folder / "lengths.npy", lengths)
@@ -87,16 +87,16 @@ def write(recipe: Recipe, folder: Path) -> None:
         (folder / "classes.json").write_text(json.dumps(labelled.classes) + "\n", encoding="utf-8")
     else:
         lines = texts.read(recipe)
-        bpe = tokenizer.given(given) if given else tokenizer.fit(lines, recipe.vocabulary)
+        bpe = tokenizer.load(source) if source else tokenizer.fit(lines, recipe.vocabulary)
         np.save(folder / "tokens.npy", tokenizer.pack(bpe, lines))
-    if given:
-        tokenizer.copy(Path(given).expanduser(), folder)
+    if source:
+        tokenizer.copy(Path(source).expanduser(), folder)
     else:
         tokenizer.save(bpe, folder, recipe.context)
 
 
-def read(recipe: Recipe, folder: Path) -> Windows | Rows:
-    """What `write` wrote, mapped from disk.
+def read(recipe: Recipe, folder: Path) -> Windows | PaddedTexts:
+    """The examples that `write` wrote, memory-mapped.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def read(recipe: Recipe, folder: Path) -> Windows | Rows:
     """
     if recipe.objective == "classification":
         ids, lengths, labels = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("ids", "lengths", "labels"))
-        return Rows(ids, lengths, labels)
+        return PaddedTexts(ids, lengths, labels)
     tokens: NDArray[np.int32] = np.load(folder / "tokens.npy", mmap_mode="r")
     if len(tokens) <= recipe.context:
         raise ConfigError(
@@ -116,6 +116,6 @@ def read(recipe: Recipe, folder: Path) -> Windows | Rows:
 
 
 def classes(folder: Path) -> tuple[str, ...]:
-    """The names of the classes that `write` found; none for packed tokens."""
+    """The names of the classes; empty for packed tokens."""
     path = folder / "classes.json"
     return tuple(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ()

@@ -1,4 +1,4 @@
-"""The processes that take a step together, as one of them sees the others."""
+"""The process group that takes a step together, as one of its ranks sees it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """This process's place.
+    """This process's rank, the number of ranks, and the device.
 
     Attributes
     ----------
     rank, size : int
     device : str
-        Where it computes, such as ``cpu`` or ``cuda:0``.
+        ``cpu``, ``cuda:0``, ...
     """
 
     rank: int = 0
@@ -30,17 +30,17 @@ class World:
     device: str = "cpu"
 
     @property
-    def leads(self) -> bool:
-        """Whether it is the one that writes."""
+    def is_leader(self) -> bool:
+        """Whether this rank is the one that writes."""
         return self.rank == 0
 
-    def told(self, value: T) -> T:
-        """The leader's value, at every rank."""
+    def broadcast(self, value: T) -> T:
+        """Rank 0's value, at every rank."""
         if self.size == 1:
             return value
-        held = [value]
-        dist.broadcast_object_list(held, src=0)
-        return held[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
     def mean(self, value: torch.Tensor) -> float:
         """The mean of a number over the ranks."""
@@ -50,48 +50,48 @@ class World:
         return float(value) / self.size
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model whose gradients are means over the ranks."""
+        """The same model with gradients that are means over the ranks."""
         if self.size == 1:
             return model
         from torch.nn.parallel import DistributedDataParallel
 
         index = torch.device(self.device).index
-        # no buffer changes in training; torch 2.13 has renamed the switch
+        # no buffer changes in training; torch 2.13 renamed the switch
         names = ("forward_sync_buffers", "broadcast_buffers")
         switch = next(name for name in names if name in signature(DistributedDataParallel).parameters)
         options: dict[str, Any] = {switch: False, "gradient_as_bucket_view": True}
         return DistributedDataParallel(model, device_ids=None if index is None else [index], **options)
 
 
-ALONE = World()
+SINGLE = World()
 
 
-class Tell(Protocol):
-    """What is told while training goes on; to be silent is `Silent`."""
+class ProgressReporter(Protocol):
+    """Receives the progress of a rank."""
 
-    def at(self, step: int, phase: int) -> None:
-        """This rank began phase 0 (computes) or 1 (waits for the others) of a step."""
+    def enter(self, step: int, phase: int) -> None:
+        """This rank begins phase 0 (computes) or 1 (waits for the other ranks) of a step."""
 
-    def took(self, step: int, loss: float) -> None:
-        """A step was taken by all ranks, with this mean loss."""
+    def step_done(self, step: int, loss: float) -> None:
+        """All ranks have taken a step, with this mean loss."""
 
-    def say(self, **facts: Any) -> None:
-        """Anything else that is worth a line."""
+    def report(self, **facts: Any) -> None:
+        """Any other fact for the log."""
 
 
-class Silent:
-    """Tells nobody."""
+class NullReporter:
+    """Ignores all reports."""
 
-    def at(self, step: int, phase: int) -> None: ...
+    def enter(self, step: int, phase: int) -> None: ...
 
-    def took(self, step: int, loss: float) -> None: ...
+    def step_done(self, step: int, loss: float) -> None: ...
 
-    def say(self, **facts: Any) -> None: ...
+    def report(self, **facts: Any) -> None: ...
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Sums in one order: with another number of threads their last bits would differ."""
+    """Fix the number of threads of torch: the last bits of sums depend on it."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,9 +1,10 @@
-"""What training would need, from its recipe alone: parameters, memory and disk."""
+"""The parameters, memory and disk space that a recipe needs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.training._batches import effective
 from daskmetrics.training._schedule import peak
 from daskmetrics.training._suite import revisions
-from daskmetrics.training.ddp._ranks import Place
+from daskmetrics.training.ddp._ranks import RankPlacement
 
 PROCESS = 0.4e9  # bytes of a process that has loaded torch and transformers; measured on Linux, without CUDA
 _STATE = 16  # bytes per parameter: weight, gradient, and two moments of AdamW
@@ -21,8 +22,8 @@ _SAVED = 12  # bytes per parameter in a resume state
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A transformer's sizes."""
+class ModelShape:
+    """The sizes of a transformer."""
 
     width: int
     depth: int
@@ -31,60 +32,60 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Of a GPT-NeoX with untied embeddings.
+        """Parameters of a GPT-NeoX with untied embeddings.
 
         Examples
         --------
-        >>> Shape(512, 6, 8, 50304).parameters  # Pythia's 70m
+        >>> ModelShape(512, 6, 8, 50304).parameters  # Pythia's 70m
         70426624
         """
         block = 12 * self.width**2 + 13 * self.width
         return 2 * self.vocabulary * self.width + self.depth * block + 2 * self.width
 
 
-def shape_of(recipe: Recipe) -> Shape:
-    """The shape of the model that is trained: the recipe's, or that of the model it goes on from.
+def shape_of(recipe: Recipe) -> ModelShape:
+    """The shape of the trained model: the recipe's, or that of the model in ``init_from``.
 
     Raises
     ------
     ConfigError
-        If that model does not say.
+        If ``config.json`` of that model does not give it.
     """
     if recipe.init_from is None:
-        return Shape(recipe.width, recipe.depth, recipe.heads, recipe.vocabulary)
+        return ModelShape(recipe.width, recipe.depth, recipe.heads, recipe.vocabulary)
     path = Path(recipe.init_from).expanduser() / "config.json"
     try:
-        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-        return Shape(*(int(about[name]) for name in names))
+        return ModelShape(*(int(config[name]) for name in names))
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"init_from: '{path}' does not tell the model's shape ({error}).") from None
+        raise ConfigError(f"init_from: cannot read the model's shape from '{path}' ({error}).") from None
 
 
 def memory(recipe: Recipe) -> float:
-    """Bytes that a rank needs, assumed: weights and optimizer, activations of one pass, logits, and the process.
+    """Assumed bytes of a rank: weights and optimizer, activations of one pass, logits, and the process.
 
-    Activations are those of Korthikanti et al. (2022, equation 2) in the recipe's precision; with activation
-    checkpointing only the inputs of the blocks, and all of one block.
+    Activations follow Korthikanti et al. (2022, equation 2) in the recipe's precision; with activation checkpointing
+    they are the inputs of all blocks and the activations of one block.
     """
     shape, tokens = shape_of(recipe), recipe.batch * recipe.context
     half = 1 if recipe.precision == "float32" else 0.5
     block = 2 * half * tokens * (34 * shape.width + 5 * shape.heads * recipe.context)
     if recipe.activation_checkpointing:
-        kept = block + shape.depth * 4 * half * tokens * shape.width
+        activations = block + shape.depth * 4 * half * tokens * shape.width
     else:
-        kept = shape.depth * block
+        activations = shape.depth * block
     copies = _STATE + (4 if recipe.ranks > 1 else 0)  # the buckets in which gradients travel
-    return PROCESS + copies * shape.parameters + kept + 12.0 * tokens * shape.vocabulary
+    return PROCESS + copies * shape.parameters + activations + 12.0 * tokens * shape.vocabulary
 
 
 def disk(recipe: Recipe) -> float:
-    """Bytes of all checkpoints, and of the newest resume state while the next one is written."""
+    """Bytes of all checkpoints and of two resume states: one exists while the next one is written."""
     return shape_of(recipe).parameters * (4.0 * len(revisions(recipe)) + 2 * _SAVED)
 
 
 def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[str, str]]:
-    """What training would do, as lines of a table."""
+    """What training would do, as names and values for the user."""
     shape, saved, sequences = shape_of(recipe), revisions(recipe), effective(recipe)
     scaled = {"none": "", "linear": f", scaled by {recipe.ranks} ranks", "sqrt": f", scaled by √{recipe.ranks} ranks"}
     ranks = f"{recipe.ranks}" if workers >= recipe.ranks else f"{recipe.ranks}, of which {workers} have a worker"
@@ -97,30 +98,26 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
             f"{sequences * recipe.context:,} tokens",
         ),
         ("learning rate", f"{peak(recipe):.4g}{scaled[recipe.scale_learning_rate]}, {recipe.schedule}"),
-        ("steps", f"{recipe.steps:,}, hence {recipe.steps * sequences * recipe.context:,} tokens at most"),
+        ("steps", f"{recipe.steps:,}, at most {recipe.steps * sequences * recipe.context:,} tokens"),
         ("checkpoints", f"{len(saved)}: {', '.join(saved) if len(saved) < 16 else f'{saved[0]} ... {saved[-1]}'}"),
         ("memory per rank", f"{memory(recipe) / 2**30:.2f} GiB (assumed, {recipe.precision})"),
         ("disk", f"{disk(recipe) / 1e6:,.1f} MB of checkpoints in '{folder}'"),
     ]
 
 
-def require_memory(recipe: Recipe, where: Sequence[Place]) -> None:
-    """Refuse ranks that a machine has no memory for; those on a GPU are not judged.
+def require_memory(recipe: Recipe, placements: Sequence[RankPlacement]) -> None:
+    """Check that each machine has the memory for its ranks; ranks on a GPU are not checked.
 
     Raises
     ------
     ConfigError
-        With what is needed and what is free.
+        With the needed and the free memory.
     """
-    for node, own in _by_node(where):
-        needed, free = len(own) * memory(recipe), own[0].host.available
-        if own[0].gpu is None and needed > free:
+    first = {place.host.node: place for place in reversed(placements)}
+    for node, count in Counter(place.host.node for place in placements).items():
+        needed, free = count * memory(recipe), first[node].host.available
+        if first[node].gpu is None and needed > free:
             raise ConfigError(
-                f"{len(own)} ranks on {node} need about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free. "
+                f"{count} ranks on {node} need about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free. "
                 "Lower 'batch' (and raise 'accumulate'), set activation_checkpointing, or use fewer ranks per node."
             )
-
-
-def _by_node(where: Sequence[Place]) -> Iterable[tuple[str, list[Place]]]:
-    for node in dict.fromkeys(place.host.node for place in where):
-        yield node, [place for place in where if place.host.node == node]

@@ -1,4 +1,4 @@
-"""The learner: weights, optimizer and step as one value that can be saved and taken up again, bit for bit."""
+"""The learner: weights, optimizer and step as one value that can be saved and restored bit for bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daskmetrics.core.names import seed_of
 from daskmetrics.training import _networks as networks
 from daskmetrics.training._batches import effective
 from daskmetrics.training._data import Batch
-from daskmetrics.training._distributed import ALONE, Tell, World
+from daskmetrics.training._distributed import SINGLE, ProgressReporter, World
 from daskmetrics.training._schedule import learning_rate, peak
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -30,10 +30,10 @@ class Learner:
     ----------
     model : transformers.PreTrainedModel
     wrapped : torch.nn.Module
-        The same model as it is called: its gradients are means over the ranks.
+        The same model; its gradients are means over the ranks.
     optimizer : AdamW
     scaler : torch.amp.GradScaler
-        Keeps gradients in half precision from vanishing; does nothing in other precisions.
+        Scales the loss in float16 so that gradients do not underflow; inactive in other precisions.
     world : World
     step : int
         Optimizer steps taken so far.
@@ -47,7 +47,7 @@ class Learner:
     step: int
 
 
-def new(recipe: Recipe, corpus: Path, world: World = ALONE, saved: Path | None = None) -> Learner:
+def new(recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None = None) -> Learner:
     """A learner at step 0, or at the step of a resume state.
 
     Parameters
@@ -76,10 +76,10 @@ def new(recipe: Recipe, corpus: Path, world: World = ALONE, saved: Path | None =
     return Learner(model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0)
 
 
-def take_step(learner: Learner, recipe: Recipe, passes: Sequence[Batch], tell: Tell) -> torch.Tensor:
-    """Take the next step on this rank's part of its examples; this rank's loss, scaled so that ranks' mean is the mean.
+def take_step(learner: Learner, recipe: Recipe, passes: Sequence[Batch], reporter: ProgressReporter) -> torch.Tensor:
+    """Take the next step on this rank's examples; return its loss, scaled so that the mean over ranks is the mean loss.
 
-    The gradient is the mean over the examples of all ranks and passes, however they are parted.
+    The gradient is the mean over the examples of all ranks and passes, however they are divided.
     """
     world, step = learner.world, learner.step + 1
     torch.manual_seed(seed_of("dropout", recipe.seed, step, world.rank))
@@ -92,21 +92,17 @@ def take_step(learner: Learner, recipe: Recipe, passes: Sequence[Batch], tell: T
         with nullcontext() if last or world.size == 1 else learner.wrapped.no_sync():
             loss = _loss(learner.wrapped, recipe, batch, world) * weight
             if last:
-                tell.at(step, 1)  # gradients meet in the backward pass
+                reporter.enter(step, 1)  # gradients are reduced in the backward pass
             learner.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
-    _descend(learner, recipe)
-    learner.step = step
-    return total
-
-
-def _descend(learner: Learner, recipe: Recipe) -> None:
     if recipe.clip:
         learner.scaler.unscale_(learner.optimizer)
         torch.nn.utils.clip_grad_norm_(learner.model.parameters(), recipe.clip)
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()
     learner.optimizer.zero_grad()
+    learner.step = step
+    return total
 
 
 def evaluate(learner: Learner, recipe: Recipe, passes: Sequence[Batch]) -> float:
@@ -114,11 +110,11 @@ def evaluate(learner: Learner, recipe: Recipe, passes: Sequence[Batch]) -> float
     size = sum(len(batch["ids"]) for batch in passes)
     learner.model.eval()
     with torch.no_grad():
-        files = [
+        losses = [
             float(_loss(learner.model, recipe, batch, learner.world)) * len(batch["ids"]) / size for batch in passes
         ]
     learner.model.train()
-    return sum(files)
+    return sum(losses)
 
 
 def _loss(model: Any, recipe: Recipe, batch: Batch, world: World) -> torch.Tensor:
@@ -129,7 +125,7 @@ def _loss(model: Any, recipe: Recipe, batch: Batch, world: World) -> torch.Tenso
 
 
 def save(learner: Learner, path: Path) -> None:
-    """Write the resume state; a kill at any time leaves the old file or the new one."""
+    """Write the resume state; a process killed meanwhile leaves the old file or the new one."""
     state = {
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
@@ -140,8 +136,8 @@ def save(learner: Learner, path: Path) -> None:
         torch.save(state, file)
 
 
-def is_whole(path: Path) -> bool:
-    """Whether a resume state can be read; a machine that crashed may have torn it."""
+def is_readable(path: Path) -> bool:
+    """Whether a resume state can be read; a machine that crashed may leave a part of it."""
     try:
         torch.load(path, weights_only=True, mmap=True, map_location="meta")
     except (OSError, EOFError, RuntimeError, KeyError, ValueError):

@@ -1,6 +1,6 @@
-"""Examples on their way to a step: read by the rank itself, or ahead of it by processes whose number is measured.
+"""Reading of examples, by the rank itself or ahead of it by loader processes whose number is measured.
 
-Which examples make up a step does not depend on who reads them, so every rank may decide for itself.
+The examples of a step do not depend on the number of loaders, so every rank may choose its own.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from daskmetrics.config import Recipe
 from daskmetrics.training._batches import effective, examples, passes, share
-from daskmetrics.training._data import Batch, Rows, Windows
+from daskmetrics.training._data import Batch, PaddedTexts, Windows
 from daskmetrics.training._distributed import World
 
-PROBE = 6  # steps that are timed before loaders are started; the first does not count
-WORTH = 0.05  # share of a step's time that reading may take without loaders
+TIMED_STEPS = 6  # steps that are timed before loaders are started; the first does not count
+TOLERATED = 0.05  # share of a step's time that reading may take without loaders
 
 
 def needed(reading: float, computing: float) -> int:
-    """Loaders that keep up with a rank: each reads while it computes.
+    """The number of loaders that read as fast as a rank computes.
 
     Parameters
     ----------
@@ -37,19 +37,21 @@ def needed(reading: float, computing: float) -> int:
     >>> [needed(reading, 1.0) for reading in (0.01, 0.3, 2.5)]
     [0, 1, 3]
     """
-    return 0 if reading <= WORTH * computing else int(np.ceil(reading / computing))
+    return 0 if reading <= TOLERATED * computing else int(np.ceil(reading / computing))
 
 
 def allowed(cores: int, available: float, resident: float, ranks: int) -> int:
-    """Loaders per rank that a machine has room for: a core each beside the ranks', and memory as large as a rank.
+    """The number of loaders per rank that a machine has cores and memory for.
+
+    Each loader needs a core beside those of the ranks, and as much memory as a rank.
 
     Parameters
     ----------
     cores : int
     available, resident : float
-        Bytes that are free, and that a loader may come to occupy.
+        Bytes of free memory, and the bytes that a loader may use.
     ranks : int
-        On this machine.
+        Ranks on this machine.
 
     Examples
     --------
@@ -59,7 +61,7 @@ def allowed(cores: int, available: float, resident: float, ranks: int) -> int:
     1
     """
     by_cores = (cores - ranks) // ranks
-    by_memory = int(0.8 * available / (ranks * resident))  # something must stay free
+    by_memory = int(0.8 * available / (ranks * resident))  # keep a fifth free
     return max(0, min(by_cores, by_memory))
 
 
@@ -69,20 +71,22 @@ class Loader:
     Parameters
     ----------
     recipe : Recipe
-    source : Windows or Rows
+    source : Windows or PaddedTexts
     world : World
-    wanted : int or "measured"
+    loaders : int or "measured"
         Processes that read ahead.
     """
 
-    def __init__(self, recipe: Recipe, source: Windows | Rows, world: World, wanted: int | Literal["measured"]) -> None:
+    def __init__(
+        self, recipe: Recipe, source: Windows | PaddedTexts, world: World, loaders: int | Literal["measured"]
+    ) -> None:
         self.steps_of_rank = _Steps(recipe, source, world)
         self.world = world
-        self.count = wanted if isinstance(wanted, int) else 0
-        self._probing = wanted == "measured"
+        self.count = loaders if isinstance(loaders, int) else 0
+        self._measuring = loaders == "measured"
         self._reading: list[float] = []
         self._computing: list[float] = []
-        self._handed = 0.0
+        self._yielded = 0.0
 
     def steps(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Batch]]]:
         """Steps ``first`` to ``last``, each with this rank's passes."""
@@ -90,25 +94,25 @@ class Loader:
         while step <= last and not self.count:
             started = time.perf_counter()
             batches = self.steps_of_rank[step]
-            self._handed = time.perf_counter()
-            self._reading.append(self._handed - started)
+            self._yielded = time.perf_counter()
+            self._reading.append(self._yielded - started)
             yield step, batches
             step += 1
-            if self._probing and len(self._computing) == PROBE:
-                self._decide()
+            if self._measuring and len(self._computing) == TIMED_STEPS:
+                self._choose_count()
         if step <= last:
             yield from self._ahead(step, last)
 
     def computed(self) -> None:
-        """The step that was handed out last has been taken."""
-        if self._probing:
-            self._computing.append(time.perf_counter() - self._handed)
+        """Record that the latest step has been taken."""
+        if self._measuring:
+            self._computing.append(time.perf_counter() - self._yielded)
 
-    def _decide(self) -> None:
-        self._probing = False
-        wanted = needed(float(np.median(self._reading[1:])), float(np.median(self._computing[1:])))
+    def _choose_count(self) -> None:
+        self._measuring = False
+        useful = needed(float(np.median(self._reading[1:])), float(np.median(self._computing[1:])))
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        self.count = min(wanted, allowed(len(os.sched_getaffinity(0)), _available(), _resident(), ranks))
+        self.count = min(useful, allowed(len(os.sched_getaffinity(0)), _available(), _resident(), ranks))
 
     def _ahead(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Batch]]]:
         loader = DataLoader(
@@ -124,14 +128,14 @@ class Loader:
 
 
 def _tensors(batches: Sequence[Batch]) -> Sequence[Mapping[str, torch.Tensor]]:
-    """What can be sent between processes without a copy, and pinned."""
+    """The batches as tensors, which move between processes without a copy and can be pinned."""
     return [{name: torch.from_numpy(array) for name, array in batch.items()} for batch in batches]
 
 
 class _Steps(Dataset[Sequence[Batch]]):
-    """By step: what this rank learns from in it, pass by pass."""
+    """This rank's batches of each step, pass by pass."""
 
-    def __init__(self, recipe: Recipe, source: Windows | Rows, world: World) -> None:
+    def __init__(self, recipe: Recipe, source: Windows | PaddedTexts, world: World) -> None:
         self.recipe, self.source = recipe, source
         self.part = share(effective(recipe), world.rank, world.size)
 
@@ -141,7 +145,7 @@ class _Steps(Dataset[Sequence[Batch]]):
 
 
 def _available() -> float:
-    """Bytes of memory that this machine has free."""
+    """Bytes of free memory of this machine."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return 1024.0 * int(line.split()[1])
@@ -149,5 +153,5 @@ def _available() -> float:
 
 
 def _resident() -> float:
-    """Bytes that this process occupies; a loader begins as its copy."""
+    """Bytes of memory of this process; a loader starts as its copy."""
     return os.sysconf("SC_PAGE_SIZE") * float(Path("/proc/self/statm").read_text().split()[1])

@@ -17,7 +17,7 @@ from daskmetrics.training import _tokenizer as tokenizer
 
 
 def new(recipe: Recipe, corpus: Path) -> Any:
-    """The model at step 0; what is random in it is decided by the recipe's seed.
+    """The model at step 0; its random weights follow from the recipe's seed.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ def new(recipe: Recipe, corpus: Path) -> Any:
     Raises
     ------
     DataError
-        If the model to go on from cannot be loaded.
+        If the model in ``init_from`` cannot be loaded.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of("weights", recipe.seed))
         model = _started_from(recipe, corpus) if recipe.init_from else _kind(recipe)(_config(recipe, corpus))
     if recipe.activation_checkpointing:
-        # the name before transformers 5.10, and since
+        # transformers 5.10 renamed the method
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
     return model.train()
@@ -51,7 +51,7 @@ def _config(recipe: Recipe, corpus: Path) -> Any:
 
     end, vocabulary = tokenizer.END_ID, recipe.vocabulary
     if recipe.tokenizer:
-        given = tokenizer.given(corpus)
+        given = tokenizer.load(corpus)
         end, vocabulary = tokenizer.end_of(given), given.get_vocab_size()
     return GPTNeoXConfig(
         vocab_size=vocabulary,
@@ -69,11 +69,10 @@ def _config(recipe: Recipe, corpus: Path) -> Any:
 
 
 def _head(corpus: Path) -> dict[str, Any]:
-    """The classes, as a configuration of transformers names them."""
+    """The classes as keywords of a transformers configuration; empty for packed tokens."""
     names = data.classes(corpus)
-    if not names:
-        return {}
-    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+    return labels if names else {}
 
 
 def _started_from(recipe: Recipe, corpus: Path) -> Any:
@@ -88,10 +87,10 @@ def _started_from(recipe: Recipe, corpus: Path) -> Any:
             trust_remote_code=False,
             **_head(corpus),
         )
-    except Exception as error:  # foreign files: whatever the loader makes of them
-        raise DataError(f"Cannot go on from the model in '{recipe.init_from}': {error}") from error
-    if model.config.pad_token_id is None:  # the classifier of a decoder looks for the last token that is no padding
-        model.config.pad_token_id = tokenizer.end_of(tokenizer.given(corpus))
+    except Exception as error:  # transformers may raise anything for a damaged or foreign file
+        raise DataError(f"Cannot load the model in '{recipe.init_from}' (init_from): {error}") from error
+    if model.config.pad_token_id is None:  # the classifier of a decoder reads the last token before the padding
+        model.config.pad_token_id = tokenizer.end_of(tokenizer.load(corpus))
     return model
 
 
@@ -109,7 +108,7 @@ def export(model: Any, folder: Path) -> None:
     """Write ``config.json`` and ``model.safetensors``, as `transformers.AutoModel` reads them."""
     from safetensors.torch import save_file
 
-    # what save_pretrained does, less its progress bar, which only a process-wide switch would silence
+    # as save_pretrained does, but without its progress bar, which only a process-wide switch turns off
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())

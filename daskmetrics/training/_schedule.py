@@ -8,10 +8,10 @@ from daskmetrics.config import Recipe
 
 
 def peak(recipe: Recipe) -> float:
-    """The greatest learning rate: the recipe's, scaled with its ranks.
+    """The greatest learning rate: the recipe's, scaled by its number of ranks.
 
-    Linear as of Goyal et al. (2017), or by the square root as of Krizhevsky (2014). It is the planned number of ranks
-    that counts: with fewer of them a step learns from the same examples.
+    Linear scaling follows Goyal et al. (2017), square-root scaling Krizhevsky (2014). The planned number of ranks
+    counts: with fewer ranks, a step still uses the same examples.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def peak(recipe: Recipe) -> float:
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """Linear warm-up, then a cosine, a line or a constant, down to the recipe's floor.
+    """The learning rate of a step: a linear warm-up, then a cosine, linear or constant schedule down to the floor.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The folder of a suite, one sub-folder per revision; a revision is there in full or not at all.
+"""The folder of a suite, one sub-folder per revision; a revision is complete or absent.
 
 ::
 
@@ -8,14 +8,13 @@
     resume/         step512.pt: weights, optimizer and step after the newest revision
     progress.jsonl  loss and speed by step
 
-Every part is written under another name and then renamed, and every part is a function of the recipe alone: a process
-that is killed anywhere, or runs twice at once, leaves nothing that differs from one undisturbed run.
+Every part is written under a temporary name and then renamed, and depends on the recipe alone. A process that is
+killed at any time, or that runs twice at once, therefore leaves the same files as one undisturbed run.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,12 +33,12 @@ from daskmetrics.training import _tokenizer as tokenizer
 from daskmetrics.training._batches import effective, examples, passes
 
 if TYPE_CHECKING:
-    from daskmetrics.training._distributed import Tell, World
+    from daskmetrics.training._distributed import ProgressReporter, World
     from daskmetrics.training._learning import Learner
 
 VERSION = 2  # of the code: raise it when equal recipes no longer give equal weights
-MOST_POINTS = 500  # steps whose mean loss is told
-_SUMMARY = "training.json"  # what train_to returned; its presence also marks a folder as ours
+MOST_POINTS = 500  # steps whose mean loss is reported
+_SUMMARY = "training.json"  # what train_to returned; its presence marks a revision as complete
 
 
 def revisions(recipe: Recipe) -> tuple[str, ...]:
@@ -52,62 +51,55 @@ def revisions(recipe: Recipe) -> tuple[str, ...]:
     >>> revisions(Recipe(steps=10, checkpoints=4))
     ('step0', 'step4', 'step8', 'step10')
     """
-    wanted, last = recipe.checkpoints, recipe.steps
-    steps = log_steps(last) if wanted == "log" else every(wanted, last) if isinstance(wanted, int) else wanted
+    saved, last = recipe.checkpoints, recipe.steps
+    steps = log_steps(last) if saved == "log" else every(saved, last) if isinstance(saved, int) else saved
     return tuple(f"step{step}" for step in sorted({*steps, last}))
 
 
 def recipe_key(recipe: Recipe) -> Key:
-    """The key of a suite: equal keys give equal weights, wherever its corpus and its beginnings lie.
+    """The key of a suite: equal keys give equal weights, wherever the corpus and the initial model are stored.
 
     Raises
     ------
     ConfigError
-        If the corpus, the tokenizer or the model to go on from cannot be read.
+        If the corpus, the tokenizer or the model in ``init_from`` cannot be read.
     """
-    places = {"corpus", "tokenizer", "init_from", "size"}
-    start = fingerprint(_folder(recipe.init_from)) if recipe.init_from else None
+    paths = {"corpus", "tokenizer", "init_from", "size"}
+    if recipe.init_from and not (Path(recipe.init_from).expanduser() / "config.json").is_file():
+        raise ConfigError(f"init_from: '{recipe.init_from}' is not a model folder: it holds no config.json.")
+    start = fingerprint(Path(recipe.init_from).expanduser()) if recipe.init_from else None
     words = tokenizer.key(recipe.tokenizer) if recipe.tokenizer else None
-    return content_key(
-        "suite", VERSION, recipe.model_dump(mode="json", exclude=places), texts.key(recipe), start, words
-    )
-
-
-def _folder(place: str) -> Path:
-    path = Path(place).expanduser()
-    if not (path / "config.json").is_file():
-        raise ConfigError(f"init_from: '{place}' is no model folder: it holds no config.json.")
-    return path
+    return content_key("suite", VERSION, recipe.model_dump(mode="json", exclude=paths), texts.key(recipe), start, words)
 
 
 def is_complete(folder: Path, revision: str) -> bool:
-    """Whether the revision lies in the suite's folder; files are looked at, not read."""
+    """Whether the suite's folder holds the complete revision; its files are not read."""
     return (folder / revision / _SUMMARY).is_file()
 
 
 def summary(folder: Path, revision: str) -> dict[str, Any]:
-    """What training told of a revision: ``loss``, ``tokens`` and ``seconds``, as `train_to` returns them."""
+    """The result of training a revision: ``loss``, ``tokens`` and ``seconds``, as `train_to` returns them."""
     return dict(json.loads((folder / revision / _SUMMARY).read_text(encoding="utf-8")))
 
 
 def train_to(recipe: Recipe, folder: Path, revision: str) -> dict[str, float]:
-    """Train up to a revision in this process and write it, going on from the newest state that lies not beyond it.
+    """Train up to a revision in this process and write it, starting from the newest resume state before it.
 
-    Safe to repeat, to kill and to run twice at once; the weights do not depend on where training was interrupted.
+    It may be repeated, killed, or run twice at once: the weights do not depend on interruptions.
 
     Parameters
     ----------
     recipe : Recipe
     folder : Path
-        The suite's own folder, one per `recipe_key`; made if it is missing.
+        The folder of the suite, one per `recipe_key`; created if it does not exist.
     revision : str
         One of ``revisions(recipe)``.
 
     Returns
     -------
     dict
-        ``loss`` (nats per token or label, on examples that are the same for all revisions), ``tokens`` (at most so
-        many seen since step 0) and ``seconds`` (wall time since the revision before, or the start).
+        ``loss`` (nats per token or label, on examples that are the same for all revisions), ``tokens`` (upper bound
+        of the tokens seen since step 0) and ``seconds`` (wall time since the previous revision, or the start).
 
     Raises
     ------
@@ -123,7 +115,7 @@ def train_to(recipe: Recipe, folder: Path, revision: str) -> dict[str, float]:
 
 
 def write_corpus(recipe: Recipe, folder: Path) -> None:
-    """Tokenize the recipe's corpus into the suite's folder, unless that is done."""
+    """Tokenize the recipe's corpus into the suite's folder, unless it is there."""
     corpus = folder / "corpus"
     if not corpus.is_dir():
         with files.appears(corpus) as part:
@@ -134,26 +126,26 @@ def write_corpus(recipe: Recipe, folder: Path) -> None:
 def train(
     recipe: Recipe,
     folder: Path,
-    wanted: Sequence[str],
-    gang: DDP,
+    requested: Sequence[str],
+    ddp: DDP,
     world: World | None = None,
-    tell: Tell | None = None,
+    reporter: ProgressReporter | None = None,
 ) -> None:
-    """Train the wanted revisions that are lacking, as one of the processes of a world.
+    """Train those of the requested revisions that are missing, as one rank of a process group.
 
     Parameters
     ----------
     recipe : Recipe
     folder : Path
-        With its corpus written.
-    wanted : sequence of str
+        The suite's folder, with its corpus written.
+    requested : sequence of str
         Revisions, oldest first.
-    gang : DDP
+    ddp : DDP
         How often to save, and how many loaders.
     world : World, optional
-        By default this process is alone.
-    tell : Tell, optional
-        By default nobody is told.
+        By default a single process.
+    reporter : ProgressReporter, optional
+        By default progress is not reported.
 
     Raises
     ------
@@ -164,70 +156,67 @@ def train(
     """
     import torch
 
-    from daskmetrics.training._distributed import ALONE, Silent, threads
+    from daskmetrics.training._distributed import SINGLE, NullReporter, threads
 
-    world, tell = world or ALONE, tell or Silent()
-    lacking = world.told([revision for revision in wanted if not is_complete(folder, revision)])
+    world = world or SINGLE
+    missing = world.broadcast([revision for revision in requested if not is_complete(folder, revision)])
     if world.size > effective(recipe):
         raise ConfigError(f"{world.size} ranks cannot share {effective(recipe)} sequences: raise 'batch'.")
-    if world.leads:
+    if world.is_leader:
         files.sweep(folder)
         files.sweep(folder / "resume")
     with threads(recipe.threads), torch.random.fork_rng(devices=[]):
-        training = _Training(recipe, folder, gang, world, tell, _steps(lacking))
-        for revision in lacking:
-            training.go_to(revision)
-
-
-def _steps(names: Sequence[str]) -> list[int]:
-    return [step_of(name) or 0 for name in names]
+        steps = [step_of(name) or 0 for name in missing]
+        loop = _TrainingLoop(recipe, folder, ddp, world, reporter or NullReporter(), steps)
+        for revision in missing:
+            loop.train_to(revision)
 
 
 @dataclass
-class _Training:
-    """A learner on its way through the lacking revisions."""
+class _TrainingLoop:
+    """Training of the missing revisions, one after the other."""
 
     recipe: Recipe
     folder: Path
-    gang: DDP
+    ddp: DDP
     world: World
-    tell: Tell
+    reporter: ProgressReporter
     steps: list[int]
 
     def __post_init__(self) -> None:
         from daskmetrics.training._loaders import Loader
 
         self.examples = data.read(self.recipe, self.folder / "corpus")
-        self.learner = _resumed(self.recipe, self.folder, self.world, self.steps[0] if self.steps else 0)
-        self.loader = Loader(self.recipe, self.examples, self.world, self.gang.loaders)
+        self.learner = _restored(self.recipe, self.folder, self.world, self.steps[0] if self.steps else 0)
+        self.loader = Loader(self.recipe, self.examples, self.world, self.ddp.loaders)
         self.stream = self.loader.steps(self.learner.step + 1, self.steps[-1] if self.steps else 0)
         self.since = time.perf_counter()
 
-    def go_to(self, revision: str) -> None:
-        """Take the steps that lead to a revision, and write it."""
+    def train_to(self, revision: str) -> None:
+        """Take the steps up to a revision, and write it."""
         last = step_of(revision) or 0
         if self.learner.step < last:
             self._advance(last)
-        if self.world.leads:
+        if self.world.is_leader:
             self._write(revision)
 
     def _advance(self, last: int) -> None:
         from daskmetrics.training import _learning as learning
 
-        wait = max(1, self.recipe.steps // MOST_POINTS)
+        stride = max(1, self.recipe.steps // MOST_POINTS)
         for step, batches in islice(self.stream, last - self.learner.step):
-            self.tell.at(step, 0)
-            loss = learning.take_step(self.learner, self.recipe, batches, self.tell)
+            self.reporter.enter(step, 0)
+            loss = learning.take_step(self.learner, self.recipe, batches, self.reporter)
             self.loader.computed()
-            if step % wait == 0 or step == last:
-                self._took(step, self.world.mean(loss))
-            if step % self.gang.save_every == 0 and step < last and self.world.leads:
-                keep(self.learner, self.folder / "resume")
+            if step % stride == 0 or step == last:
+                self._report(step, self.world.mean(loss))
+            if step % self.ddp.save_every == 0 and step < last and self.world.is_leader:
+                save_state(self.learner, self.folder / "resume")
 
-    def _took(self, step: int, loss: float) -> None:
+    def _report(self, step: int, loss: float) -> None:
         if loss != loss or loss == float("inf"):
-            raise UndefinedError(f"The loss is {loss} at step {step}: lower learning_rate, or take another precision.")
-        self.tell.took(step, loss)
+            raise UndefinedError(f"The loss is {loss} at step {step}: lower learning_rate, or use another precision.")
+        self.reporter.step_done(step, loss)
 
     def _write(self, revision: str) -> None:
         from daskmetrics.training import _learning as learning
@@ -235,39 +224,37 @@ class _Training:
 
         which = examples(self.recipe, len(self.examples), 0)
         batches = [self.examples.take(which[part]) for part in passes(len(which), self.recipe.batch)]
-        told = {
+        result = {
             "loss": round(learning.evaluate(self.learner, self.recipe, batches), 6),
             "tokens": float(self.learner.step * effective(self.recipe) * self.recipe.context),
             "seconds": round(time.perf_counter() - self.since, 3),
         }
-        keep(self.learner, self.folder / "resume")
+        save_state(self.learner, self.folder / "resume")
         with files.appears(self.folder / revision) as part:
             networks.export(self.learner.model, part)
-            for name in tokenizer.FILES:
-                if (self.folder / "corpus" / name).is_file():
-                    shutil.copyfile(self.folder / "corpus" / name, part / name)
-            (part / _SUMMARY).write_text(json.dumps(told) + "\n", encoding="utf-8")
+            tokenizer.copy(self.folder / "corpus", part)
+            (part / _SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
         self.since = time.perf_counter()
-        self.tell.say(revision=revision, **told)
+        self.reporter.report(revision=revision, **result)
 
 
-def _resumed(recipe: Recipe, folder: Path, world: World, most: int) -> Learner:
-    """The learner after the newest readable state up to a step, or a new one."""
+def _restored(recipe: Recipe, folder: Path, world: World, most: int) -> Learner:
+    """The learner from the newest readable state up to a step, or a new one."""
     from daskmetrics.training import _learning as learning
 
     # an older state leads to the same weights
     states = (path for path in _states(folder / "resume") if (step_of(path.stem) or 0) <= most)
-    newest = next((path for path in states if learning.is_whole(path)), None) if world.leads else None
-    return learning.new(recipe, folder / "corpus", world, world.told(newest))
+    newest = next((path for path in states if learning.is_readable(path)), None) if world.is_leader else None
+    return learning.new(recipe, folder / "corpus", world, world.broadcast(newest))
 
 
-def newest(folder: Path) -> int:
-    """The step of a suite's newest resume state; 0 if it has none."""
+def newest_step(folder: Path) -> int:
+    """The step of a suite's newest resume state; 0 if there is none."""
     return next((step_of(path.stem) or 0 for path in _states(folder / "resume")), 0)
 
 
-def keep(learner: Learner, states: Path) -> None:
-    """Save the state, then remove all but the newest."""
+def save_state(learner: Learner, states: Path) -> None:
+    """Save the resume state, then remove older ones."""
     from daskmetrics.training import _learning as learning
 
     states.mkdir(parents=True, exist_ok=True)
@@ -277,6 +264,6 @@ def keep(learner: Learner, states: Path) -> None:
 
 
 def _states(states: Path) -> list[Path]:
-    """The saved states, newest first."""
-    found = [path for path in states.glob("step*.pt") if step_of(path.stem) is not None]
-    return sorted(found, key=lambda path: -(step_of(path.stem) or 0))
+    """The resume states, newest first."""
+    saved = [path for path in states.glob("step*.pt") if step_of(path.stem) is not None]
+    return sorted(saved, key=lambda path: -(step_of(path.stem) or 0))

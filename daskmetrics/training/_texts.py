@@ -1,4 +1,4 @@
-"""The texts that a suite is trained on: of Python itself, of text files, of tables."""
+"""The texts that a suite is trained on: Python's standard library, text files, tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts with the class of each.
+    """Texts with their classes.
 
     Attributes
     ----------
@@ -38,25 +38,26 @@ class Labelled:
 
 
 def files(source: str) -> tuple[Path, ...]:
-    """The files of a corpus; none for ``stdlib``.
+    """The files of a corpus; empty for ``stdlib``.
 
     Raises
     ------
     ConfigError
-        If there is no such file, or none of a known kind.
+        If the file does not exist, or the folder holds no file of a known kind.
     """
     if source == "stdlib":
         return ()
     path = Path(source).expanduser()
-    found = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES) if path.is_dir() else [path]
-    if path.is_dir() and not found:
-        raise ConfigError(f"Corpus folder '{source}' holds no file of {', '.join(SUFFIXES)}.")
-    for each in found:
-        if not each.is_file():
-            raise ConfigError(
-                f"No corpus file '{each}'. Give a text file with one text per line, a table, a folder, or 'stdlib'."
-            )
-    return tuple(found)
+    if path.is_dir():
+        matches = tuple(sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES))
+        if not matches:
+            raise ConfigError(f"Corpus folder '{source}' holds no file of {', '.join(SUFFIXES)}.")
+        return matches
+    if not path.is_file():
+        raise ConfigError(
+            f"No corpus file '{path}'. Give a text file with one text per line, a table, a folder, or 'stdlib'."
+        )
+    return (path,)
 
 
 def read(recipe: Recipe) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def read(recipe: Recipe) -> tuple[str, ...]:
     Raises
     ------
     ConfigError
-        If a file is missing, cannot be read, lacks the column of texts, or there is no text at all.
+        If a file is missing, cannot be read or has no column of texts, or the corpus is empty.
     """
     if recipe.corpus == "stdlib":
         return corpus.training_texts("stdlib")
@@ -81,7 +82,7 @@ def read_labelled(recipe: Recipe) -> Labelled:
     Raises
     ------
     ConfigError
-        As `read`; also if a column of classes is lacking, or there are fewer than two classes.
+        As `read`; also if the column of classes is missing, or there are fewer than two classes.
     """
     pairs = [
         (str(row[recipe.text]), str(row[recipe.label]))
@@ -93,12 +94,12 @@ def read_labelled(recipe: Recipe) -> Labelled:
         raise ConfigError(
             f"Corpus '{recipe.corpus}' has {len(classes)} classes in column '{recipe.label}'; a classifier needs two."
         )
-    number = {name: index for index, name in enumerate(classes)}
-    return Labelled(tuple(text for text, _ in pairs), tuple(number[label] for _, label in pairs), classes)
+    index = {name: place for place, name in enumerate(classes)}
+    return Labelled(tuple(text for text, _ in pairs), tuple(index[label] for _, label in pairs), classes)
 
 
 def key(recipe: Recipe) -> Key:
-    """Names what a recipe's corpus holds, wherever it lies.
+    """The content key of a recipe's corpus; it does not depend on the corpus's path.
 
     Raises
     ------
@@ -125,14 +126,14 @@ def _texts(path: Path, column: str) -> Iterator[str]:
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table that has these columns."""
+    """The rows of a table, each with these columns."""
     kinds = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
     if path.suffix not in kinds:
         raise ConfigError(f"'{path}' has no columns; a table is a file of {', '.join(kinds)}.")
     for row in kinds[path.suffix](path, columns):
-        lacking = [column for column in columns if row.get(column) is None]
-        if lacking:
-            raise ConfigError(f"A row of '{path}' has no '{lacking[0]}'. Its columns: {', '.join(map(str, row))}.")
+        missing = [column for column in columns if row.get(column) is None]
+        if missing:
+            raise ConfigError(f"A row of '{path}' has no '{missing[0]}'. Its columns: {', '.join(map(str, row))}.")
         yield row
 
 
@@ -157,6 +158,6 @@ def _parquet(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]
         file = parquet.ParquetFile(path)
     except ArrowInvalid as error:
         raise ConfigError(f"'{path}' is not a Parquet file: {error}") from None
-    there = [column for column in columns if column in file.schema_arrow.names]
-    for batch in file.iter_batches(columns=there or None):
+    present = [column for column in columns if column in file.schema_arrow.names]
+    for batch in file.iter_batches(columns=present or None):
         yield from batch.to_pylist()

@@ -1,4 +1,4 @@
-"""Byte-level BPE, fitted to the corpus that the suite is trained on; or a tokenizer that is given."""
+"""The tokenizer of a suite: a byte-level BPE fitted to its corpus, or one from a folder."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-END = "<|endoftext|>"  # parts two texts, and pads: one special token, as in Pythia
+END = "<|endoftext|>"  # separates texts and pads: one special token, as in Pythia
 END_ID = 0
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
 
 
 def fit(texts: Sequence[str], vocabulary: int) -> Tokenizer:
-    """A tokenizer of at most `vocabulary` tokens: all bytes, one special token and the most frequent merges.
+    """A tokenizer of at most ``vocabulary`` tokens: all bytes, one special token and the most frequent merges.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def fit(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     return tokenizer
 
 
-def given(folder: str | Path) -> Tokenizer:
+def load(folder: str | Path) -> Tokenizer:
     """The tokenizer in a folder.
 
     Raises
@@ -67,15 +67,15 @@ def given(folder: str | Path) -> Tokenizer:
 
 
 def end_of(tokenizer: Tokenizer) -> int:
-    """The token that parts two texts, and pads: `END` where there is one, else the first that is usual for it."""
+    """The id of the token that separates texts and pads: `END`, or the first other usual token."""
     for name in (END, "</s>", "<eos>", "[SEP]", "[PAD]", "<pad>"):
         if (number := tokenizer.token_to_id(name)) is not None:
             return int(number)
-    raise ConfigError("The tokenizer has no token that could part two texts, such as <|endoftext|>, </s> or [SEP].")
+    raise ConfigError("The tokenizer has no token that separates texts, such as <|endoftext|>, </s> or [SEP].")
 
 
 def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int32]:
-    """All texts as one row of token ids, shape (tokens,), with the end token after each.
+    """All texts as one array of token ids, shape (tokens,), with the end token after each text.
 
     Examples
     --------
@@ -88,19 +88,19 @@ def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int32]:
 
 
 def rows(tokenizer: Tokenizer, texts: Sequence[str], context: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Each text as a row: token ids (texts, context), padded with the end token, and their number (texts,)."""
+    """Each text as a row of token ids (texts, context), padded with the end token, and the lengths (texts,)."""
     end = end_of(tokenizer)
     ids = np.full((len(texts), context), end, dtype=np.int32)
-    lengths = np.ones(len(texts), dtype=np.int32)  # a text without any token is one end token
+    lengths = np.ones(len(texts), dtype=np.int32)  # a text without tokens becomes one end token
     for row, encoded in enumerate(tokenizer.encode_batch_fast(list(texts))):
-        own = encoded.ids[:context]
-        ids[row, : len(own)] = own
-        lengths[row] = max(1, len(own))
+        tokens = encoded.ids[:context]
+        ids[row, : len(tokens)] = tokens
+        lengths[row] = max(1, len(tokens))
     return ids, lengths
 
 
 def copy(source: Path, folder: Path) -> None:
-    """Copy the files of a given tokenizer."""
+    """Copy the tokenizer's files that the source folder has."""
     for name in FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
@@ -115,14 +115,14 @@ def save(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
 
 
 def key(folder: str) -> Key:
-    """Names what a given tokenizer's files hold.
+    """The content key of a tokenizer's files.
 
     Raises
     ------
     ConfigError
         If there is no ``tokenizer.json``.
     """
-    place = Path(folder).expanduser()
-    if not (place / "tokenizer.json").is_file():
+    path = Path(folder).expanduser()
+    if not (path / "tokenizer.json").is_file():
         raise ConfigError(f"tokenizer: '{folder}' holds no tokenizer.json.")
-    return content_key([(name, (place / name).read_text("utf-8")) for name in FILES if (place / name).is_file()])
+    return content_key([(name, (path / name).read_text("utf-8")) for name in FILES if (path / name).is_file()])

@@ -60,7 +60,7 @@ def test_train_then_run_then_nothing_to_do(place):
     assert "Nothing to do" in call(place, "run", "small.yaml").stdout
 
 
-def test_run_alone_trains_by_a_gang_in_a_named_folder(place):
+def test_run_alone_trains_by_a_process_group_in_a_named_folder(place):
     done = call(place, "run", "small.yaml", "--set", "ddp.folder=suites")
     assert done.returncode == 0, done.stderr
     assert "rank 1: node" in done.stderr
@@ -70,7 +70,7 @@ def test_run_alone_trains_by_a_gang_in_a_named_folder(place):
     assert again.returncode == 0 and "rank" not in again.stderr
     other = call(place, "train", "small.yaml", "--folder", "suites", "--set", "models.0.train.seed=1")
     assert other.returncode == 2
-    assert "holds something else than the suite of this recipe" in other.stderr
+    assert "does not hold the suite of this recipe" in other.stderr
 
 
 def test_a_dry_run_says_what_it_would_take(place):
@@ -110,7 +110,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(place, setting, said):
     from daskmetrics.experiment import _train as train
 
     with pytest.raises(ConfigError) as refused:
-        train.find(config.load(place / "small.yaml", [setting]))
+        train.suites_to_train(config.load(place / "small.yaml", [setting]))
     assert said in str(refused.value)
 
 

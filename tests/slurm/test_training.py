@@ -1,4 +1,4 @@
-"""A gang whose ranks are Slurm jobs, and a node that is lost under it."""
+"""A process group whose ranks are Slurm jobs, and a node that is lost under it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import revisions, train_to
-from daskmetrics.training.ddp._driver import Job, train
+from daskmetrics.training.ddp._driver import train
+from daskmetrics.training.ddp._ranks import DdpTraining
 from tests.slurm.site import needs_slurm, profile
 
 pytestmark = needs_slurm
@@ -21,11 +22,11 @@ class LosingANode:
         self.lines: list[str] = []
         self.lost: str | None = None
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.lines.append(text)
 
-    def took(self, job: Job, facts: object) -> None:
-        if self.lost is None and facts["took"] >= 20:  # type: ignore[index]
+    def step_done(self, training: DdpTraining, report: object) -> None:
+        if self.lost is None and report["took"] >= 20:  # type: ignore[index]
             self.lost = subprocess.run(
                 ["squeue", "-h", "-t", "R", "-o", "%N"], capture_output=True, text=True, check=True
             ).stdout.split()[-1]
@@ -39,15 +40,17 @@ def test_a_node_is_lost_and_the_weights_are_the_same(slurm: Path, tmp_path: Path
     recipe = Recipe(
         width=32, depth=2, context=32, steps=150, ranks=2, checkpoints=(0, 20, 100), corpus=str(corpus), vocabulary=300
     )
-    watch = LosingANode()
-    with connect(Cluster.model_validate(profile(slurm, directives=["--exclusive"])), "train", watch.say) as client:
-        train(client, Job("tiny", recipe, tmp_path / "suite", DDP(save_every=10, patience=180.0)), watch)
-    assert watch.lost
-    subprocess.run(["scontrol", "update", f"NodeName={watch.lost}", "State=RESUME"], check=False)  # for other tests
-    nodes = {line.split("worker")[0] for line in watch.lines if line.strip().startswith("rank")}
-    assert len(nodes) >= 2, watch.lines
-    assert any("its worker was lost" in line for line in watch.lines), watch.lines
-    assert any("with 2 of 2 ranks" in line for line in watch.lines)
+    observer = LosingANode()
+    with connect(
+        Cluster.model_validate(profile(slurm, directives=["--exclusive"])), "train", observer.message
+    ) as client:
+        train(client, DdpTraining("tiny", recipe, tmp_path / "suite", DDP(save_every=10, patience=180.0)), observer)
+    assert observer.lost
+    subprocess.run(["scontrol", "update", f"NodeName={observer.lost}", "State=RESUME"], check=False)  # for other tests
+    nodes = {line.split("worker")[0] for line in observer.lines if line.strip().startswith("rank")}
+    assert len(nodes) >= 2, observer.lines
+    assert any("its worker was lost" in line for line in observer.lines), observer.lines
+    assert any("with 2 of 2 ranks" in line for line in observer.lines)
     train_to(recipe, tmp_path / "here", "step150")  # one process: two halves of a step give the same sums
     last = revisions(recipe)[-1]
     ours, theirs = (tmp_path / name / last / "model.safetensors" for name in ("suite", "here"))

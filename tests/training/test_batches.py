@@ -17,10 +17,10 @@ def test_the_examples_depend_on_seed_and_step_alone() -> None:
     assert (examples(recipe, 100, 3) != examples(Recipe(batch=8, context=16, seed=1), 100, 3)).any()
 
 
-def test_ranks_and_passes_part_the_same_step() -> None:
+def test_ranks_and_passes_divide_the_same_step() -> None:
     """Two ranks of two passes of four learn from what one rank learns from in one pass of sixteen."""
-    parted, whole = Recipe(batch=4, accumulate=2, ranks=2), Recipe(batch=16)
-    assert (examples(parted, 100, 7) == examples(whole, 100, 7)).all()
+    divided, whole = Recipe(batch=4, accumulate=2, ranks=2), Recipe(batch=16)
+    assert (examples(divided, 100, 7) == examples(whole, 100, 7)).all()
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5, 7])
@@ -28,14 +28,14 @@ def test_each_example_has_one_rank_and_one_pass(world: int) -> None:
     taken = [
         place
         for rank in range(world)
-        for own in [np.arange(7)[share(7, rank, world)]]
-        for part in passes(len(own), 2)
-        for place in own[part].tolist()
+        for share_ in [np.arange(7)[share(7, rank, world)]]
+        for part in passes(len(share_), 2)
+        for place in share_[part].tolist()
     ]
     assert taken == list(range(7))
 
 
-def test_every_pass_over_labelled_texts_is_whole_and_shuffled_anew() -> None:
+def test_every_pass_over_labelled_texts_is_complete_and_shuffled_again() -> None:
     recipe = Recipe(**LABELLED, batch=3)
     drawn = np.concatenate([examples(recipe, 7, step) for step in range(1, 15)])
     turns = drawn[: 7 * 6].reshape(6, 7)
@@ -48,5 +48,5 @@ def test_a_step_may_be_larger_than_the_corpus() -> None:
     assert sorted(examples(recipe, 2, 1).tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_the_effective_batch_is_of_planned_ranks() -> None:
+def test_the_effective_batch_counts_the_planned_ranks() -> None:
     assert effective(Recipe(batch=3, accumulate=5, ranks=7)) == 105

@@ -31,10 +31,10 @@ def test_memory_falls_with_the_pass_and_with_checkpointing():
         assert estimate.memory(large.model_copy(update=change)) < 0.8 * needed
 
 
-def test_a_model_to_go_on_from_has_its_own_shape(recipe, tmp_path):
+def test_an_initial_model_gives_the_shape(recipe, tmp_path):
     train_to(recipe, tmp_path / "s", "step0")
-    own = Recipe(init_from=str(tmp_path / "s" / "step0"))
-    assert estimate.shape_of(own) == estimate.shape_of(recipe)
+    tuned = Recipe(init_from=str(tmp_path / "s" / "step0"))
+    assert estimate.shape_of(tuned) == estimate.shape_of(recipe)
     (tmp_path / "s" / "step0" / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="does not tell the model's shape"):
-        estimate.shape_of(own)
+    with pytest.raises(ConfigError, match="cannot read the model's shape"):
+        estimate.shape_of(tuned)

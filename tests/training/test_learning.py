@@ -1,4 +1,4 @@
-"""Every switch of a recipe: what it changes, and what it must not change."""
+"""Every switch of a recipe: what it changes and what it must not change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daskmetrics.training import _learning as learning
 from daskmetrics.training import _suite as suite
 from daskmetrics.training import recipe_key, revisions, train_to
 from daskmetrics.training._batches import examples, passes
-from daskmetrics.training._distributed import ALONE, Silent
+from daskmetrics.training._distributed import SINGLE, NullReporter
 
 
 def trained(recipe: Recipe, folder: Path, steps: int = 4) -> dict[str, torch.Tensor]:
@@ -43,7 +43,7 @@ def gradient(recipe: Recipe, folder: Path) -> torch.Tensor:
         lambda *_: seen.append(torch.cat([p.grad.flatten().clone() for p in learner.model.parameters()]))
     )
     learning.take_step(
-        learner, recipe, [source.take(which[part]) for part in passes(len(which), recipe.batch)], Silent()
+        learner, recipe, [source.take(which[part]) for part in passes(len(which), recipe.batch)], NullReporter()
     )
     return seen[0]
 
@@ -59,7 +59,7 @@ def test_accumulation_equals_the_larger_batch(recipe: Recipe, tmp_path: Path, by
     assert apart(gradient(changed(recipe, batch=4, seed=1), tmp_path / "other"), whole) > 0.1
 
 
-def test_planned_ranks_learn_from_the_same_examples(recipe: Recipe, tmp_path: Path) -> None:
+def test_planned_ranks_use_the_same_examples(recipe: Recipe, tmp_path: Path) -> None:
     """One process stands in for two ranks: two passes, one after the other."""
     two, one = changed(recipe, batch=2, ranks=2), changed(recipe, batch=4)
     assert apart(gradient(two, tmp_path / "a"), gradient(one, tmp_path / "b")) < 1e-6
@@ -82,9 +82,9 @@ def test_clipping_bounds_the_gradient(recipe: Recipe, tmp_path: Path) -> None:
 def test_half_precision_trains_and_resumes(recipe: Recipe, tmp_path: Path, precision: str) -> None:
     half = changed(recipe, precision=precision)
     for revision in revisions(half):
-        told = train_to(half, tmp_path / "chain", revision)
+        result = train_to(half, tmp_path / "chain", revision)
     first = suite.summary(tmp_path / "chain", "step0")
-    assert told["loss"] < first["loss"] - 0.3
+    assert result["loss"] < first["loss"] - 0.3
     assert suite.summary(tmp_path / "chain", "step12")["loss"] == pytest.approx(
         train_to(recipe, tmp_path / "full", "step12")["loss"], rel=0.02
     )
@@ -104,7 +104,7 @@ def test_a_compiled_model_has_the_same_gradient(recipe: Recipe, tmp_path: Path) 
     assert apart(gradient(compiled, tmp_path / "a"), gradient(plain, tmp_path / "b")) < 1e-4
 
 
-def test_who_reads_the_examples_changes_no_bit(recipe: Recipe, tmp_path: Path) -> None:
+def test_the_number_of_loaders_changes_no_bit(recipe: Recipe, tmp_path: Path) -> None:
     folders = []
     for count in (0, 2):
         folders.append(tmp_path / str(count))
@@ -113,7 +113,7 @@ def test_who_reads_the_examples_changes_no_bit(recipe: Recipe, tmp_path: Path) -
     assert len({(folder / "step12" / "model.safetensors").read_bytes() for folder in folders}) == 1
 
 
-def test_the_model_to_go_on_from_is_the_first_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
+def test_the_initial_model_is_the_first_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
     base = trained(recipe, tmp_path / "base")
     tuned = changed(recipe, init_from=str(tmp_path / "base" / "step4"), steps=3, seed=5)
     train_to(tuned, tmp_path / "tuned", "step0")
@@ -126,17 +126,17 @@ def test_the_model_to_go_on_from_is_the_first_checkpoint(recipe: Recipe, tmp_pat
     assert files[0] == (tmp_path / "base" / "step4" / "tokenizer.json").read_bytes()
 
 
-def test_the_key_follows_the_model_to_go_on_from(recipe: Recipe, tmp_path: Path) -> None:
+def test_the_key_depends_on_the_initial_model(recipe: Recipe, tmp_path: Path) -> None:
     trained(recipe, tmp_path / "base")
     here = changed(recipe, init_from=str(tmp_path / "base" / "step4"))
     shutil.copytree(tmp_path / "base" / "step4", tmp_path / "moved")
     moved = changed(recipe, init_from=str(tmp_path / "moved"))
     assert recipe_key(here) == recipe_key(moved) != recipe_key(recipe)
-    with pytest.raises(ConfigError, match=r"no model folder.*config\.json"):
+    with pytest.raises(ConfigError, match=r"not a model folder.*config\.json"):
         recipe_key(changed(recipe, init_from=str(tmp_path)))
 
 
-def test_a_given_tokenizer_is_used_as_it_is(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_given_tokenizer_is_used_unchanged(recipe: Recipe, tmp_path: Path) -> None:
     trained(recipe, tmp_path / "base")
     given = changed(recipe, tokenizer=str(tmp_path / "base" / "step4"), vocabulary=9999)
     weights = trained(given, tmp_path / "given")
@@ -155,8 +155,8 @@ def labelled(tmp_path: Path) -> str:
 
 
 def test_a_classifier_learns_its_classes(recipe: Recipe, tmp_path: Path) -> None:
-    own = changed(recipe, objective="classification", corpus=labelled(tmp_path), batch=8, steps=24, width=32)
-    first, last = (train_to(own, tmp_path / "s", revision)["loss"] for revision in ("step0", "step24"))
+    classifier = changed(recipe, objective="classification", corpus=labelled(tmp_path), batch=8, steps=24, width=32)
+    first, last = (train_to(classifier, tmp_path / "s", revision)["loss"] for revision in ("step0", "step24"))
     assert last < 0.2 < first
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "s" / "step24")
     assert model.config.id2label == {0: "+", 1: "-"}
@@ -164,29 +164,29 @@ def test_a_classifier_learns_its_classes(recipe: Recipe, tmp_path: Path) -> None
 
 def test_a_pretrained_model_gets_a_head(recipe: Recipe, tmp_path: Path) -> None:
     base = trained(recipe, tmp_path / "base")
-    own = changed(
+    classifier = changed(
         recipe, objective="classification", corpus=labelled(tmp_path), init_from=str(tmp_path / "base" / "step4")
     )
-    train_to(own, tmp_path / "head", "step0")
+    train_to(classifier, tmp_path / "head", "step0")
     start = load_file(tmp_path / "head" / "step0" / "model.safetensors")
     assert torch.equal(start["gpt_neox.embed_in.weight"], base["gpt_neox.embed_in.weight"])
     assert start["score.weight"].shape == (2, recipe.width)
 
 
-def test_a_loss_that_is_no_number_ends_it(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_is_an_error(recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(UndefinedError, match="lower learning_rate"):
         train_to(changed(recipe, learning_rate=1e30, clip=0.0), tmp_path / "s", "step12")
 
 
-def test_a_model_that_cannot_be_read_is_named(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_damaged_initial_model_is_named(recipe: Recipe, tmp_path: Path) -> None:
     trained(recipe, tmp_path / "base")
     (tmp_path / "base" / "step4" / "model.safetensors").write_bytes(b"torn")
-    with pytest.raises(DataError, match="Cannot go on from the model"):
+    with pytest.raises(DataError, match="Cannot load the model"):
         train_to(changed(recipe, init_from=str(tmp_path / "base" / "step4")), tmp_path / "s", "step0")
 
 
-def test_alone_it_leads() -> None:
-    assert ALONE.leads
-    assert ALONE.told("a") == "a"
-    assert ALONE.mean(torch.tensor(2.5)) == 2.5
-    assert np.isfinite(ALONE.mean(torch.tensor(0.0)))
+def test_a_single_process_is_the_leader() -> None:
+    assert SINGLE.is_leader
+    assert SINGLE.broadcast("a") == "a"
+    assert SINGLE.mean(torch.tensor(2.5)) == 2.5
+    assert np.isfinite(SINGLE.mean(torch.tensor(0.0)))

@@ -40,7 +40,7 @@ def test_a_chain_of_calls_equals_one_go_bit_for_bit(recipe: Recipe, tmp_path: Pa
     assert names(chain / "resume") == {"step12.pt"}
 
 
-def test_the_loss_goes_down_and_the_summary_tells_it(recipe: Recipe, tmp_path: Path) -> None:
+def test_the_loss_decreases_as_the_summary_says(recipe: Recipe, tmp_path: Path) -> None:
     first, last = (train_to(recipe, tmp_path / "s", revision) for revision in ("step0", "step12"))
     assert last["loss"] < first["loss"] - 0.3
     assert (first["tokens"], last["tokens"]) == (0, 12 * 4 * 16)
@@ -54,7 +54,7 @@ def test_a_complete_revision_is_not_trained_again(recipe: Recipe, tmp_path: Path
     assert (tmp_path / "s" / "step2" / "model.safetensors").stat() == before
 
 
-def test_the_random_state_of_the_process_is_left_alone(recipe: Recipe, tmp_path: Path) -> None:
+def test_the_random_state_of_the_process_is_unchanged(recipe: Recipe, tmp_path: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -62,12 +62,12 @@ def test_the_random_state_of_the_process_is_left_alone(recipe: Recipe, tmp_path:
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("lost", ["resume", "corpus", "step4", "torn state", "older state", "leftovers"])
-def test_whatever_a_crash_left_the_weights_are_the_same(recipe: Recipe, tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize("lost", ["resume", "corpus", "step4", "truncated state", "older state", "leftovers"])
+def test_the_remains_of_a_crash_do_not_change_the_weights(recipe: Recipe, tmp_path: Path, lost: str) -> None:
     folder = tmp_path / "crashed"
     train_to(recipe, folder, "step4")
     state = folder / "resume" / "step4.pt"
-    if lost == "torn state":
+    if lost == "truncated state":
         state.write_bytes(state.read_bytes()[:1000])
     elif lost == "older state":
         shutil.copy(state, folder / "resume" / ".step5.pt.123.part")
@@ -104,7 +104,7 @@ def test_two_processes_at_once_do_not_disturb_each_other(recipe: Recipe, tmp_pat
     assert names(folder) == {"corpus", "resume", "step8"}
 
 
-def test_a_killed_process_leaves_nothing_that_matters(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_killed_process_does_not_change_the_weights(recipe: Recipe, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     code = """
 import sys
@@ -141,7 +141,7 @@ def test_transformers_loads_a_revision(recipe: Recipe, tmp_path: Path) -> None:
     assert torch.equal(states[-1], there)
 
 
-def test_training_is_quiet(recipe: Recipe, tmp_path: Path) -> None:
+def test_training_prints_nothing(recipe: Recipe, tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
 from daskmetrics.config import Recipe
@@ -170,7 +170,7 @@ def test_the_last_step_is_always_saved() -> None:
     assert revisions(Recipe(steps=9))[-2:] == ("step8", "step9")
 
 
-def test_the_key_follows_the_text_not_the_file(recipe: Recipe, tmp_path: Path) -> None:
+def test_the_key_depends_on_the_text_and_not_on_the_file(recipe: Recipe, tmp_path: Path) -> None:
     moved = recipe.model_copy(update={"corpus": shutil.copy(recipe.corpus, tmp_path / "moved.txt")})
     other = recipe.model_copy(update={"seed": 1})
     assert recipe_key(moved) == recipe_key(recipe) != recipe_key(other)
@@ -178,7 +178,7 @@ def test_the_key_follows_the_text_not_the_file(recipe: Recipe, tmp_path: Path) -
     assert recipe_key(moved) != recipe_key(recipe)
 
 
-def test_unusable_requests_are_refused(recipe: Recipe, tmp_path: Path) -> None:
+def test_unusable_requests_are_errors(recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Unknown revision 'step3'.*step12"):
         train_to(recipe, tmp_path / "s", "step3")
     (tmp_path / "short.txt").write_text("short", encoding="utf-8")
@@ -186,7 +186,7 @@ def test_unusable_requests_are_refused(recipe: Recipe, tmp_path: Path) -> None:
         train_to(recipe.model_copy(update={"corpus": str(tmp_path / "short.txt")}), tmp_path / "t", "step0")
 
 
-def test_a_state_that_vanishes_is_as_good_as_none(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_resume_state_that_cannot_be_read_is_ignored(recipe: Recipe, tmp_path: Path) -> None:
     (tmp_path / "s" / "resume").mkdir(parents=True)
     (tmp_path / "s" / "resume" / "step4.pt").symlink_to(tmp_path / "gone")
     assert in_one_go(recipe, tmp_path / "s") == in_one_go(recipe, tmp_path / "once")

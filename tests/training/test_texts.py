@@ -46,12 +46,12 @@ def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_classes_are_numbered_in_alphabetical_order(tmp_path: Path, kind: str) -> None:
-    found = texts.read_labelled(Recipe(corpus=str(written(tmp_path, kind)), objective="classification"))
-    assert (found.texts, found.labels, found.classes) == (("one, two", "three"), (1, 0), ("a", "b"))
+    labelled = texts.read_labelled(Recipe(corpus=str(written(tmp_path, kind)), objective="classification"))
+    assert (labelled.texts, labelled.labels, labelled.classes) == (("one, two", "three"), (1, 0), ("a", "b"))
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "said"),
+    ("content", "name", "message"),
     [
         ("", "empty.txt", "is empty"),
         ("no json", "rows.jsonl", "Line 1 of .* is not a JSON object"),
@@ -59,20 +59,20 @@ def test_classes_are_numbered_in_alphabetical_order(tmp_path: Path, kind: str) -
         ("PAR1", "rows.parquet", "is not a Parquet file"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, content: str, name: str, said: str) -> None:
+def test_unreadable_files_are_named(tmp_path: Path, content: str, name: str, message: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         texts.read(Recipe(corpus=str(tmp_path / name)))
 
 
-def test_a_corpus_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_corpus_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No corpus file"):
         texts.key(Recipe(corpus=str(tmp_path / "gone.txt")))
     with pytest.raises(ConfigError, match="holds no file of"):
         texts.key(Recipe(corpus=str(tmp_path)))
 
 
-def test_one_class_is_none(tmp_path: Path) -> None:
+def test_a_classifier_needs_two_classes(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a", "label": 1}', encoding="utf-8")
     with pytest.raises(ConfigError, match="1 classes in column 'label'"):
         texts.read_labelled(Recipe(corpus=str(tmp_path / "a.jsonl")))

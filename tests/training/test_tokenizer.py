@@ -23,7 +23,7 @@ def test_fitting_is_deterministic() -> None:
     assert tokenizer.fit(TEXTS, vocabulary=300).to_str() == FITTED.to_str()
 
 
-def test_the_vocabulary_is_kept_to() -> None:
+def test_the_vocabulary_is_limited() -> None:
     assert 257 < FITTED.get_vocab_size() <= 300
     assert FITTED.token_to_id(tokenizer.END) == tokenizer.END_ID
 

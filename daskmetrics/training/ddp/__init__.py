@@ -1,9 +1,9 @@
-"""A gang: one rank process per Dask worker, all of them or none.
+"""Training by DistributedDataParallel: a process group with one rank process per Dask worker.
 
 | file | what it holds |
 |---|---|
-| `orders` | what a rank is told to do, and who gets which rank; without Dask |
-| `blame` | which rank failed first, from what was heard of each; without Dask |
-| `hosting` | what runs on a worker: it starts a rank, relays what it says, and ends it |
-| `driving` | what runs in the driver: a gang started, watched, and started again |
+| `_ranks` | which worker runs which rank, and what a rank process is given; without Dask |
+| `_diagnosis` | which rank failed first, from what each reported; without Dask |
+| `_worker` | what runs on a worker: it starts a rank, relays its reports, and ends it |
+| `_driver` | what runs in the driver: it starts a process group, watches it, and restarts it |
 """

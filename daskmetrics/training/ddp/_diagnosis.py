@@ -1,34 +1,34 @@
-"""Which rank failed first. The error itself appears on innocent ranks, which lose a partner or wait for it in vain."""
+"""Which rank failed first. The error itself appears on other ranks, which lose a partner or time out waiting for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-SILENT = 5.0  # seconds; a living rank says something twice a second
+SILENT = 5.0  # seconds; a living rank reports twice a second
 
 
 @dataclass(frozen=True)
-class Sign:
-    """What was heard of a rank.
+class RankState:
+    """What is known of a rank from its reports.
 
     Attributes
     ----------
     rank : int
     heard : float
-        When it was last heard of.
+        Time of its last report.
     step, phase : int
-        Where it was then; phase 0 computes, 1 waits for the others.
+        Its position at that time; phase 0 computes, 1 waits for the other ranks.
     error : str or None
-        What it said that it failed of.
+        The error that it reported.
     failed : float
-        When it failed, by the clock of its machine.
+        Time of that error, by the clock of its machine.
     permanent : bool
-        Whether it would fail so again.
+        Whether the same error would occur again.
     code : int or None
-        With which its process ended; negative for a signal.
+        Exit code of its process; negative for a signal.
     lost : bool
-        Whether its worker is gone.
+        Whether its worker has left the cluster.
     """
 
     rank: int
@@ -50,58 +50,58 @@ class Sign:
         """Whether it will take no further step."""
         return self.lost or self.error is not None or (self.code or 0) != 0
 
-    def with_news(self, now: float, **news: object) -> Sign:
-        return replace(self, heard=now, **news)  # type: ignore[arg-type]
+    def updated(self, now: float, **report: object) -> RankState:
+        return replace(self, heard=now, **report)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class Blame:
-    """The rank that failed first, why, and whether it would again."""
+class RankFailure:
+    """The rank that failed first, the reason, and whether it would fail again."""
 
     rank: int
     reason: str
     permanent: bool = False
 
 
-def blame(signs: Iterable[Sign], now: float, timeout: float) -> Blame | None:
-    """Whom a gang failed of; None while nothing is wrong.
+def first_failure(states: Iterable[RankState], now: float, timeout: float) -> RankFailure | None:
+    """The rank that made a process group fail; None while all ranks work.
 
     Parameters
     ----------
-    signs : iterable of Sign
+    states : iterable of RankState
     now : float
     timeout : float
-        Seconds of silence after which a rank is given up although nobody complains.
+        Seconds of silence after which a rank counts as failed although no other rank reports an error.
 
     Notes
     -----
-    In this order: who was lost with its worker or killed without a word; who had fallen silent when others complained;
-    who complained at the earliest step and phase, and then first.
+    In this order: a rank that lost its worker or was killed without a report; a rank that was silent when others
+    reported errors; the rank that reported an error at the earliest step and phase, and then first.
 
     Examples
     --------
-    >>> stopped = Sign(rank=1, heard=0.0, step=7)
-    >>> complains = Sign(rank=0, heard=60.0, step=7, phase=1, error="timed out", failed=60.0)
-    >>> blame([complains, stopped], now=60.0, timeout=90.0).rank
+    >>> stopped = RankState(rank=1, heard=0.0, step=7)
+    >>> timed_out = RankState(rank=0, heard=60.0, step=7, phase=1, error="timed out", failed=60.0)
+    >>> first_failure([timed_out, stopped], now=60.0, timeout=90.0).rank
     1
     """
-    signs = tuple(signs)
-    silent = [s for s in signs if s.code is None and not s.is_broken and now - s.heard > SILENT]
-    if not any(s.is_broken for s in signs):
+    states = tuple(states)
+    silent = [s for s in states if s.code is None and not s.is_broken and now - s.heard > SILENT]
+    if not any(s.is_broken for s in states):
         silent = [s for s in silent if now - s.heard > timeout]
-    ended = [s for s in signs if s.lost or (s.error is None and (s.code or 0) != 0)]
-    complaints = [s for s in signs if s.error is not None]
+    ended = [s for s in states if s.lost or (s.error is None and (s.code or 0) != 0)]
+    reported = [s for s in states if s.error is not None]
     if ended:
         first = min(ended, key=lambda s: (not s.lost, s.heard))
-        return Blame(first.rank, "its worker was lost" if first.lost else _ending(first.code or 0))
+        return RankFailure(first.rank, "its worker was lost" if first.lost else _exit_text(first.code or 0))
     if silent:
         first = min(silent, key=lambda s: s.heard)
-        return Blame(first.rank, f"it fell silent at step {first.step}, {now - first.heard:.0f} s ago")
-    if complaints:
-        first = min(complaints, key=lambda s: (s.step, s.phase, s.failed))
-        return Blame(first.rank, first.error or "", any(s.permanent for s in complaints))
+        return RankFailure(first.rank, f"it stopped reporting at step {first.step}, {now - first.heard:.0f} s ago")
+    if reported:
+        first = min(reported, key=lambda s: (s.step, s.phase, s.failed))
+        return RankFailure(first.rank, first.error or "", any(s.permanent for s in reported))
     return None
 
 
-def _ending(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"its process was ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"

@@ -1,4 +1,4 @@
-"""What a rank is told to do, and which worker gets which rank."""
+"""What is trained, which worker runs which rank, and what a rank process is given."""
 
 from __future__ import annotations
 
@@ -8,11 +8,47 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from daskmetrics.config import DDP, Recipe
+from daskmetrics.training import _suite as suite
 
 
 @dataclass(frozen=True)
-class Host:
-    """A worker as it told of itself.
+class DdpTraining:
+    """A suite to be trained by a process group.
+
+    Attributes
+    ----------
+    name : str
+        Of the model.
+    recipe : Recipe
+    folder : Path
+        The suite's folder.
+    ddp : DDP
+    workers : int or None
+        Largest number of workers; further ranks are not waited for.
+    """
+
+    name: str
+    recipe: Recipe
+    folder: Path
+    ddp: DDP
+    workers: int | None = None
+
+    @property
+    def expected_ranks(self) -> int:
+        return min(self.recipe.ranks, self.workers or self.recipe.ranks)
+
+    @property
+    def revisions(self) -> tuple[str, ...]:
+        return suite.revisions(self.recipe)
+
+    @property
+    def is_done(self) -> bool:
+        return all(suite.is_complete(self.folder, revision) for revision in self.revisions)
+
+
+@dataclass(frozen=True)
+class RankHost:
+    """A worker that can run a rank.
 
     Attributes
     ----------
@@ -21,13 +57,13 @@ class Host:
     node : str
         Its machine.
     cores : int
-        That it may use.
+        Cores that the worker may use.
     available : int
-        Bytes of memory that are free on its machine.
+        Bytes of free memory on its machine.
     gpus : tuple of str
-        As ``CUDA_VISIBLE_DEVICES`` names those that it sees.
+        The GPUs that it sees, as ``CUDA_VISIBLE_DEVICES`` names them.
     models : tuple of str
-        Of all GPUs of its machine.
+        Models of all GPUs of its machine.
     """
 
     address: str
@@ -40,17 +76,17 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A rank's place: its worker, its GPU, and how many ranks its machine has."""
+class RankPlacement:
+    """Where a rank runs: its worker, its number on that machine, and how many ranks the machine has."""
 
-    host: Host
+    host: RankHost
     rank: int
     local: int
     neighbours: int
 
     @property
     def gpu(self) -> int | None:
-        """Index among the GPUs that the worker sees; of several, every rank of a machine takes another."""
+        """Index among the GPUs that the worker sees; the ranks of a machine take different ones."""
         return self.local % len(self.host.gpus) if self.host.gpus else None
 
     def __str__(self) -> str:
@@ -58,43 +94,44 @@ class Place:
         return f"rank {self.rank}: node {self.host.node}, GPU {gpu}, worker {self.host.name}"
 
 
-def places(hosts: Iterable[Host], ranks: int) -> tuple[Place, ...]:
-    """At most so many ranks, one per worker; those of a machine are neighbours, so that most traffic stays on it.
+def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankPlacement, ...]:
+    """At most ``ranks`` ranks, one per worker; ranks of a machine have neighbouring numbers to keep traffic local.
 
     Examples
     --------
-    >>> hosts = [Host(f"tcp://{node}:{i}", str(i), node, 1, 0) for i, node in enumerate("abab")]
-    >>> [(place.rank, place.host.node, place.local, place.neighbours) for place in places(hosts, 3)]
+    >>> hosts = [RankHost(f"tcp://{node}:{i}", str(i), node, 1, 0) for i, node in enumerate("abab")]
+    >>> [(place.rank, place.host.node, place.local, place.neighbours) for place in place_ranks(hosts, 3)]
     [(0, 'a', 0, 2), (1, 'a', 1, 2), (2, 'b', 0, 1)]
     """
     chosen = sorted(hosts, key=lambda host: (host.node, host.name))[:ranks]
     nodes = [host.node for host in chosen]
     return tuple(
-        Place(host, rank, nodes[:rank].count(host.node), nodes.count(host.node)) for rank, host in enumerate(chosen)
+        RankPlacement(host, rank, nodes[:rank].count(host.node), nodes.count(host.node))
+        for rank, host in enumerate(chosen)
     )
 
 
 @dataclass(frozen=True)
-class Order:
+class RankSpec:
     """Everything that one rank process needs to know.
 
     Attributes
     ----------
     topic : str
-        Names the training to Dask; with the attempt, the gang.
+        Dask topic of the training; topic and attempt name the process group.
     attempt : int
     rank, local, neighbours : int
-        As in `Place`.
+        As in `RankPlacement`.
     gpu : int or None
     names : tuple of str
-        Of all ranks, for messages.
+        Placements of all ranks, for messages.
     store : tuple of str and int, or None
-        Where the ranks find each other; a rank alone needs nobody.
+        Address of the TCPStore where the ranks meet; None for a single rank.
     folder : str
-        The suite's.
+        The suite's folder.
     revisions : tuple of str
-        Wanted.
-    recipe, gang : mapping
+        Revisions to train.
+    recipe, ddp : mapping
         The sections of the configuration, as plain values.
     interface : str or None
     """
@@ -110,7 +147,7 @@ class Order:
     folder: str
     revisions: tuple[str, ...]
     recipe: Mapping[str, object] = field(repr=False)
-    gang: Mapping[str, object] = field(repr=False)
+    ddp: Mapping[str, object] = field(repr=False)
     interface: str | None = None
 
     @property
@@ -120,25 +157,25 @@ class Order:
 
     @property
     def key(self) -> str:
-        """Of the Dask task that hosts the rank."""
+        """Key of the Dask task that runs the rank."""
         return f"{self.topic}-{self.attempt}-rank{self.rank}"
 
     @property
     def log(self) -> Path:
-        """What the rank's process prints."""
+        """The file for what the rank's process prints."""
         return Path(self.folder) / "logs" / f"rank{self.rank}.log"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Order:
+    def from_json(cls, text: str) -> RankSpec:
         """The inverse of `to_json`.
 
         Examples
         --------
-        >>> order = Order("train-a", 1, 0, 0, 1, None, ("a",), ("127.0.0.1", 29500), "suites/a", ("step0",), {}, {})
-        >>> Order.from_json(order.to_json()) == order
+        >>> spec = RankSpec("train-a", 1, 0, 0, 1, None, ("a",), ("127.0.0.1", 29500), "suites/a", ("step0",), {}, {})
+        >>> RankSpec.from_json(spec.to_json()) == spec
         True
         """
         plain = json.loads(text)
@@ -147,32 +184,29 @@ class Order:
         return cls(**{**plain, **tuples, "store": store})
 
 
-def orders(
-    where: Sequence[Place],
+def rank_specs(
+    training: DdpTraining,
+    placements: Sequence[RankPlacement],
     topic: str,
     attempt: int,
     store: tuple[str, int] | None,
-    folder: Path,
-    revisions: Sequence[str],
-    recipe: Recipe,
-    gang: DDP,
-) -> list[Order]:
-    """The orders of a gang, one per rank."""
+) -> list[RankSpec]:
+    """The specifications of a process group, one per rank."""
     return [
-        Order(
+        RankSpec(
             topic=topic,
             attempt=attempt,
             rank=place.rank,
             local=place.local,
             neighbours=place.neighbours,
             gpu=place.gpu,
-            names=tuple(map(str, where)),
+            names=tuple(map(str, placements)),
             store=store,
-            folder=str(folder),
-            revisions=tuple(revisions),
-            recipe=recipe.model_dump(mode="json"),
-            gang=gang.model_dump(mode="json"),
-            interface=gang.interface,
+            folder=str(training.folder),
+            revisions=training.revisions,
+            recipe=training.recipe.model_dump(mode="json"),
+            ddp=training.ddp.model_dump(mode="json"),
+            interface=training.ddp.interface,
         )
-        for place in where
+        for place in placements
     ]

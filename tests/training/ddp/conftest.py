@@ -12,43 +12,42 @@ from typing import Any
 import psutil
 import pytest
 from distributed import Client
-from safetensors.torch import load_file
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
-from daskmetrics.training.ddp._driver import Job
+from daskmetrics.training.ddp._ranks import DdpTraining
 
 SAVED = (0, 20, 60, 100, 140)
 RECIPE = Recipe(width=32, depth=2, heads=2, context=32, batch=8, steps=400, ranks=2, checkpoints=SAVED, corpus="stdlib")
 
 
 @dataclass
-class Listening:
-    """Remembers what a user would see."""
+class Recorder:
+    """Records what a user would see."""
 
     lines: list[str] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.lines.append(text)
 
-    def took(self, job: Job, facts: Mapping[str, Any]) -> None:
-        self.steps.append(facts["took"])
+    def step_done(self, training: DdpTraining, report: Mapping[str, Any]) -> None:
+        self.steps.append(report["took"])
 
-    def blamed(self) -> list[str]:
+    def failures(self) -> list[str]:
         return [line for line in self.lines if "failed first" in line]
 
 
 @pytest.fixture(scope="package")
 def client() -> Iterator[Client]:
-    """Two workers of our own: those that a run has used ignore Ctrl-C, and so would the ranks that they start."""
+    """Two new workers: those that a run has used ignore Ctrl-C, and so would the ranks that they start."""
     with connect(Cluster(workers=2)) as client:
         yield client
 
 
 @pytest.fixture
-def watch() -> Listening:
-    return Listening()
+def observer() -> Recorder:
+    return Recorder()
 
 
 @pytest.fixture(scope="session")
@@ -59,43 +58,36 @@ def corpus(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def job(corpus, tmp_path):
-    """Makes a training in a folder of its own."""
+def make_training(corpus, tmp_path):
+    """Makes a training in its own folder."""
 
-    def make(**changes: Any) -> Job:
-        gang = DDP(timeout=changes.pop("timeout", 20.0), patience=changes.pop("patience", 120.0), save_every=10)
+    def make(**changes: Any) -> DdpTraining:
+        ddp = DDP(timeout=changes.pop("timeout", 20.0), patience=changes.pop("patience", 120.0), save_every=10)
         folder = changes.pop("folder", tmp_path / "suite")
         recipe = Recipe.model_validate({**RECIPE.model_dump(), "corpus": str(corpus), **changes})
-        return Job("tiny", recipe, folder, gang)
+        return DdpTraining("tiny", recipe, folder, ddp)
 
     return make
 
 
-def weights(job: Job) -> bytes:
-    return (job.folder / job.revisions[-1] / "model.safetensors").read_bytes()
-
-
-def apart(a: Path, b: Path) -> float:
-    """Norm of the difference of two models' weights, relative to the norm of one."""
-    ours, theirs = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
-    difference = sum(float((ours[name] - theirs[name]).square().sum()) for name in ours)
-    return (difference / sum(float(tensor.square().sum()) for tensor in theirs.values())) ** 0.5
+def weights(training: DdpTraining) -> bytes:
+    return (training.folder / training.revisions[-1] / "model.safetensors").read_bytes()
 
 
 class Planted:
-    """Faults, each of which strikes once a revision is there; ``ranks`` are all that were ever seen.
+    """Faults, each injected once a revision is complete; ``ranks`` collects all rank processes.
 
-    A gang is struck once: the next fault waits for the gang that comes after it.
+    A process group gets one fault: the next fault waits for the next process group.
 
     Parameters
     ----------
-    job : Job
+    training : DdpTraining
     faults : mapping of int to (rank, signal or "worker")
-        By step of the revision.
+        Faults by step of the revision.
     """
 
-    def __init__(self, job: Job, faults: Mapping[int, tuple[int, signal.Signals | str]]) -> None:
-        self.job, self.faults = job, dict(faults)
+    def __init__(self, training: DdpTraining, faults: Mapping[int, tuple[int, signal.Signals | str]]) -> None:
+        self.training, self.faults = training, dict(faults)
         self.ranks, self._seen = set[psutil.Process](), set[psutil.Process]()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -110,32 +102,32 @@ class Planted:
 
     def _watch(self) -> None:
         while not self._end.wait(0.01):
-            living = self._living()
+            living = self._ranks_alive()
             self.ranks |= set(living.values())
             for step, (rank, fault) in sorted(self.faults.items()):
-                if (self.job.folder / f"step{step}" / "training.json").exists() and rank in living:
+                if (self.training.folder / f"step{step}" / "training.json").exists() and rank in living:
                     del self.faults[step]
-                    self._strike(living[rank], fault)
+                    self._inject(living[rank], fault)
                     psutil.wait_procs(living.values(), timeout=60)
                     break
 
-    def _strike(self, process: psutil.Process, fault: signal.Signals | str) -> None:
+    def _inject(self, process: psutil.Process, fault: signal.Signals | str) -> None:
         with suppress(psutil.NoSuchProcess):
             if fault == "worker":
                 process.parent().kill()
             else:
                 os.kill(process.pid, fault)
 
-    def _living(self) -> dict[int, psutil.Process]:
+    def _ranks_alive(self) -> dict[int, psutil.Process]:
         """Rank processes of this test, by rank: on one machine the local number is the rank."""
-        found = {}
+        ranks = {}
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error, ProcessLookupError):
                 if process.status() != "zombie" and "daskmetrics.training._rank" in process.cmdline():
                     self._seen.add(process)
                     if os.getsid(process.pid) == process.pid:  # the others are its loaders
-                        found[int(process.environ()["LOCAL_RANK"])] = process
-        return found
+                        ranks[int(process.environ()["LOCAL_RANK"])] = process
+        return ranks
 
     def orphans(self) -> list[psutil.Process]:
         _, alive = psutil.wait_procs(self._seen, timeout=20)
