@@ -13,7 +13,7 @@ from daskmetrics.cli._common import friendly, run_folder
 from daskmetrics.core._files import RunFolder
 
 if TYPE_CHECKING:
-    from daskmetrics.execution.map import Difference
+    from daskmetrics.execution.map import ResultDifference
     from daskmetrics.experiment._maintain import Findings
 
 DAMAGED = 1  # exit code of `verify`
@@ -78,15 +78,16 @@ def verify(run: Path, of: Path | None, **again: Any) -> None:
     Of a map, its items are compared with the journal, and some of them are run again. RUN may also be a results file
     that a map wrote: its rows are compared first.
     """
-    from daskmetrics.execution import map
+    from daskmetrics.execution.map import _verify as results_file
+    from daskmetrics.execution.map._folder import is_map
     from daskmetrics.experiment import _maintain as maintain
 
-    if map.is_results(run):
-        of = of or map.folder_of(run)
-        differences = map.compare(run, of)
+    if results_file.is_results(run):
+        of = of or results_file.folder_of(run)
+        differences = results_file.compare(run, of)
         _tell_of_rows(run, of, differences)
         sys.exit(max(_verify_map(of, again), DAMAGED if differences else 0))
-    if map.is_map(run):
+    if is_map(run):
         sys.exit(_verify_map(run, again))
     found = maintain.verify(RunFolder(run))
     _tell(found)
@@ -104,7 +105,7 @@ def _verify_map(run: Path, again: Mapping[str, Any]) -> int:
     return 0 if told.ok else DAMAGED
 
 
-def _tell_of_rows(path: Path, run: Path, differences: Sequence[Difference]) -> None:
+def _tell_of_rows(path: Path, run: Path, differences: Sequence[ResultDifference]) -> None:
     for each in differences[:SHOWN]:
         click.echo(f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run")
     rows = len({each.item for each in differences})

@@ -1,19 +1,20 @@
-"""The verb that maps any function over many items, durably."""
+"""The command that maps any function over many items, durably."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import click
 
 from daskmetrics.cli._common import end_as_by_ctrl_c, friendly
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._times import parse_duration
+from daskmetrics.core._table import Table
+from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,155 +23,160 @@ if TYPE_CHECKING:
     from daskmetrics.cluster import Pins
     from daskmetrics.config import Cluster
     from daskmetrics.execution import Journal
-    from daskmetrics.execution.map import Job, Ledger, Result
+    from daskmetrics.execution.map import ItemResult
+    from daskmetrics.execution.map._spec import MapSpec
     from daskmetrics.experiment import Display
 
 SOME_FAILED = 3
-"""Exit code when every item has its result and some of them are failures."""
+"""Exit code if every item has a result and some of them failed."""
 SHOWN_FAILURES = 10
+COUNT = click.IntRange(1)
+PATH = click.Path(path_type=Path)
+
+
+def _click(help: str, *names: str, **settings: Any) -> dict[str, Any]:
+    """Settings of the click option that a field of `MapCommand` stands for; the field gives its name and default."""
+    return {"names": names, "help": help, "show_default": True, **settings}
+
+
+@dataclass(frozen=True)
+class MapCommand:
+    """The arguments of ``daskmetrics map``; each field but the function is an option of the command line."""
+
+    function: str
+    iterations: Annotated[int | None, _click("The items are 0, 1, ..., N-1.", type=COUNT, metavar="N")] = None
+    items: Annotated[Path | None, _click("Read the items from a file: .jsonl, .csv, .txt.", type=PATH)] = None
+    workers: Annotated[int | None, _click("Number of workers.  [default: 2, or the profile's]", type=COUNT)] = None
+    batch_size: Annotated[int, _click("Items per Dask task.", type=COUNT)] = 10
+    max_retries: Annotated[int, _click("How often a failed item is tried again.", type=click.IntRange(0))] = 3
+    timeout: Annotated[str, _click("For one item: 90s, 5m, 2h, none.", metavar="TIME")] = "5m"
+    seed: Annotated[int, _click("Seed of the run; a parameter 'seed' of FUNCTION receives one per item.", type=int)] = 0
+    version: Annotated[str | None, _click("Version of FUNCTION, used instead of a hash.", metavar="TEXT")] = None
+    resume: Annotated[bool, _click("Continue the run in the folder, or refuse to.", "--resume/--no-resume")] = True
+    retry_failed: Annotated[bool, _click("Run items that failed again.", is_flag=True)] = False
+    output: Annotated[Path | None, _click("Write results.parquet, .csv, .jsonl, .zarr or .nc.", type=PATH)] = None
+    cluster: Annotated[str | None, _click("Profile, or its YAML file.  [default: local]", metavar="PROFILE")] = None
+    cpus_per_worker: Annotated[int | None, _click("Pin each worker to N CPUs.", type=COUNT, metavar="N")] = None
+    gpus_per_worker: Annotated[
+        int | None, _click("Show each worker N GPUs of its own.", type=click.IntRange(0), metavar="N")
+    ] = None
+    folder: Annotated[Path | None, _click("Folder of the journal.  [default: runs/FUNCTION]", type=PATH)] = None
+    serial: Annotated[bool, _click("Debug: run in this process, without workers and timeouts.", is_flag=True)] = False
+    dry_run: Annotated[bool, _click("Show what would run, and start nothing.", is_flag=True)] = False
+    verify: Annotated[
+        int | None, _click("Check the map: run N of its items again.", type=click.IntRange(0), metavar="N")
+    ] = None
+    ignore: Annotated[
+        tuple[str, ...], _click("With --verify: a field that may differ.", multiple=True, metavar="FIELD")
+    ] = ()
+    tolerance: Annotated[float, _click("With --verify: the relative difference allowed.", type=float)] = 0.0
+
+    @property
+    def run_folder(self) -> RunFolder:
+        return RunFolder(self.folder or Path("runs") / self.function.rpartition(":")[2])
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    hints = get_type_hints(MapCommand, include_extras=True)
+    for option in reversed(fields(MapCommand)[1:]):
+        settings = dict(hints[option.name].__metadata__[0])
+        names = settings.pop("names") or (f"--{option.name.replace('_', '-')}",)
+        command = click.option(*names, option.name, default=option.default, **settings)(command)
+    return command
 
 
 @click.command("map")
 @click.argument("function")
-@click.option("--iterations", type=click.IntRange(1), metavar="N", help="The items are 0, 1, ..., N-1.")
-@click.option(
-    "--items",
-    type=click.Path(path_type=Path),
-    help="The items are those of a file: .jsonl, .csv, .txt.",
-)
-@click.option("--workers", type=click.IntRange(1), help="Number of workers.  [default: 2, or the profile's]")
-@click.option("--batch-size", type=click.IntRange(1), default=10, show_default=True, help="Items per call of a worker.")
-@click.option("--max-retries", type=click.IntRange(0), default=3, show_default=True, help="After an item has failed.")
-@click.option("--timeout", default="5m", show_default=True, metavar="TIME", help="For one item: 90s, 5m, 2h, none.")
-@click.option("--seed", type=int, default=0, show_default=True, help="A parameter 'seed' gets one per item.")
-@click.option("--version", metavar="TEXT", help="Names the function's version, instead of a hash of its source.")
-@click.option("--resume/--no-resume", default=True, help="Go on from what the folder holds, or refuse to.")
-@click.option("--retry-failed", is_flag=True, help="Give items that failed before another chance.")
-@click.option("--output", type=click.Path(path_type=Path), help="results.parquet, .csv, .jsonl, .zarr or .nc.")
-@click.option("--cluster", metavar="PROFILE", help="A profile's name, or its YAML file.  [default: local]")
-@click.option("--cpus-per-worker", type=click.IntRange(1), metavar="N", help="Pin each worker to N CPUs of its own.")
-@click.option("--gpus-per-worker", type=click.IntRange(0), metavar="N", help="Show each worker N GPUs of its own.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where the journal lives.  [default: runs/FUNCTION]")
-@click.option("--serial", is_flag=True, help="In this process, without workers and deadlines: for debugging.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and start nothing.")
-@click.option("--verify", "sample", type=click.IntRange(0), metavar="N", help="Check a map: run N items again.")
-@click.option("--ignore", multiple=True, metavar="FIELD", help="With --verify: a field that may differ.")
-@click.option("--tolerance", type=float, default=0.0, help="With --verify: relative difference allowed.")
+@_with_options
 @friendly
-def map_(**options: Any) -> None:
-    """Run FUNCTION (module.py:function or package.module:function) once per item, each recorded exactly once.
+def map_(**arguments: Any) -> None:
+    """Run FUNCTION (module.py:function or package.module:function) once per item, and record each item exactly once.
 
-    Running the same again resumes. An item that raises is tried again; one that kills its worker, hangs or needs too
-    much memory is found by halving its batch, and its neighbours are run again. The exit code is 3 if items failed.
+    Run the same command again to resume. An item that raises an exception is tried again. An item that kills its
+    worker, hangs or runs out of memory is found by halving its batch; the other items run again. The exit code is 3
+    if items failed.
     """
-    from daskmetrics.execution import map
+    from daskmetrics.execution.map._results import check_output
 
-    wanted = Wanted(**options)
-    if wanted.sample is not None:
-        _verify(wanted)
+    command = MapCommand(**arguments)
+    if command.verify is not None:
+        _verify(command)
         return
-    if wanted.output:
-        map.check_output(wanted.output)
-    job, (profile, pins) = _job(wanted), _where(wanted)
-    if wanted.dry_run:
-        _preview(job, wanted, profile, pins)
+    if command.output:
+        check_output(command.output)
+    spec, (profile, pins) = _spec(command), _cluster(command)
+    if command.dry_run:
+        _preview(spec, command, profile, pins)
         return
-    results = _run(job, wanted, profile, pins)
-    _last_screen(results, wanted)
+    results = _run(spec, command, profile, pins)
+    _show_results(results, command)
     if not all(result.ok for result in results):
         sys.exit(SOME_FAILED)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The options of the command line."""
-
-    function: str
-    iterations: int | None
-    items: Path | None
-    workers: int | None
-    batch_size: int
-    max_retries: int
-    timeout: str
-    seed: int
-    version: str | None
-    resume: bool
-    retry_failed: bool
-    output: Path | None
-    cluster: str | None
-    cpus_per_worker: int | None
-    gpus_per_worker: int | None
-    folder: Path | None
-    serial: bool
-    dry_run: bool
-    sample: int | None
-    ignore: tuple[str, ...]
-    tolerance: float
-
-    @property
-    def place(self) -> RunFolder:
-        return RunFolder(self.folder or Path("runs") / self.function.rpartition(":")[2])
-
-
-def _job(wanted: Wanted) -> Job:
-    from daskmetrics.execution import map
+def _spec(command: MapCommand) -> MapSpec:
     from daskmetrics.execution.map._function import load
-    from daskmetrics.execution.map._items import from_file
+    from daskmetrics.execution.map._items import read_items
+    from daskmetrics.execution.map._spec import MapOptions, make_spec
 
-    if (wanted.iterations is None) == (wanted.items is None):
-        raise ConfigError("Say what to run on: either --iterations N, or --items FILE.")
-    options = map.Options(wanted.batch_size, wanted.max_retries, parse_duration(wanted.timeout))
-    function = load(wanted.function)
-    values = from_file(wanted.items) if wanted.items else range(wanted.iterations or 0)
-    return map.job(function, values, options, seed=wanted.seed, version=wanted.version, reference=wanted.function)
+    if (command.iterations is None) == (command.items is None):
+        raise ConfigError("Give the items: either --iterations N, or --items FILE.")
+    options = MapOptions(command.batch_size, command.max_retries, command.timeout)
+    function = load(command.function)
+    values = read_items(command.items) if command.items else range(command.iterations or 0)
+    return make_spec(function, values, options, seed=command.seed, version=command.version, reference=command.function)
 
 
-def _where(wanted: Wanted) -> tuple[Cluster, Pins]:
+def _cluster(command: MapCommand) -> tuple[Cluster, Pins]:
     from daskmetrics import cluster, config
 
-    own = {"workers": wanted.workers, "threads": wanted.cpus_per_worker, "gpus_per_job": None}
-    if wanted.gpus_per_worker == 0:
-        own["gpus_per_job"] = 0
-    profile = config.cluster(wanted.cluster, **{key: value for key, value in own.items() if value is not None})
-    # Slurm shows a job its own GPUs; which numbers they have on the node is not to be known there
-    pins = cluster.Pins(wanted.cpus_per_worker, wanted.gpus_per_worker if profile.kind == "local" else None)
-    if profile.kind == "slurm" and (wanted.gpus_per_worker or 0) > 1:
+    settings = {"workers": command.workers, "threads": command.cpus_per_worker}
+    if command.gpus_per_worker == 0:
+        settings["gpus_per_job"] = 0
+    profile = config.cluster(command.cluster, **{name: value for name, value in settings.items() if value is not None})
+    if profile.kind == "slurm" and (command.gpus_per_worker or 0) > 1:
         raise ConfigError(
-            f"--gpus-per-worker {wanted.gpus_per_worker}: a worker of a Slurm job owns one GPU. Leave it out."
+            f"--gpus-per-worker {command.gpus_per_worker}: a worker on Slurm has one GPU. Omit the option."
         )
-    if profile.kind == "local" and not wanted.serial:
+    # Slurm shows each job only its GPUs, and their numbers on the node are unknown
+    pins = cluster.Pins(command.cpus_per_worker, command.gpus_per_worker if profile.kind == "local" else None)
+    if profile.kind == "local" and not command.serial:
         cluster.require(pins, profile.workers)
     return profile, pins
 
 
-def _run(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> list[Result]:
-    from daskmetrics import experiment
-    from daskmetrics.execution import map
-    from daskmetrics.execution.map._api import opened
+def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> list[ItemResult]:
+    from daskmetrics.execution.map._api import open_journal, run
+    from daskmetrics.execution.map._folder import retry_failed
+    from daskmetrics.execution.map._tracker import ItemTracker
+    from daskmetrics.experiment import Display
 
     end_as_by_ctrl_c()
-    if wanted.place.journal.exists() and not wanted.resume:
-        raise ConfigError(f"'{wanted.place.path}' holds a run already: choose another --folder, or let it --resume.")
-    with opened(wanted.place.path) as journal, experiment.Display() as display:
-        if wanted.retry_failed:
-            map.give_chance(job, journal)
-        ledger = map.Map(job.function, job.items, job.options, journal.entries).ledger
-        _say_of_the_past(job, journal, ledger, display)
-        display.phase("map", len(job.items), len(job.items) - len(ledger.open()))
-        counted = _Counted(display, len(ledger.failed()))
-        needed = bool(ledger.open()) and not wanted.serial
-        name = wanted.place.path.resolve().name
-        with _client(profile, pins, name, display) if needed else nullcontext() as client:
-            return map.run(job, client, journal, counted, display.message)
+    folder = command.run_folder
+    if folder.journal.exists() and not command.resume:
+        raise ConfigError(f"'{folder.path}' already holds a run: choose another --folder, or omit --no-resume.")
+    with open_journal(folder.path) as journal, Display() as display:
+        if command.retry_failed:
+            retry_failed(spec, journal)
+        tracker = ItemTracker(spec.items, spec.options.retries)
+        tracker.replay(journal.entries)
+        finished = len(tracker.results())
+        _report_earlier_runs(spec, journal, finished, display)
+        display.phase("map", len(spec.items), finished)
+        on_result = _Progress(display, len(tracker.failed()))
+        needs_workers = bool(tracker.unfinished()) and not command.serial
+        name = folder.path.resolve().name
+        with _client(profile, pins, name, display) if needs_workers else nullcontext() as client:
+            return run(spec, client, journal, on_result, display.message)
 
 
-class _Counted:
-    """Shows how far it is and what failed: the first failures one by one, all of them by cause at the end."""
+class _Progress:
+    """Shows the progress and the first failures; the end of the run lists all failures by cause."""
 
     def __init__(self, display: Display, failed: int) -> None:
         self.display, self.failed, self.shown = display, failed, 0
 
-    def __call__(self, result: Result) -> None:
+    def __call__(self, result: ItemResult) -> None:
         self.failed += not result.ok
         if not result.ok and self.shown < SHOWN_FAILURES:
             from rich.markup import escape
@@ -183,19 +189,14 @@ class _Counted:
         self.display.advance("map", f"{self.failed} failed" if self.failed else "")
 
 
-def _say_of_the_past(job: Job, journal: Journal, ledger: Ledger, display: Display) -> None:
-    done = len(job.items) - len(ledger.open())
-    if done:
-        display.message(f"{done} of {len(job.items)} items are recorded already.")
+def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display: Display) -> None:
+    if finished:
+        display.message(f"{finished} of {len(spec.items)} items are recorded already.")
     headers = [entry for entry in journal.entries if entry["type"] == "map"]
-    if headers and headers[-1]["function"] != job.function.name:
-        display.message(
-            f"[yellow]The folder was last used by {headers[-1]['function']}; its results stay where they are.[/]"
-        )
-    elif headers and headers[-1]["version"] != job.function.version:
-        display.message(
-            "[yellow]The function's source has changed: what was recorded of the old one does not count.[/]"
-        )
+    if headers and headers[-1]["function"] != spec.function.name:
+        display.message(f"[yellow]The folder was last used by {headers[-1]['function']}; its results are kept.[/]")
+    elif headers and headers[-1]["version"] != spec.function.version:
+        display.message("[yellow]The function's source has changed: results of the old source are not used.[/]")
 
 
 @contextmanager
@@ -205,60 +206,64 @@ def _client(profile: Cluster, pins: Pins, name: str, display: Display) -> Iterat
     from daskmetrics.cluster import connect, pin_workers
 
     with connect(profile, name, lambda text: display.message(escape(text)), on_start=display.message) as client:
-        for name, told in pin_workers(client, pins).items() if pins else ():
+        for worker, pinned in pin_workers(client, pins).items() if pins else ():
             shown = ", ".join(
-                f"{what} {' '.join(told[what]) or 'none'}" for what in ("cpus", "gpus") if told[what] is not None
+                f"{what} {' '.join(pinned[what]) or 'none'}" for what in ("cpus", "gpus") if pinned[what] is not None
             )
-            display.message(f"Worker {name}: {told['problem'] or shown}")
+            display.message(f"Worker {worker}: {pinned['problem'] or shown}")
         yield client
 
 
-def _preview(job: Job, wanted: Wanted, profile: Cluster, pins: Pins) -> None:
-    from daskmetrics.execution import map
+def _preview(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> None:
     from daskmetrics.execution._journal import read
+    from daskmetrics.execution.map._tracker import ItemTracker
 
-    ledger = map.Ledger(job.items, job.options.retries)
-    if wanted.place.journal.exists():
-        ledger.replay(read(wanted.place.journal))
-    left, size = len(ledger.open()), job.options.batch_size
-    each = [f"{n} {what} of its own" for n, what in ((pins.cpus, "CPUs"), (pins.gpus, "GPUs")) if n is not None]
+    tracker = ItemTracker(spec.items, spec.options.retries)
+    journal = command.run_folder.journal
+    if journal.exists():
+        tracker.replay(read(journal))
+    total, left, size = len(spec.items), len(tracker.unfinished()), spec.options.batch_size
+    counts = ((pins.cpus, "CPU"), (pins.gpus, "GPU"))
+    each = [f"{plural(n, what)} of its own" for n, what in counts if n is not None]
     if profile.kind == "slurm":
         each.append(f"{min(1, profile.gpus_per_job)} GPU of its job")
-    rows = {
-        "function": f"{job.function.name}, version {job.function.version[:12]}"
-        + (", seeded per item" if job.function.seeded else ""),
-        "items": f"{len(job.items)}, of which {len(job.items) - left} are recorded already",
-        "batches": f"{-(-left // size)} of up to {size} items",
-        "an item": f"at most {wanted.timeout}; {job.options.retries} retries",
-        "workers": "none: in this process" if wanted.serial else f"{profile.workers} ({profile.kind})",
-        "each worker": ", ".join(each) or "not pinned",
-        "threads": f"{profile.threads} per worker",
-        "journal": str(wanted.place.journal),
-        "results": str(wanted.output or "not written; give --output results.csv"),
-    }
-    for name, text in rows.items():
-        click.echo(f"{name:<12} {text}")
-    click.echo("Nothing was started.")
-
-
-def _last_screen(results: Sequence[Result], wanted: Wanted) -> None:
-    from daskmetrics.execution import map
-
-    click.echo(map.summary_text(results, len(results)))
-    if wanted.output:
-        map.write(results, wanted.output)
-        click.echo(f"Results: {wanted.output}")
-    click.echo(f"Journal: {wanted.place.journal}")
-
-
-def _verify(wanted: Wanted) -> None:
-    from daskmetrics.execution import map
-
-    found = map.verify(
-        wanted.place.path, sample=wanted.sample or 0, seed=wanted.seed, ignore=wanted.ignore, tolerance=wanted.tolerance
+    seeded = ", seeded per item" if spec.function.seeded else ""
+    rows = (
+        ("function", f"{spec.function.name}, version {spec.function.version[:12]}{seeded}"),
+        ("items", f"{total}, of which {total - left} are recorded already"),
+        ("batches", f"{-(-left // size)} of up to {size} items"),
+        ("each item", f"at most {command.timeout}; {spec.options.retries} retries"),
+        ("workers", "none: in this process" if command.serial else f"{profile.workers} ({profile.kind})"),
+        ("each worker", ", ".join(each) or "not pinned"),
+        ("threads", f"{profile.threads} per worker"),
+        ("journal", str(journal)),
+        ("results", str(command.output or "not written; add --output results.csv")),
     )
-    click.echo(found.text())
-    if not found.ok:
+    Table((), rows, notes=("Nothing was started.",)).show()
+
+
+def _show_results(results: Sequence[ItemResult], command: MapCommand) -> None:
+    from daskmetrics.execution.map._results import summary_text, write
+
+    click.echo(summary_text(results, len(results)))
+    if command.output:
+        write(results, command.output)
+        click.echo(f"Results: {command.output}")
+    click.echo(f"Journal: {command.run_folder.journal}")
+
+
+def _verify(command: MapCommand) -> None:
+    from daskmetrics.execution.map import verify
+
+    verification = verify(
+        command.run_folder.path,
+        sample=command.verify or 0,
+        seed=command.seed,
+        ignore=command.ignore,
+        tolerance=command.tolerance,
+    )
+    click.echo(verification.text())
+    if not verification.ok:
         sys.exit(1)
 
 

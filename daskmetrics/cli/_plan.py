@@ -80,16 +80,16 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
 
 @contextmanager
 def _work(wanted: Config, how: dict[str, Any]) -> Iterator[tuple[str, Work]]:
-    from daskmetrics.execution import map
     from daskmetrics.planning import _bench as work
 
     if how["function"]:
         from daskmetrics.execution.map._function import load
+        from daskmetrics.execution.map._spec import MapOptions, make_spec
 
-        options = map.Options(how["batch_size"], 0, None)
-        job = map.job(load(how["function"]), range(how["iterations"]), options, reference=how["function"])
-        with work.of_map(job) as doing:
-            yield job.function.name, doing
+        options = MapOptions(how["batch_size"], 0, None)
+        spec = make_spec(load(how["function"]), range(how["iterations"]), options, reference=how["function"])
+        with work.of_map(spec) as doing:
+            yield spec.function.name, doing
     else:
         with work.of_experiment(wanted, how["workload"]) as doing:
             yield f"{wanted.name}, {how['workload']}", doing

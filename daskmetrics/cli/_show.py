@@ -24,14 +24,15 @@ FORMATS = ("html", "csv", "parquet", "netcdf")
 def status(run: Path) -> None:
     """How far RUN is, what failed and why, and how its Slurm jobs stand; read from its files and Slurm's queue."""
     from daskmetrics import report
-    from daskmetrics.execution import map
+    from daskmetrics.execution.map._folder import is_map, read_map
+    from daskmetrics.execution.map._results import summary_text
 
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         click.echo(job)  # it has not begun
         return
-    if map.is_map(run):
-        told = map.recorded(run)
-        click.echo(map.summary_text(told.results, len(told.items)))
+    if is_map(run):
+        recorded = read_map(run)
+        click.echo(summary_text(recorded.results, len(recorded.items)))
         return
     loaded = report.Run(run)
     if not loaded.finished and (job := _driver_job(run)):

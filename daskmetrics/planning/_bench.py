@@ -25,8 +25,9 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution import map as mapping
 from daskmetrics.execution._journal import read, records
+from daskmetrics.execution.map._api import run as run_map
+from daskmetrics.execution.map._spec import MapSpec
 from daskmetrics.experiment import Experiment, prepare
 from daskmetrics.planning import Amdahl, BenchTrial, Calibration, Sample, ScalingRow
 from daskmetrics.planning import _calibration as calibrations
@@ -352,29 +353,29 @@ def _cache(folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def of_map(job: mapping.Job) -> Iterator[Work]:
+def of_map(spec: MapSpec) -> Iterator[Work]:
     """The work of a map."""
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
-        yield _Map(job, Path(place))
+        yield _Map(spec, Path(place))
 
 
 class _Map:
     """Maps all items anew at each call."""
 
-    def __init__(self, job: mapping.Job, place: Path) -> None:
-        self.job, self.place, self.count = job, place, 0
+    def __init__(self, spec: MapSpec, place: Path) -> None:
+        self.spec, self.place, self.count = spec, place, 0
 
     def __call__(self, client: Client) -> TrialResult:
         self.count += 1
         folder = RunFolder(self.place / f"trial{self.count}").create()
         with Journal(folder.journal, folder.lock) as journal:
             began = time.perf_counter()
-            results = mapping.run(self.job, client, journal)
+            results = run_map(self.spec, client, journal)
             seconds = time.perf_counter() - began
             batches = [record for record in journal.records() if record.ok]
         failed = [result for result in results if not result.ok]
         if failed:
             raise ConfigError(f"{len(failed)} items failed, the first: {failed[0].reason}. Bench what succeeds.")
         each = sum(record.seconds for record in batches) / max(1, len(results))
-        sample = Sample("map", self.job.function.name, (each,), 1.0)
+        sample = Sample("map", self.spec.function.name, (each,), 1.0)
         return TrialResult(seconds, tuple((r.seconds,) for r in batches), (sample,))

@@ -41,7 +41,7 @@ def call(place: Path, *words: str, **environment: str) -> subprocess.CompletedPr
     )
 
 
-def test_from_nothing_to_results_and_again(place):
+def test_a_map_runs_writes_its_results_and_resumes(place):
     words = ("bench.py:step", "--iterations", "30", "--max-retries", "1", "--output", "out/results.parquet")
     done = call(place, *words)
     assert done.returncode == 3, done.stderr
@@ -65,7 +65,7 @@ def test_from_nothing_to_results_and_again(place):
     assert "Run again: 10 items, 0 differ." in checked.stdout
 
 
-def test_serial_gives_the_values_of_workers(place):
+def test_serial_gives_the_same_values_as_workers(place):
     for how in ("--serial", "--resume"):
         done = call(
             place, "bench.py:step", "--iterations", "12", "--folder", how[2:], how, "--output", f"{how[2:]}.csv"
@@ -76,14 +76,14 @@ def test_serial_gives_the_values_of_workers(place):
     pd.testing.assert_frame_equal(one, two)
 
 
-def test_items_of_a_file(place):
+def test_items_are_read_from_a_file(place):
     (place / "rates.csv").write_text("rate\n1\n0.5\n")
     done = call(place, "bench.py:of_row", "--items", "rates.csv", "--serial", "--output", "results.csv")
     assert done.returncode == 0, done.stderr
     assert pd.read_csv(place / "results.csv")["value"].tolist() == [2.0, 1.0]
 
 
-def test_items_that_failed_have_another_chance_when_asked(place):
+def test_failed_items_run_again_with_retry_failed(place):
     words = ("bench.py:step", "--iterations", "14", "--serial", "--max-retries", "0")
     assert call(place, *words).returncode == 3
     assert call(place, *words, REPAIRED="1").returncode == 3
@@ -91,7 +91,7 @@ def test_items_that_failed_have_another_chance_when_asked(place):
     assert again.returncode == 0 and "13 of 14 items are recorded already" in again.stderr
 
 
-def test_a_function_that_has_changed_begins_anew_and_says_so(place):
+def test_a_changed_function_starts_again_and_reports_it(place):
     words = ("bench.py:step", "--iterations", "14", "--serial", "--max-retries", "0")
     call(place, *words)
     (place / "bench.py").write_text(BENCH.replace("2 * item", "3 * item"))
@@ -107,7 +107,7 @@ def test_a_dry_run_starts_nothing(place):
     assert [path.name for path in place.iterdir() if path.name != "__pycache__"] == ["bench.py"]
 
 
-def test_a_plan_for_slurm_names_its_jobs(place):
+def test_a_dry_run_for_slurm_shows_its_jobs(place):
     (place / "slurm.yaml").write_text("kind: slurm\nworkers: 10\ngpu_type: a100\n")
     words = ("--cluster", "slurm.yaml", "--cpus-per-worker", "3", "--gpus-per-worker", "1", "--dry-run")
     done = call(place, "bench.py:step", "--iterations", "500", *words)
@@ -128,27 +128,27 @@ def test_a_plan_for_slurm_names_its_jobs(place):
         (("bench.py:step", "--verify", "3"), "No run in 'runs/step'"),
     ],
 )
-def test_a_mistake_gives_one_message_and_code_2_and_starts_nothing(place, words, message):
+def test_a_mistake_gives_one_message_and_exit_code_2(place, words, message):
     done = call(place, *words)
     assert done.returncode == 2
     assert message in done.stderr and "Traceback" not in done.stderr
     assert not (place / "runs").exists()
 
 
-def test_an_unknown_key_of_a_profile_is_named(place):
+def test_an_unknown_key_of_a_profile_is_reported(place):
     (place / "slurm.yaml").write_text("kind: slurm\nworkrs: 10\n")
     done = call(place, "bench.py:step", "--iterations", "3", "--cluster", "slurm.yaml", "--dry-run")
     assert done.returncode == 2 and "Unknown key 'workrs'. Did you mean 'workers'?" in done.stderr
 
 
-def test_a_run_that_is_there_is_not_gone_on_with_against_ones_will(place):
+def test_no_resume_refuses_an_existing_run(place):
     words = ("bench.py:step", "--iterations", "3", "--serial", "--no-resume")
     assert call(place, *words).returncode == 0
     again = call(place, *words)
     assert again.returncode == 2 and "choose another --folder" in again.stderr
 
 
-def test_ctrl_c_in_this_process_says_how_to_go_on(place):
+def test_ctrl_c_in_this_process_explains_how_to_resume(place):
     (place / "bench.py").write_text(BENCH.replace("0.002", "1000 if item == 5 else 0.002"))
     words = [sys.executable, "-m", "daskmetrics", "map", "bench.py:step", "--iterations", "9", "--serial"]
     with subprocess.Popen([*words, "--batch-size", "1"], cwd=place, stderr=subprocess.PIPE, text=True) as process:
@@ -157,5 +157,5 @@ def test_ctrl_c_in_this_process_says_how_to_go_on(place):
         while "1 of 9" not in line:
             line = process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130 and "run the same command again to resume" in said
+        message = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and "run the same command again to resume" in message

@@ -1,54 +1,51 @@
-"""Durable `map`: any function over any items, each recorded exactly once, whatever is killed or hangs meanwhile.
+"""Durable `map`: applies any function to any items, and records each item exactly once despite crashes and hangs.
 
-A `Map` is a third source of work beside a sweep and a search: batches of items. Keys come from content (the function's
-source, the item, the seed), so that batches may be cut differently when a map is resumed.
+A map is a third source of work, besides a sweep and a search: batches of items. Keys follow from content (the
+function's source, the item, the seed), so a map may be resumed with another batch size.
+
+============= ==========================================================================
+`_api`        `map`, on a cluster or in this process
+`_spec`       what is run: function, items, options
+`_function`   the function: loaded, identified, pickled
+`_items`      the items: keys, seeds, items of a file
+`_source`     the source of batches that the durable loop asks
+`_tracker`    the state of each item: failures, batch limit, result
+`_batch`      what runs on a worker
+`_folder`     the run folder of a map: written, read
+`_results`    results as tables, arrays and files
+`_verify`     recorded results compared with a new run, and with a results file
+============= ==========================================================================
 """
 
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.execution.map._folder import Job, give_chance, is_map, job, recorded, results
-from daskmetrics.execution.map._ledger import Ledger, Result
-from daskmetrics.execution.map._results import aggregates, causes, check_output, dataset, frame, summary_text, write
-from daskmetrics.execution.map._source import Map, Options
-from daskmetrics.execution.map._verify import Difference, Verification, compare, folder_of, is_results, verify
+from daskmetrics.execution.map._folder import results
+from daskmetrics.execution.map._results import aggregates, causes, dataset, frame, write
+from daskmetrics.execution.map._tracker import ItemResult
+from daskmetrics.execution.map._verify import ResultDifference, Verification, compare, verify
 
 if TYPE_CHECKING:
-    from daskmetrics.execution.map._api import map, run, stream
+    from daskmetrics.execution.map._api import map
 
 __all__ = [
-    "Difference",
-    "Job",
-    "Ledger",
-    "Map",
-    "Options",
-    "Result",
+    "ItemResult",
+    "ResultDifference",
     "Verification",
     "aggregates",
     "causes",
-    "check_output",
     "compare",
     "dataset",
-    "folder_of",
     "frame",
-    "give_chance",
-    "is_map",
-    "is_results",
-    "job",
     "map",
-    "recorded",
     "results",
-    "run",
-    "stream",
-    "summary_text",
     "verify",
     "write",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # who only reads results need not wait for Dask
-    if name in ("map", "run", "stream"):
-        from daskmetrics.execution.map import _api as api
+    if name == "map":  # importing Dask is slow, and reading results does not need it
+        from daskmetrics.execution.map._api import map
 
-        return getattr(api, name)
+        return map
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

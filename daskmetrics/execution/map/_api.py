@@ -1,4 +1,4 @@
-"""`map`: any function over any items, durable; and the same in this process alone."""
+"""`map`, which applies any function to any items durably, and its variant in the current process."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._times import parse_duration
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._worker import describe
-from daskmetrics.execution.map._batch import loaded, run_batch
-from daskmetrics.execution.map._folder import Job, begin, job
-from daskmetrics.execution.map._ledger import Result
-from daskmetrics.execution.map._source import Map, Options
+from daskmetrics.execution.map._batch import load_function, run_batch
+from daskmetrics.execution.map._folder import begin
+from daskmetrics.execution.map._source import MapSource
+from daskmetrics.execution.map._spec import MapOptions, MapSpec, make_spec
+from daskmetrics.execution.map._tracker import ItemResult
 
-# The map itself halves a batch that died or was stopped, and tries an item again. What remains is the rare exception
-# of a batch as a whole, such as a module that one node lacks: another worker may do it.
-POLICY = RetryPolicy(exceptions=3, deaths=1, memory=1, timeouts=1)
+# The source itself halves a batch that died or was stopped, and tries failed items again. What remains is the rare
+# exception of a whole batch, for instance a module that is missing on one node: another worker may succeed.
+RETRY = RetryPolicy(exceptions=3, deaths=1, memory=1, timeouts=1)
 PROBES = 3
 PROBE_SECONDS = 120.0
 
@@ -40,61 +40,61 @@ def map(
     *,
     client: Client,
     journal: Journal | str | Path,
-    batch_size: int = 1,
-    retries: int = 3,
-    timeout: float | str | None = "5m",
+    batch_size: int = MapOptions.batch_size,
+    retries: int = MapOptions.retries,
+    timeout: float | str | None = MapOptions.timeout,
     resources: Mapping[str, float] | None = None,
     seed: int = 0,
     version: str | None = None,
-) -> Iterator[Result]:
-    """Apply a function to every item on the workers of a client, and yield one result per item as they come.
+) -> Iterator[ItemResult]:
+    """Apply a function to every item on the workers of a client, and yield one result per item as it finishes.
 
-    What the journal holds already comes first and is not computed again. An item that raises is tried again and then
-    recorded as failed, with its traceback; one that kills its worker, hangs or takes too much memory is found by
-    halving its batch, and its neighbours are run again.
+    Results that the journal already holds come first and are not computed again. An item that raises an exception is
+    tried again and then recorded as failed, with its traceback. An item that kills its worker, hangs or runs out of
+    memory is found by halving its batch; the other items of the batch run again.
 
     Parameters
     ----------
     function : callable
-        Called as ``function(item)``. If it has a parameter ``seed``, it gets 32 bits that belong to the item; if it
-        has one named ``batch_size``, the number of items in the batch that is running. It returns what JSON holds:
-        numbers, text, None, lists, dicts with text as keys; arrays become lists.
+        Called as ``function(item)``. A parameter named ``seed`` receives 32 bits that belong to the item; a parameter
+        named ``batch_size`` receives the number of items in the running batch. The function returns values that JSON
+        can store: numbers, text, None, lists, dicts with text as keys; arrays become lists.
     iterable : iterable
-        The items: numbers, text, lists, dicts, arrays, dataclasses. It is read to its end at once.
+        The items: numbers, text, lists, dicts, arrays, dataclasses. It is consumed at once.
     client : distributed.Client
         Its workers should have one thread each.
     journal : Journal, str or Path
-        An open journal, or a folder: it is made if it does not exist.
+        An open journal, or a folder, which is created if it does not exist.
     batch_size : int
-        Items per call of a worker; each batch costs some milliseconds.
+        Items per Dask task; each task costs a few milliseconds.
     retries : int
-        How often an item that failed is tried again.
+        How often a failed item is tried again.
     timeout : float or str, optional
-        Seconds that one item may take, or text such as ``90s``, ``5m``, ``2h``.
+        Seconds that one item may take, or text such as ``90s``, ``5m``, ``2h``; None for no limit.
     resources : mapping, optional
-        What a batch occupies of a worker, for instance ``{"GPU": 1}``.
+        Worker resources that a batch occupies, for instance ``{"GPU": 1}``.
     seed : int
-        Of the run; another seed makes other items.
+        Seed of the run. Items of another seed have other keys, so they are computed again.
     version : str, optional
-        Takes the place of the hash of the function's source in the items' keys.
+        Replaces the hash of the function's source in the items' keys.
 
     Yields
     ------
-    Result
-        In the order in which they are finished; `Result.index` tells the place in the iterable.
+    ItemResult
+        In the order in which items finish; `ItemResult.index` is the position in the iterable.
 
     Raises
     ------
     ConfigError
-        If the function cannot travel to the workers or be loaded there, or an item has no content to be known by.
+        If the function cannot be pickled or loaded on the workers, or an item has no reproducible content.
     LockedError
-        If another process has the folder.
+        If another process uses the folder.
     ClusterLostError
-        If the scheduler goes away. Call again to resume.
+        If the scheduler is lost. Call again to resume.
 
     Notes
     -----
-    Leaving the loop early, or Ctrl-C, lets the running batches finish and records them.
+    If you leave the loop early or press Ctrl-C, the running batches finish and are recorded.
 
     Examples
     --------
@@ -102,115 +102,72 @@ def map(
     >>> for result in dm.map(step, range(500), client=client, journal="runs/step", batch_size=10):  # doctest: +SKIP
     ...     print(result.name, result.status, result.value)
     """
-    options = Options(batch_size, retries, parse_duration(timeout), dict(resources or {}))
-    return stream(job(function, iterable, options, seed=seed, version=version), client, journal)
+    options = MapOptions(batch_size, retries, timeout, dict(resources or {}))
+    return _stream(make_spec(function, iterable, options, seed=seed, version=version), client, journal)
 
 
-def stream(job: Job, client: Client, journal: Journal | str | Path) -> Iterator[Result]:
-    """The results of a job as they come, as `map` gives them."""
+def _stream(spec: MapSpec, client: Client, journal: Journal | str | Path) -> Iterator[ItemResult]:
     with ExitStack() as stack:
-        journal = stack.enter_context(opened(journal))
-        source = Map(job.function, job.items, job.options, journal.entries)
-        yield from source.ledger.results()
-        if source.ledger.open():
-            begin(job, journal)
-            # the loop closes the journal: it may outlive a caller who is stopped twice
-            yield from _beside(source, job, client, journal, stack.pop_all())
+        journal = stack.enter_context(open_journal(journal))
+        source = MapSource(spec, journal.entries)
+        yield from source.tracker.results()
+        if source.tracker.unfinished():
+            begin(spec, journal)
+            # the loop closes the journal: after a second Ctrl-C it may outlive the caller
+            yield from _run_in_thread(source, spec, client, journal, stack.pop_all())
 
 
 def run(
-    job: Job,
+    spec: MapSpec,
     client: Client | None,
     journal: Journal,
-    on_result: Callable[[Result], None] = lambda result: None,
+    on_result: Callable[[ItemResult], None] = lambda result: None,
     say: Callable[[str], None] = log.warning,
-) -> list[Result]:
-    """Run a job to its end and return its results in the order of its items.
+) -> list[ItemResult]:
+    """Run a map to its end and return its results in the order of its items.
 
     Parameters
     ----------
-    job : Job
+    spec : MapSpec
     client : distributed.Client or None
-        None runs the items in this process, one after the other: for debugging. The values are the same, but nothing
-        stops an item that hangs, and one that kills its process ends all.
+        None runs the items in this process, one after the other, for debugging. The values are the same, but an item
+        that hangs is not stopped, and an item that kills its process ends the run.
     journal : Journal
     on_result : callable
-        Called with each new result, after it was journaled.
+        Called with each new result, after it is recorded.
     say : callable
-        Called with lines for the user: a pause, a worker that is missed.
+        Called with messages for the user, for instance about a pause or a lost worker.
 
     Raises
     ------
     ConfigError
         If the function cannot be loaded on the workers.
     ClusterLostError
-        If the scheduler goes away. Run again to resume.
+        If the scheduler is lost. Run again to resume.
     """
-    source = Map(job.function, job.items, job.options, journal.entries)
+    source = MapSource(spec, journal.entries)
     source.on_result = on_result
-    if source.ledger.open():
-        begin(job, journal)
+    if source.tracker.unfinished():
+        begin(spec, journal)
         if client is None:
-            _serial(source, journal)
+            _run_serial(source, journal)
         else:
-            _parallel(source, job, client, journal, say)
-    return source.ledger.results()
+            _run_parallel(source, spec, client, journal, say)
+    return source.tracker.results()
 
 
 @contextmanager
-def opened(journal: Journal | str | Path) -> Iterator[Journal]:
-    """A journal, or that of a folder, which is made if it does not exist."""
+def open_journal(journal: Journal | str | Path) -> Iterator[Journal]:
+    """An open journal as it is; for a folder, which is created if it does not exist, its journal."""
     if isinstance(journal, Journal):
         yield journal
         return
-    place = RunFolder(Path(journal)).create()
-    with Journal(place.journal, place.lock) as own:
-        yield own
+    folder = RunFolder(Path(journal)).create()
+    with Journal(folder.journal, folder.lock) as opened:
+        yield opened
 
 
-def probe(job: Job, client: Client) -> None:
-    """Load the function on a worker, so that what is missing there is said at once.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be loaded.
-    """
-    error = _probed(job, client)
-    if error is None:
-        return
-    module = job.function.name.partition(":")[0]
-    raise ConfigError(
-        f"The workers cannot load {job.function.name}: {error}. Install '{module}' where they run, or name the "
-        "function by its file (module.py:function); in Python, cloudpickle.register_pickle_by_value(module) sends "
-        "the module along."
-    )
-
-
-def _probed(job: Job, client: Client) -> str | None:
-    resources = dict(job.options.resources)
-    for left in reversed(range(PROBES)):
-        future = client.submit(_probe, job.function.payload, pure=False, resources=resources)
-        try:
-            return future.result(timeout=PROBE_SECONDS)  # type: ignore[no-any-return]
-        except TimeoutError:
-            offered = f" that offers {resources}" if resources else ""
-            raise ConfigError(f"No worker{offered} answered within {PROBE_SECONDS:.0f} s.") from None
-        except KilledWorker as error:  # by chance, or by the function's module
-            if not left:
-                return describe(error)
-    raise AssertionError("unreachable")
-
-
-def _probe(payload: bytes) -> str | None:
-    try:
-        loaded(payload)
-    except Exception as error:  # the worker boundary
-        return describe(error)
-    return None
-
-
-def _serial(source: Map, journal: Journal) -> None:
+def _run_serial(source: MapSource, journal: Journal) -> None:
     while units := source.ask(1):
         for unit in units:
             started = time.perf_counter()
@@ -222,33 +179,72 @@ def _serial(source: Map, journal: Journal) -> None:
             source.tell(record)
 
 
-def _parallel(source: Map, job: Job, client: Client, journal: Journal, say: Callable[[str], None]) -> None:
-    probe(job, client)
-    run_source(source, client, journal, Settings(retry=POLICY), say=say)
+def _run_parallel(
+    source: MapSource, spec: MapSpec, client: Client, journal: Journal, say: Callable[[str], None]
+) -> None:
+    _check_function(spec, client)
+    run_source(source, client, journal, Settings(retry=RETRY), say=say)
 
 
-def _beside(source: Map, job: Job, client: Client, journal: Journal, stack: ExitStack) -> Iterator[Result]:
-    """Runs the loop beside the caller, who may be slow: results wait for the caller, and never the loop."""
-    came: queue.SimpleQueue[Result | None] = queue.SimpleQueue()
-    source.on_result = came.put
-    problems: list[BaseException] = []
+def _check_function(spec: MapSpec, client: Client) -> None:
+    """Load the function on a worker, so that a missing module is reported before the first item."""
+    error = _load_on_worker(spec, client)
+    if error is not None:
+        name = spec.function.name
+        raise ConfigError(
+            f"The workers cannot load {name}: {error}. Install '{name.partition(':')[0]}' on the workers, or refer to "
+            "the function by its file (module.py:function); in Python, cloudpickle.register_pickle_by_value(module) "
+            "sends the module to the workers."
+        )
+
+
+def _load_on_worker(spec: MapSpec, client: Client) -> str | None:
+    resources = dict(spec.options.resources)
+    for left in reversed(range(PROBES)):
+        future = client.submit(_load_error, spec.function.payload, pure=False, resources=resources)
+        try:
+            return future.result(timeout=PROBE_SECONDS)  # type: ignore[no-any-return]
+        except TimeoutError:
+            offered = f" that offers {resources}" if resources else ""
+            raise ConfigError(f"No worker{offered} answered within {PROBE_SECONDS:.0f} s.") from None
+        except KilledWorker as error:  # by chance, or by the function's module
+            if not left:
+                return describe(error)
+    raise AssertionError("unreachable")
+
+
+def _load_error(payload: bytes) -> str | None:
+    try:
+        load_function(payload)
+    except Exception as error:  # the worker boundary
+        return describe(error)
+    return None
+
+
+def _run_in_thread(
+    source: MapSource, spec: MapSpec, client: Client, journal: Journal, stack: ExitStack
+) -> Iterator[ItemResult]:
+    """Run the loop in a thread: results wait for a slow caller, and the loop does not."""
+    results: queue.SimpleQueue[ItemResult | None] = queue.SimpleQueue()
+    source.on_result = results.put
+    errors: list[BaseException] = []
 
     def work() -> None:
         try:
             with stack:
-                _parallel(source, job, client, journal, log.warning)
-        except BaseException as error:  # raised again where the caller is
-            problems.append(error)
+                _run_parallel(source, spec, client, journal, log.warning)
+        except BaseException as error:  # raised again in the caller's thread
+            errors.append(error)
         finally:
-            came.put(None)
+            results.put(None)
 
     loop = threading.Thread(target=work, name="daskmetrics-map", daemon=True)
     loop.start()
     try:
-        while (result := came.get()) is not None:
+        while (result := results.get()) is not None:
             yield result
     finally:
         source.stop()
         loop.join()
-    for problem in problems:
-        raise problem
+    for error in errors:
+        raise error

@@ -1,4 +1,4 @@
-"""What runs on a worker: a batch of items, each caught by itself, so that a bad one does not cost its neighbours."""
+"""A batch of items on a worker: each call is caught separately, so a failing item does not affect its neighbours."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import Any
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Key
 
-LARGEST_VALUE = 2**20  # characters of JSON that one item may return
+LARGEST_VALUE = 2**20  # characters of JSON that one call may return
 STATUSES = {"undefined": "nan", "memory": "oom", "permanent": "error", "exception": "error"}
-"""How an item that failed is recorded, by the kind of its fault."""
+"""The status of a failed item, by the kind of its fault."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One item on its way to a worker."""
+    """The arguments of one item's call."""
 
     key: Key
     value: Any
@@ -32,76 +32,75 @@ class Call:
 
 
 def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> dict[str, Any]:
-    """The outcome of each call, in order: ``status`` ok, nan, oom or error, ``value``, ``reason``, ``seconds``, ...
+    """The outcome of each call, in order: ``key``, ``status`` (ok, nan, oom, error), ``value``, ``reason``, ...
 
     Parameters
     ----------
     function, calls : bytes
         Pickled.
     wait : float
-        Seconds before the first call: what failed a moment ago may find better conditions then.
+        Seconds before the first call: after a pause, an item that failed may succeed.
     """
-    called = loaded(function)
+    loaded = load_function(function)
     time.sleep(wait)
-    return {"items": [outcome(called, call) for call in pickle.loads(calls)]}
+    return {"items": [run_call(loaded, call) for call in pickle.loads(calls)]}
 
 
 @functools.lru_cache(maxsize=4)
-def loaded(payload: bytes) -> Callable[..., Any]:
-    """The function, unpickled once per worker, so that what its module keeps (a model) is kept between batches."""
+def load_function(payload: bytes) -> Callable[..., Any]:
+    """The function, unpickled once per worker: what its module caches (a model) is kept between batches."""
     function: Callable[..., Any] = pickle.loads(payload)
     return function
 
 
-def outcome(function: Callable[..., Any], call: Call) -> dict[str, Any]:
-    """Call it and say what happened, as JSON values."""
+def run_call(function: Callable[..., Any], call: Call) -> dict[str, Any]:
+    """Call the function and return the outcome as JSON values."""
     started = time.perf_counter()
     try:
-        value = function(call.value, **call.keywords)
-        told: dict[str, Any] = {"status": "ok", **_checked(value)}
-    except (Exception, SystemExit) as error:  # the worker boundary: whatever the user's function raises
-        told = _failure(error)
-    return {"key": call.key, **told, "seconds": round(time.perf_counter() - started, 6)}
+        outcome = {"status": "ok", **_checked(function(call.value, **call.keywords))}
+    except (Exception, SystemExit) as error:  # the worker boundary: the user's function can raise anything
+        outcome = _failure(error)
+    return {"key": call.key, **outcome, "seconds": round(time.perf_counter() - started, 6)}
 
 
 def _checked(value: Any) -> dict[str, Any]:
-    undefined: list[str] = []
-    value = plain(value, "", undefined)
+    not_finite: list[str] = []
+    value = to_json(value, "", not_finite)
     if len(json.dumps(value)) > LARGEST_VALUE:
         raise DataError(
-            f"The function returned more than {LARGEST_VALUE:,} characters. Let it write a file and return its name."
+            f"The function returned more than {LARGEST_VALUE:,} characters. Write them to a file and return its name."
         )
-    if undefined:
-        return {"status": "nan", "value": value, "reason": f"not finite: {', '.join(undefined[:8])}"}
+    if not_finite:
+        return {"status": "nan", "value": value, "reason": f"not finite: {', '.join(not_finite[:8])}"}
     return {"value": value}
 
 
-def plain(value: Any, place: str, undefined: list[str]) -> Any:
-    """A value as JSON can hold it; numbers that are not finite become None, and their places are noted.
+def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
+    """A value that JSON can store; numbers that are not finite become None, and their places are appended to a list.
 
     Raises
     ------
     DataError
-        If JSON cannot hold it.
+        If JSON cannot store it.
 
     Examples
     --------
-    >>> plain({"loss": float("nan"), "steps": (1, 2)}, "", places := []), places
+    >>> to_json({"loss": float("nan"), "steps": (1, 2)}, "", places := []), places
     ({'loss': None, 'steps': [1, 2]}, ['loss'])
     """
     if hasattr(value, "tolist"):  # arrays and scalars of numpy, tensors of torch
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
-        undefined.append(place or "the value")
+        not_finite.append(place or "the value")
         return None
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [plain(part, f"{place}[{i}]", undefined) for i, part in enumerate(value)]
+        return [to_json(part, f"{place}[{i}]", not_finite) for i, part in enumerate(value)]
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        return {name: plain(part, f"{place}.{name}".lstrip("."), undefined) for name, part in value.items()}
+        return {name: to_json(part, f"{place}.{name}".lstrip("."), not_finite) for name, part in value.items()}
     raise DataError(
-        f"The function returned {type(value).__name__}{f' in {place}' if place else ''}. The journal holds numbers, "
+        f"The function returned {type(value).__name__}{f' in {place}' if place else ''}. The journal stores numbers, "
         "text, None, lists, and dicts with text as keys: return those, or write a file and return its name."
     )
 
@@ -109,20 +108,20 @@ def plain(value: Any, place: str, undefined: list[str]) -> Any:
 def _failure(error: BaseException) -> dict[str, Any]:
     from daskmetrics.execution._deadline import LONGEST_TRACE
     from daskmetrics.execution._retry import Fault
-    from daskmetrics.execution._worker import blame, describe
+    from daskmetrics.execution._worker import blame, describe  # imports Dask, which readers of results do not need
 
     fault = blame(error)
     if fault is Fault.DISK:
-        raise error  # nobody is to blame: the loop pauses until there is room
+        raise error  # not the item's fault: the loop pauses until there is space
     if fault is Fault.MEMORY:
-        _free()
-    told = {"status": STATUSES[fault.value], "reason": describe(error)}
+        _free_memory()
     trace = "".join(traceback.format_exception(error))[-LONGEST_TRACE:]
-    return {**told, "traceback": trace, **({"permanent": True} if fault is Fault.PERMANENT else {})}
+    outcome = {"status": STATUSES[fault.value], "reason": describe(error), "traceback": trace}
+    return {**outcome, "permanent": True} if fault is Fault.PERMANENT else outcome
 
 
-def _free() -> None:
-    """Give back what the failed call held, so that its neighbours find memory."""
+def _free_memory() -> None:
+    """Release what the failed call held before the next call."""
     gc.collect()
     torch = sys.modules.get("torch")  # only if the user's function uses it
     if torch is not None and torch.cuda.is_initialized():

@@ -1,119 +1,42 @@
-"""What is to be mapped, as one value, and the folder that its journal and its items lie in."""
+"""The folder of a map: its items lie beside the journal, so that results are read without the function."""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version as version_of_package
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core._files import RunFolder, atomic_write
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import read
-from daskmetrics.execution.map._function import Function, prepare
-from daskmetrics.execution.map._items import Item, is_plain, items
-from daskmetrics.execution.map._ledger import Ledger, Result
-from daskmetrics.execution.map._source import Options
+from daskmetrics.execution.map._items import Item, is_json
+from daskmetrics.execution.map._spec import MapSpec
+from daskmetrics.execution.map._tracker import ItemResult, ItemTracker
 
 
-@dataclass(frozen=True)
-class Job:
-    """A function, its items, and how they are run.
-
-    Attributes
-    ----------
-    function : Function
-    items : tuple of Item
-    options : Options
-    seed : int
-        Seed of the run; each item's own seed follows from it.
-    reference : str or None
-        Where the function can be found again, as ``module.py:function``.
-    """
-
-    function: Function
-    items: tuple[Item, ...]
-    options: Options
-    seed: int = 0
-    reference: str | None = None
-
-    def entry(self) -> dict[str, Any]:
-        """Its line in the journal."""
-        return {
-            "type": "map",
-            "function": self.function.name,
-            "version": self.function.version,
-            "stated": self.function.stated,
-            "reference": self.reference,
-            "items": len(self.items),
-            "seed": self.seed,
-            "batch_size": self.options.batch_size,
-            "retries": self.options.retries,
-            "timeout": self.options.timeout,
-            "environment": environment(),
-        }
-
-
-def job(
-    function: Callable[..., Any],
-    values: Iterable[Any],
-    options: Options,
-    *,
-    seed: int = 0,
-    version: str | None = None,
-    reference: str | None = None,
-) -> Job:
-    """A job, checked: nothing was started if this raises.
+def begin(spec: MapSpec, journal: Journal) -> None:
+    """Write the items and the header of a map.
 
     Raises
     ------
     ConfigError
-        If the function cannot travel, or an item has no content to be known by.
-    """
-    ready = prepare(function, version)
-    return Job(ready, items(values, ready.name, ready.version, seed), options, seed, reference)
-
-
-def environment() -> dict[str, str]:
-    """Versions and machine, as kept beside the values."""
-    packages = ("daskmetrics", "distributed", "numpy")
-    return {
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        **{name: version_of_package(name) for name in packages},
-    }
-
-
-def begin(job: Job, journal: Journal) -> None:
-    """Write down what is going to be done, and the items, so that the folder tells all without the function.
-
-    Raises
-    ------
-    ConfigError
-        If the folder is that of an experiment.
+        If the folder belongs to an experiment.
     """
     if any(entry["type"] == "start" for entry in journal.entries):
         raise ConfigError(f"'{journal.path.parent}' holds an experiment: choose another folder for the map.")
-    lines = (
-        json.dumps([item.key, item.name, item.value if is_plain(item.value) else None]) + "\n" for item in job.items
-    )
-    path = _items_file(journal.path.parent)
-    fresh = path.with_suffix(".partial")
-    fresh.write_text("".join(lines), encoding="utf-8")
-    fresh.replace(path)
-    journal.append(job.entry())
+    rows = ([item.key, item.name, item.value if is_json(item.value) else None] for item in spec.items)
+    atomic_write(_items_file(journal.path.parent), "".join(json.dumps(row) + "\n" for row in rows))
+    journal.append(spec.entry())
 
 
-def give_chance(job: Job, journal: Journal) -> int:
-    """Have the items that failed so far tried again, with all retries anew; how many these are."""
-    ledger = Ledger(job.items, job.options.retries)
-    ledger.replay(journal.entries)
-    failed = [result.key for result in ledger.failed()]
+def retry_failed(spec: MapSpec, journal: Journal) -> int:
+    """Reset the items that failed, so that they run again with all their retries; returns how many."""
+    tracker = ItemTracker(spec.items, spec.options.retries)
+    tracker.replay(journal.entries)
+    failed = [result.key for result in tracker.failed()]
     if failed:
         journal.append({"type": "chance", "items": failed})
     return len(failed)
@@ -129,16 +52,16 @@ def is_map(folder: str | Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A map as its folder tells it: the header of its last start, its items, and what is known of them."""
+class RecordedMap:
+    """A map read from its folder: the header of its last start, its items, and the results so far."""
 
     header: Mapping[str, Any]
     items: tuple[Item, ...]
-    results: tuple[Result, ...]
+    results: tuple[ItemResult, ...]
 
 
-def recorded(folder: str | Path) -> Recorded:
-    """A map read from its folder; no scheduler is needed.
+def read_map(folder: str | Path) -> RecordedMap:
+    """Read a map from its folder; no scheduler is needed.
 
     Raises
     ------
@@ -150,17 +73,25 @@ def recorded(folder: str | Path) -> Recorded:
     place = RunFolder(Path(folder)).must_exist()
     entries = list(read(place.journal))
     headers = [entry for entry in entries if entry["type"] == "map"]
-    if not headers or not _items_file(place.path).is_file():
-        raise ConfigError(f"The run in '{place.path}' is no map. Start one with: daskmetrics map module.py:function")
+    if not headers or not is_map(place.path):
+        raise ConfigError(f"The run in '{place.path}' is not a map. Start one with: daskmetrics map module.py:function")
     items = tuple(_read_items(_items_file(place.path)))
-    ledger = Ledger(items, headers[-1]["retries"])
-    ledger.replay(entries)
-    return Recorded(headers[-1], items, tuple(ledger.results()))
+    tracker = ItemTracker(items, headers[-1]["retries"])
+    tracker.replay(entries)
+    return RecordedMap(headers[-1], items, tuple(tracker.results()))
 
 
-def results(folder: str | Path) -> list[Result]:
-    """The results of a map, in the order of its items, read from its folder."""
-    return list(recorded(folder).results)
+def results(folder: str | Path) -> list[ItemResult]:
+    """The results of a map so far, read from its folder, in the order of its items.
+
+    Raises
+    ------
+    ConfigError
+        If there is no map in the folder.
+    DataError
+        If a line is damaged.
+    """
+    return list(read_map(folder).results)
 
 
 def _read_items(path: Path) -> Iterator[Item]:
@@ -169,6 +100,6 @@ def _read_items(path: Path) -> Iterator[Item]:
             key, name, value = json.loads(line)
         except ValueError:
             raise DataError(
-                f"Line {index + 1} of '{path}' is damaged. Run the same map again: it writes the file anew."
+                f"Line {index + 1} of '{path}' is damaged. Run the same map again to rewrite the file."
             ) from None
         yield Item(key, index, value, name, seed=0)

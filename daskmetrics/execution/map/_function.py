@@ -1,4 +1,4 @@
-"""The function that is mapped: where it comes from, what names it, and how it reaches the workers."""
+"""The mapped function: how it is loaded, identified and sent to the workers."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ import cloudpickle
 
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import content_key
-from daskmetrics.execution.map._items import content_of
+from daskmetrics.execution.map._items import content_hash
 
-LARGEST = 32 * 2**20  # bytes of a function with all that it carries; it travels with every batch
+LARGEST_PAYLOAD = 32 * 2**20  # bytes; the pickled function travels with every batch
 
 
 @dataclass(frozen=True)
-class Function:
-    """A function that is ready to travel.
+class PreparedFunction:
+    """A function that is ready to be sent to workers.
 
     Attributes
     ----------
     name, version : str
-        Its qualified name and a hash of its source, or the version that the user gave: both are part of every key.
+        Qualified name, and a hash of the source or the version given by the user; both are part of every item's key.
     seeded : bool
-        Whether it takes the keyword ``seed``.
+        Whether it accepts the keyword ``seed``.
     sized : bool
-        Whether it takes the keyword ``batch_size``.
+        Whether it accepts the keyword ``batch_size``.
     payload : bytes
-        The function pickled, by value where workers could not import it.
+        The pickled function, by value where workers could not import it.
     stated : bool
         Whether the user gave the version.
     """
@@ -49,31 +49,35 @@ class Function:
     payload: bytes = field(repr=False)
     stated: bool = False
 
+    def keywords(self, seed: int, batch_size: int) -> dict[str, int]:
+        """The keyword arguments of one call, as far as the function accepts them."""
+        return ({"seed": seed} if self.seeded else {}) | ({"batch_size": batch_size} if self.sized else {})
 
-def prepare(function: Callable[..., Any], version: str | None = None) -> Function:
-    """A function made ready to travel.
+
+def prepare(function: Callable[..., Any], version: str | None = None) -> PreparedFunction:
+    """Pickle a function and find out its name, version and keywords.
 
     Raises
     ------
     ConfigError
-        If it is no function, or cannot be pickled.
+        If it is not callable, or cannot be pickled.
 
     Examples
     --------
     >>> def step(item, *, seed): ...
-    >>> ready = prepare(step)
-    >>> ready.name.split(":")[1], ready.seeded, ready.sized
+    >>> prepared = prepare(step)
+    >>> prepared.name.split(":")[1], prepared.seeded, prepared.sized
     ('step', True, False)
     """
     if not callable(function):
         raise ConfigError(f"map needs a function to call with each item, but got {function!r}.")
-    taken = _keywords(function)
-    return Function(
+    keywords = _keywords(function)
+    return PreparedFunction(
         name_of(function),
         version or version_of(function),
-        seeded="seed" in taken,
-        sized="batch_size" in taken,
-        payload=_payload(function),
+        seeded="seed" in keywords,
+        sized="batch_size" in keywords,
+        payload=_pickle(function),
         stated=version is not None,
     )
 
@@ -81,63 +85,64 @@ def prepare(function: Callable[..., Any], version: str | None = None) -> Functio
 def _keywords(function: Callable[..., Any]) -> set[str]:
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # built-in functions may not say
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return set()
     first = next((p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), None)
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {p.name for p in parameters if p.kind in named and p.name != first}  # the first one is the item
+    return {p.name for p in parameters if p.kind in named and p.name != first}  # the first parameter is the item
 
 
-def _payload(function: Callable[..., Any]) -> bytes:
+def _pickle(function: Callable[..., Any]) -> bytes:
     try:
         payload = bytes(cloudpickle.dumps(function))
-    except Exception as error:  # whatever a captured object's __reduce__ raises
+    except Exception as error:  # the __reduce__ of a captured object can raise anything
         raise ConfigError(
-            f"{name_of(function)} cannot be sent to workers: {type(error).__name__}: {error}. Make inside of it what "
-            "it captures now (open files, locks, connections)."
+            f"{name_of(function)} cannot be sent to workers: {type(error).__name__}: {error}. Create the objects that "
+            "it captures (open files, locks, connections) inside the function."
         ) from None
-    if len(payload) > LARGEST:
+    if len(payload) > LARGEST_PAYLOAD:
         raise ConfigError(
-            f"{name_of(function)} carries {len(payload) / 2**20:.0f} MiB, at most {LARGEST // 2**20} can travel with "
-            "every batch. Let it read its data from a file, once per worker (functools.cache)."
+            f"{name_of(function)} carries {len(payload) / 2**20:.0f} MiB; the limit is {LARGEST_PAYLOAD // 2**20} MiB, "
+            "since it is sent with every batch. Read the data from a file, once per worker (functools.cache)."
         )
     return payload
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    """``module:function``, of a partial that of the function inside."""
-    inner = _unwrapped(function)
-    named = inner if hasattr(inner, "__qualname__") else type(inner)
+def name_of(function: Any) -> str:
+    """``module:function``; for a partial, the name of the wrapped function."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}:{named.__qualname__}"
 
 
 def version_of(function: Callable[..., Any]) -> str:
-    """A hash of what the function says: its source, its defaults, what it captures and what it was bound to.
+    """A hash of a function's source, its defaults, what it captures and what a partial binds.
 
-    The functions that it calls are not in it; give an explicit version where they change a result.
+    The functions that it calls are not included; give an explicit version if they change a result.
     """
     if isinstance(function, functools.partial):
-        return content_key(version_of(function.func), _held(function.args), _held(function.keywords))
+        return content_key(version_of(function.func), _captured(function.args), _captured(function.keywords))
     if isinstance(function, type):
         return content_key(_source(function))
-    if not hasattr(function, "__code__"):  # an object that can be called
-        return content_key(_source(type(function)), _held(getattr(function, "__dict__", None)))
+    if not hasattr(function, "__code__"):  # a callable object
+        return content_key(_source(type(function)), _captured(getattr(function, "__dict__", None)))
     names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
-    return content_key(_source(function), [_held(getattr(function, name, None)) for name in names])
+    return content_key(_source(function), [_captured(getattr(function, name, None)) for name in names])
 
 
-def _held(value: Any) -> str:
-    """The content of what a function carries; of what has none that can be named, its type."""
+def _captured(value: Any) -> str:
+    """A hash of a value that a function carries, or the name of its type if its content is not reproducible."""
     if isinstance(value, list | tuple):
-        return content_key([_held(part) for part in value])
+        return content_key([_captured(part) for part in value])
     if isinstance(value, Mapping):
-        return content_key({str(name): _held(part) for name, part in value.items()})
+        return content_key({str(name): _captured(part) for name, part in value.items()})
     if isinstance(value, CellType):
-        return _held(value.cell_contents)
+        return _captured(value.cell_contents)
     if inspect.isfunction(value):
-        return content_key(_source(value))  # and not what it captures: that may be itself
+        return content_key(_source(value))  # not what it captures: that may be the function itself
     try:
-        return content_of(value)
+        return content_hash(value)
     except ConfigError:
         return type(value).__qualname__
 
@@ -147,80 +152,78 @@ def _source(function: Any) -> str:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         code = getattr(function, "__code__", None)
-        return _code(code) if code else repr(getattr(function, "__qualname__", type(function)))
+        return _bytecode(code) if code else repr(getattr(function, "__qualname__", type(function)))
 
 
-def _code(code: CodeType) -> str:
-    """What was typed into an interpreter leaves no source, but its code says the same."""
-    parts = [_code(part) if isinstance(part, CodeType) else _constant(part) for part in code.co_consts]
+def _bytecode(code: CodeType) -> str:
+    """Replaces the source of a function that was typed into an interpreter."""
+    parts = [_bytecode(part) if isinstance(part, CodeType) else _constant(part) for part in code.co_consts]
     return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, parts])
 
 
 def _constant(value: Any) -> str:
-    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)  # sets have no order of their own
-
-
-def _unwrapped(function: Any) -> Any:
-    return _unwrapped(function.func) if isinstance(function, functools.partial) else function
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)  # sets have no order
 
 
 def load(reference: str) -> Callable[..., Any]:
-    """The function that ``module.py:function`` or ``package.module:function`` names.
+    """The function that ``module.py:function`` or ``package.module:function`` refers to.
 
-    A module given as a file, and modules that it imports from its own folder, travel to the workers by value: they
-    need not have the file.
+    A module given as a file is sent to the workers by value, together with the modules that it imports from its
+    folder: workers do not need the file.
 
     Raises
     ------
     ConfigError
-        If there is no such file, module or function.
+        If the file, the module or the function does not exist.
     """
-    place, colon, name = reference.rpartition(":")
-    if not colon or not place or not name:
-        raise ConfigError(f"'{reference}' names no function: write module.py:function or package.module:function.")
-    module = _from_file(Path(place)) if place.endswith(".py") else _by_name(place)
-    found = getattr(module, name, None)
-    if not callable(found):
-        own = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
-        raise unknown(f"function of '{place}'", name, own)
-    return found  # type: ignore[no-any-return]
+    place, _, name = reference.rpartition(":")
+    if not place or not name:
+        raise ConfigError(
+            f"'{reference}' is not a reference to a function: write module.py:function or package.module:function."
+        )
+    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
+        raise unknown(f"function of '{place}'", name, names)
+    return function  # type: ignore[no-any-return]
 
 
-def _by_name(name: str) -> ModuleType:
-    _search(Path.cwd())
+def _import_module(name: str) -> ModuleType:
+    _add_to_path(Path.cwd())
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(f"Cannot import '{name}': {error}. A file is named with its suffix: {name}.py:...") from None
+        raise ConfigError(f"Cannot import '{name}': {error}. For a file, add its suffix: {name}.py:...") from None
 
 
-def _from_file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
-        raise ConfigError(f"There is no file '{path}'.")
+        raise ConfigError(f"File '{path}' does not exist.")
     name = path.stem
     loaded = sys.modules.get(name)
     if loaded is not None:
         if Path(getattr(loaded, "__file__", None) or "").resolve() != path:
-            raise ConfigError(f"'{path.name}' has the name of a module that is loaded already ('{name}'): rename it.")
+            raise ConfigError(f"'{path.name}' has the name of a module that is already loaded ('{name}'): rename it.")
         return loaded
-    _search(path.parent)
+    _add_to_path(path.parent)
     before = set(sys.modules)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"'{path}' is not a module of Python.")
+        raise ConfigError(f"'{path}' is not a Python module.")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # it is the user's code that runs here
+    except Exception as error:  # this runs the user's code
         del sys.modules[name]
-        raise ConfigError(f"'{path}' fails when it is imported: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"Importing '{path}' failed: {type(error).__name__}: {error}") from error
     for other in set(sys.modules) - before:
         if Path(getattr(sys.modules[other], "__file__", None) or "/").parent == path.parent:
             cloudpickle.register_pickle_by_value(sys.modules[other])
     return module
 
 
-def _search(folder: Path) -> None:
+def _add_to_path(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))  # as Python does for a script

@@ -1,4 +1,4 @@
-"""What a function is applied to: items with keys from their content, and seeds from their keys."""
+"""Items of a map: their keys follow from their content, their seeds from their keys."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key, seed_of
 
 _LONGEST_NAME = 60
+_SUFFIXES = (".jsonl", ".csv", ".txt")
+_INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
+_DECIMAL = re.compile(r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -24,15 +27,15 @@ class Item:
     Attributes
     ----------
     key : str
-        Names the content: function, version, element, seed of the run, and how many equal elements came before it.
+        Hash of function, version, element, seed of the run, and the number of equal elements before this one.
     index : int
-        Its place in the iterable.
+        Position in the iterable.
     value : Any
-        What the function gets.
+        The argument of the function.
     name : str
-        For people.
+        Short text for tables.
     seed : int
-        32 bits that belong to the key, so that ``numpy.random.seed`` takes it.
+        32 bits that follow from the key, so that ``numpy.random.seed`` accepts them.
     """
 
     key: Key
@@ -42,132 +45,126 @@ class Item:
     seed: int
 
 
-def items(values: Iterable[Any], function: str, version: str, seed: int = 0) -> tuple[Item, ...]:
+def make_items(values: Iterable[Any], function: str, version: str, seed: int = 0) -> tuple[Item, ...]:
     """The elements of an iterable as items.
 
-    Equal elements are told apart by counting them: ``[7, 7]`` are two items with a seed each.
+    Equal elements are numbered, so ``[7, 7]`` gives two items with different keys and seeds.
 
     Raises
     ------
     ConfigError
-        If an element has no content that can be named on another day.
+        If an element has no reproducible content.
 
     Examples
     --------
-    >>> one, two = items([7, 7], "bench:step", "v1")
+    >>> one, two = make_items([7, 7], "bench:step", "v1")
     >>> one.name, one.key != two.key, one.seed != two.seed
     ('7', True, True)
-    >>> items([7], "bench:step", "v1")[0] == one
+    >>> make_items([7], "bench:step", "v1")[0] == one
     True
     """
-    seen: Counter[str] = Counter()
-    made = []
+    counts: Counter[str] = Counter()
+    items = []
     for index, value in enumerate(values):
-        content = content_of(value)
-        before = seen[content]
-        seen[content] += 1
-        key = content_key("item", function, version, content, before, seed)
-        made.append(Item(key, index, value, short(value), seed_of(key) >> 31))
-    return tuple(made)
+        content = content_hash(value)
+        key = content_key("item", function, version, content, counts[content], seed)
+        counts[content] += 1
+        items.append(Item(key, index, value, _short_text(value), seed_of(key) >> 31))
+    return tuple(items)
 
 
-def content_of(value: Any) -> str:
-    """A text that is equal for equal values, in every process.
+def content_hash(value: Any) -> str:
+    """A hash that is the same for equal values in every process.
 
     Raises
     ------
     ConfigError
-        If there is none.
+        If the value has no reproducible content.
     """
-    if is_plain(value):
+    if is_json(value):
         return content_key(value)
     from dask.base import tokenize
 
     try:
         return str(tokenize(value, ensure_deterministic=True))
-    except Exception as error:  # whatever a foreign __reduce__ or __dask_tokenize__ raises
+    except Exception as error:  # a foreign __reduce__ or __dask_tokenize__ can raise anything
         raise ConfigError(
-            f"{short(value)} ({type(value).__name__}) has no content that names it on another day, so that a resumed "
-            f"run would not know it: {error}. Map over numbers, text, lists, dicts, arrays or dataclasses."
+            f"{_short_text(value)} ({type(value).__name__}) has no reproducible content, so a resumed run could not "
+            f"recognize it: {error}. Map over numbers, text, lists, dicts, arrays or dataclasses."
         ) from None
 
 
-def is_plain(value: Any) -> bool:
-    """Whether JSON says all of a value, and says it in one way only."""
+def is_json(value: Any) -> bool:
+    """Whether JSON represents a value completely and unambiguously."""
     if isinstance(value, dict):
-        return all(isinstance(key, str) and is_plain(part) for key, part in value.items())
+        return all(isinstance(key, str) and is_json(part) for key, part in value.items())
     if isinstance(value, list):
-        return all(map(is_plain, value))
+        return all(map(is_json, value))
     return value is None or type(value) in (bool, int, float, str)
 
 
-def short(value: Any) -> str:
-    """A few words for a table."""
+def _short_text(value: Any) -> str:
     text = " ".join((value if isinstance(value, str) else repr(value)).split())
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 3] + "..."
 
 
-SUFFIXES = (".jsonl", ".csv", ".txt")
-_WHOLE = re.compile(r"[+-]?(0|[1-9]\d*)")
-_DECIMAL = re.compile(r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+def read_items(path: Path) -> list[Any]:
+    """The items of a file: JSON values of ``.jsonl``, rows of ``.csv`` as dicts, lines of ``.txt``.
 
-
-def from_file(path: Path) -> list[Any]:
-    """The items of a file: JSON values of ``.jsonl``, rows of ``.csv`` as dicts, lines of ``.txt``; no empty ones.
-
-    Numbers in a CSV file become numbers.
+    Empty lines are skipped. Numbers in a CSV file become numbers.
 
     Raises
     ------
     ConfigError
-        If there is no such file, its suffix is another, or a line cannot be read.
+        If the file does not exist, its suffix is not supported, or a line cannot be parsed.
     """
-    if path.suffix not in SUFFIXES:
-        raise ConfigError(f"Cannot read items from '{path}': the suffix must be one of {', '.join(SUFFIXES)}.")
+    if path.suffix not in _SUFFIXES:
+        raise ConfigError(f"Cannot read items from '{path}': the suffix must be one of {', '.join(_SUFFIXES)}.")
     if not path.is_file():
-        raise ConfigError(f"There is no file '{path}'.")
+        raise ConfigError(f"File '{path}' does not exist.")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"'{path}' is not UTF-8: {error}.") from None
-    read = {".jsonl": _json_lines, ".csv": _rows, ".txt": _lines}[path.suffix]
-    found = read(text, path)
-    if not found:
-        raise ConfigError(f"'{path}' holds no items.")
-    return found
+    match path.suffix:
+        case ".jsonl":
+            values = _parse_json_lines(text, path)
+        case ".csv":
+            values = _parse_rows(text, path)
+        case _:
+            values = [line.strip() for line in text.splitlines() if line.strip()]
+    if not values:
+        raise ConfigError(f"'{path}' contains no items.")
+    return values
 
 
-def _lines(text: str, path: Path) -> list[Any]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _json_lines(text: str, path: Path) -> list[Any]:
-    found = []
+def _parse_json_lines(text: str, path: Path) -> list[Any]:
+    values = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                found.append(json.loads(line))
+                values.append(json.loads(line))
             except ValueError as error:
                 raise ConfigError(f"Line {number} of '{path}' is not JSON: {error}.") from None
-    return found
+    return values
 
 
-def _rows(text: str, path: Path) -> list[Any]:
+def _parse_rows(text: str, path: Path) -> list[Any]:
     rows = list(csv.DictReader(text.splitlines()))
     for number, row in enumerate(rows, start=2):
         if None in row or None in row.values():
-            raise ConfigError(f"Line {number} of '{path}' has not as many values as the header has names.")
-    return [{name: _number(value) for name, value in row.items()} for row in rows]
+            raise ConfigError(f"Line {number} of '{path}' has more or fewer values than the header has names.")
+    return [{name: _parse_number(value) for name, value in row.items()} for row in rows]
 
 
-def _number(text: str) -> int | float | str:
-    """A number if the text is one and says it plainly: ``007`` and ``1_000`` stay text.
+def _parse_number(text: str) -> int | float | str:
+    """A number if the text is one in its usual form; ``007`` and ``1_000`` stay text.
 
     Examples
     --------
-    >>> _number("3"), _number("1e-4"), _number("007"), _number("cosine")
+    >>> _parse_number("3"), _parse_number("1e-4"), _parse_number("007"), _parse_number("cosine")
     (3, 0.0001, '007', 'cosine')
     """
-    if _WHOLE.fullmatch(text):
+    if _INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _DECIMAL.fullmatch(text) else text

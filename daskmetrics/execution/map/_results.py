@@ -1,4 +1,4 @@
-"""Results as a table and as labelled arrays, in memory and in files."""
+"""Results as a table and as labelled arrays, in memory and in files; aggregates and causes of failure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskmetrics.core._files import replaces
+from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.status import FLAGS, Status
-from daskmetrics.execution.map._items import is_plain
-from daskmetrics.execution.map._ledger import Result
+from daskmetrics.execution.map._items import is_json
+from daskmetrics.execution.map._tracker import ItemResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,42 +26,37 @@ if TYPE_CHECKING:
 SUFFIXES = (".parquet", ".csv", ".jsonl", ".zarr", ".nc")
 
 
-def frame(results: Sequence[Result]) -> pd.DataFrame:
-    """One row per item: what it was, how it ended, and a column for each field of the returned values.
+def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
+    """One row per item: its value, its status, and a column for each field of the returned values.
 
-    Fields that clash with the columns of the table itself get ``value.`` before their names; lists are JSON text.
+    A field with the name of another column gets the prefix ``value.``; lists become JSON text.
     """
     import pandas as pd
 
-    rows = [_row(result) for result in sorted(results, key=lambda result: result.index)]
+    rows = [_row(result) for result in _in_order(results)]
     return pd.DataFrame(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
 
 
-def _row(result: Result) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "index": result.index,
-        "item": result.item if isinstance(result.item, int | float | str) else _text(result.item, result.name),
-        "status": result.status,
-        "reason": result.reason,
-        "attempts": result.attempts,
-        "seconds": result.seconds,
-        "worker": result.worker,
-        "key": result.key,
-    }
-    fields = {name: json.dumps(value) if isinstance(value, list) else value for name, value in flat(result.value)}
+def _in_order(results: Sequence[ItemResult]) -> list[ItemResult]:
+    return sorted(results, key=lambda result: result.index)
+
+
+def _row(result: ItemResult) -> dict[str, Any]:
+    item = result.item
+    if not isinstance(item, int | float | str):
+        item = json.dumps(item) if item is not None and is_json(item) else result.name
+    names = ("status", "reason", "attempts", "seconds", "worker", "key")
+    row = {"index": result.index, "item": item, **{name: getattr(result, name) for name in names}}
+    fields = {name: json.dumps(value) if isinstance(value, list) else value for name, value in flatten(result.value)}
     return {**row, **{f"value.{name}" if name in row else name: value for name, value in fields.items()}}
 
 
-def _text(item: Any, name: str) -> str:
-    return json.dumps(item) if item is not None and is_plain(item) else name
-
-
-def dataset(results: Sequence[Result], count: int | None = None) -> xr.Dataset:
-    """Numeric fields as arrays over the dimension ``item``, with an explicit status; what is missing is NaN.
+def dataset(results: Sequence[ItemResult], count: int | None = None) -> xr.Dataset:
+    """Numeric fields as arrays over the dimension ``item``, with an explicit status; missing values are NaN.
 
     Parameters
     ----------
-    results : sequence of Result
+    results : sequence of ItemResult
     count : int, optional
         Length of the dimension; by default up to the last result.
     """
@@ -70,43 +67,39 @@ def dataset(results: Sequence[Result], count: int | None = None) -> xr.Dataset:
     status = np.full(length, Status.MISSING, dtype="int8")
     for result in results:
         names[result.index], status[result.index] = result.name, Status.of(result.status)
-    took = {result.index: result.seconds for result in results if result.seconds is not None}
-    columns = {**numbers(results), "seconds": took} if took else numbers(results)
-    arrays = {name: ("item", _column(column, length)) for name, column in columns.items()}
+    arrays = {}
+    for name, values in {**_numbers(results), **_seconds(results, "seconds")}.items():
+        column = np.full(length, np.nan)
+        column[list(values)] = list(values.values())
+        arrays[name] = ("item", column)
     return xr.Dataset(
         {**arrays, "status": ("item", status, FLAGS)}, coords={"item": np.arange(length), "name": ("item", names)}
     )
 
 
-def _column(values: dict[int, float], length: int) -> np.ndarray:
-    column = np.full(length, np.nan)
-    column[list(values)] = list(values.values())
-    return column
-
-
 def check_output(path: Path) -> None:
-    """Stop now, and not after hours, if results could not be written.
+    """Check before the run that results can be written to a path.
 
     Raises
     ------
     ConfigError
-        If the suffix is none that can be written, or needs a library that is not there.
+        If the suffix is not supported, or needs a library that is not installed.
     """
     if path.suffix not in SUFFIXES:
-        raise ConfigError(f"Cannot write results as '{path.name}': the suffix must be one of {', '.join(SUFFIXES)}.")
+        raise ConfigError(f"Cannot write results to '{path.name}': the suffix must be one of {', '.join(SUFFIXES)}.")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ConfigError("Parquet needs pyarrow: pip install 'daskmetrics[table]', or write results.csv.")
 
 
-def write(results: Sequence[Result], path: str | Path) -> None:
-    """Write results by the suffix: a table (parquet, csv, jsonl) or labelled arrays (zarr, nc).
+def write(results: Sequence[ItemResult], path: str | Path) -> None:
+    """Write results to a file whose suffix gives the format: a table (parquet, csv, jsonl) or arrays (zarr, nc).
 
-    The file is written beside its place and then renamed.
+    An existing file is replaced only when the new one is complete, except for a Zarr store.
 
     Raises
     ------
     ConfigError
-        As `check_output`.
+        If the suffix is not supported, or needs a library that is not installed.
     """
     path = Path(path)
     check_output(path)
@@ -114,32 +107,28 @@ def write(results: Sequence[Result], path: str | Path) -> None:
     if path.suffix == ".zarr":
         dataset(results).to_zarr(path, mode="w", consolidated=False)
         return
-    fresh = path.with_name(f".{path.name}.partial")
-    if path.suffix == ".nc":
-        dataset(results).to_netcdf(fresh, engine="scipy")
-    elif path.suffix == ".parquet":
-        frame(results).to_parquet(fresh, index=False)
-    elif path.suffix == ".csv":
-        frame(results).to_csv(fresh, index=False)
-    else:
-        lines = (json.dumps(_line(result)) + "\n" for result in sorted(results, key=lambda result: result.index))
-        fresh.write_text("".join(lines), encoding="utf-8")
-    fresh.replace(path)
+    with replaces(path) as file:
+        match path.suffix:
+            case ".nc":
+                file.write(dataset(results).to_netcdf(engine="scipy"))
+            case ".parquet":
+                frame(results).to_parquet(file, index=False)
+            case ".csv":
+                frame(results).to_csv(file, index=False)
+            case _:
+                file.writelines(json.dumps(_line(result)).encode() + b"\n" for result in _in_order(results))
 
 
-def _line(result: Result) -> dict[str, Any]:
-    item = result.item if is_plain(result.item) else None
-    return {"index": result.index, "name": result.name, "item": item, **_outcome(result)}
-
-
-def _outcome(result: Result) -> dict[str, Any]:
+def _line(result: ItemResult) -> dict[str, Any]:
+    item = result.item if is_json(result.item) else None
     names = ("status", "value", "reason", "traceback", "attempts", "seconds", "worker", "key")
-    return {name: getattr(result, name) for name in names}
+    outcome = {name: getattr(result, name) for name in names}
+    return {"index": result.index, "name": result.name, "item": item, **outcome}
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One field over all items that have it; `std` is that of a sample (n - 1), None of a single number."""
+    """Statistics of one field over all items that have it; `std` is that of a sample (n - 1), None for one number."""
 
     field: str
     count: int
@@ -153,53 +142,57 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Cause:
-    """Items that failed for the same reason; numbers within the reasons are not told apart."""
+    """Items that failed for the same reason; reasons that differ only in numbers are the same."""
 
     status: str
     reason: str
     items: tuple[str, ...]
 
 
-def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a returned value: a dict's names, nested ones joined by dots; anything else is ``value``.
+def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a returned value: names of a dict, with nested names joined by dots; otherwise ``value``.
 
     Examples
     --------
-    >>> list(flat({"loss": 0.5, "time": {"gpu": 2}})), list(flat(3))
+    >>> list(flatten({"loss": 0.5, "time": {"gpu": 2}})), list(flatten(3))
     ([('loss', 0.5), ('time.gpu', 2)], [('value', 3)])
     """
     if isinstance(value, Mapping):
         for part, inner in value.items():
-            yield from flat(inner, f"{name}.{part}" if name else part)
+            yield from flatten(inner, f"{name}.{part}" if name else part)
     elif value is not None:
         yield name or "value", value
 
 
-def numbers(results: Iterable[Result]) -> dict[str, dict[int, float]]:
-    """Numeric fields by name, each by the index of its item; a field that holds text anywhere is left out."""
-    found: dict[str, dict[int, float]] = {}
+def _numbers(results: Iterable[ItemResult]) -> dict[str, dict[int, float]]:
+    """Numeric fields by name and index of the item; a field that holds anything else for any item is left out."""
+    columns: dict[str, dict[int, float]] = {}
     other = set()
     for result in results:
-        for name, value in flat(result.value):
+        for name, value in flatten(result.value):
             if isinstance(value, bool | int | float):
-                found.setdefault(name, {})[result.index] = float(value)
+                columns.setdefault(name, {})[result.index] = float(value)
             else:
                 other.add(name)
-    return {name: column for name, column in found.items() if name not in other}
+    return {name: column for name, column in columns.items() if name not in other}
 
 
-def aggregates(results: Sequence[Result]) -> list[Aggregate]:
-    """Each numeric field and the seconds, over the items that are ok.
+def _seconds(results: Iterable[ItemResult], name: str) -> dict[str, dict[int, float]]:
+    column = {result.index: result.seconds for result in results if result.seconds is not None}
+    return {name: column} if column else {}
+
+
+def aggregates(results: Sequence[ItemResult]) -> list[Aggregate]:
+    """Statistics of each numeric field and of the duration, over the items that are ok.
 
     Examples
     --------
-    >>> done = [Result("k", i, str(i), i, "ok", value=float(i), seconds=0.1) for i in range(5)]
+    >>> done = [ItemResult("k", i, str(i), i, "ok", value=float(i), seconds=0.1) for i in range(5)]
     >>> aggregates(done)[0]
     Aggregate(field='value', count=5, mean=2.0, std=1.5811388300841898, min=0.0, median=2.0, p95=3.8, max=4.0)
     """
-    fine = [result for result in results if result.ok]
-    took = {result.index: result.seconds for result in fine if result.seconds is not None}
-    columns = {**numbers(fine), **({"seconds per item": took} if took else {})}
+    succeeded = [result for result in results if result.ok]
+    columns = {**_numbers(succeeded), **_seconds(succeeded, "seconds per item")}
     return [_aggregate(name, np.array(list(column.values()))) for name, column in columns.items()]
 
 
@@ -211,16 +204,16 @@ def _aggregate(name: str, values: np.ndarray) -> Aggregate:
     )
 
 
-def causes(results: Iterable[Result]) -> list[Cause]:
-    """Failures, the commonest cause first.
+def causes(results: Iterable[ItemResult]) -> list[Cause]:
+    """Causes of failure, the most frequent first.
 
     Examples
     --------
-    >>> bad = [Result("k", i, str(i), i, "error", reason=f"ValueError: no {i}") for i in (3, 14)]
-    >>> causes(bad)
+    >>> failed = [ItemResult("k", i, str(i), i, "error", reason=f"ValueError: no {i}") for i in (3, 14)]
+    >>> causes(failed)
     [Cause(status='error', reason='ValueError: no 3', items=('3', '14'))]
     """
-    groups: dict[tuple[str, str], list[Result]] = {}
+    groups: dict[tuple[str, str], list[ItemResult]] = {}
     for result in results:
         if not result.ok:
             groups.setdefault((result.status, re.sub(r"\d+", "#", result.reason or "")), []).append(result)
@@ -228,26 +221,19 @@ def causes(results: Iterable[Result]) -> list[Cause]:
     return sorted(made, key=lambda cause: -len(cause.items))
 
 
-def summary_text(results: Sequence[Result], total: int) -> str:
-    """Aggregates and failures by cause, the same in a terminal and in a log."""
+def summary_text(results: Sequence[ItemResult], total: int) -> str:
+    """Aggregates, counts and causes of failure, the same in a terminal and in a log."""
     failed = [result for result in results if not result.ok]
-    lines = _table(aggregates(results))
     left = f", {total - len(results)} to do" if total > len(results) else ""
-    lines.append(f"{total} items: {len(results) - len(failed)} ok, {len(failed)} failed{left}.")
+    lines = [f"{total} items: {len(results) - len(failed)} ok, {len(failed)} failed{left}."]
     for cause in causes(failed):
         names = ", ".join(cause.items[:8]) + (", ..." if len(cause.items) > 8 else "")
         lines += [f"  {len(cause.items)} x {cause.status}: {cause.reason}", f"      items {names}"]
-    return "\n".join(lines)
-
-
-def _table(found: Sequence[Aggregate]) -> list[str]:
-    if not found:
-        return []
-    width = max(len(each.field) for each in found)
-    names = ("count", "mean", "std", "min", "median", "p95", "max")
-    lines = [" " * width + "".join(f"{name:>11}" for name in names)]
-    for each in found:
-        _, count, *numbers = astuple(each)
-        texts = [str(count), *("" if number is None else f"{number:.4g}" for number in numbers)]
-        lines.append(f"{each.field:<{width}}" + "".join(f"{text:>11}" for text in texts))
-    return [*lines, ""]
+    rows = []
+    for aggregate in aggregates(results):
+        name, count, *numbers = astuple(aggregate)
+        rows.append((name, str(count), *("" if number is None else f"{number:.4g}" for number in numbers)))
+    if not rows:
+        return "\n".join(lines)
+    header = ("field", "count", "mean", "std", "min", "median", "p95", "max")
+    return Table(header, tuple(rows), notes=tuple(lines)).as_text()

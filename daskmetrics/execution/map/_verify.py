@@ -1,4 +1,4 @@
-"""Whether recorded results can be trusted: sound lines, one result per item, and the same values when run again."""
+"""Checks of recorded results: intact lines, one result per item, equal values when run again or read from a file."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution._journal import read
-from daskmetrics.execution.map._batch import Call, outcome
-from daskmetrics.execution.map._folder import Recorded, is_map, recorded, results
-from daskmetrics.execution.map._function import Function, load, prepare
-from daskmetrics.execution.map._items import Item, items
-from daskmetrics.execution.map._ledger import BATCH, Result
-from daskmetrics.execution.map._results import SUFFIXES, flat, write
+from daskmetrics.execution.map._batch import Call, run_call
+from daskmetrics.execution.map._folder import RecordedMap, is_map, read_map, results
+from daskmetrics.execution.map._function import load, prepare
+from daskmetrics.execution.map._items import Item, make_items
+from daskmetrics.execution.map._results import SUFFIXES, flatten, write
+from daskmetrics.execution.map._tracker import BATCH, ItemResult
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A field of an item's value that was not the same when it was run again."""
+class ResultDifference:
+    """A field of an item's value that differs when it is computed or written again."""
 
     item: str
     field: str
@@ -37,39 +37,39 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found.
+    """Result of `verify`.
 
     Attributes
     ----------
     lines, results, items : int
-        Sound lines of the journal, finished items, and all items.
-    doubled : tuple of str
-        Items with more than one successful outcome.
-    strange : tuple of str
-        Items whose key does not follow from the function and their content.
+        Intact lines of the journal, finished items, and all items.
+    duplicates : tuple of str
+        Items with more than one successful result.
+    altered : tuple of str
+        Items whose key does not match the function and their content.
     sampled : int
-        Items that were run again.
-    differences : tuple of Difference
+        Number of items that were run again.
+    differences : tuple of ResultDifference
     """
 
     lines: int
     results: int
     items: int
-    doubled: tuple[str, ...]
-    strange: tuple[str, ...]
+    duplicates: tuple[str, ...]
+    altered: tuple[str, ...]
     sampled: int
-    differences: tuple[Difference, ...]
+    differences: tuple[ResultDifference, ...]
 
     @property
     def ok(self) -> bool:
-        return not (self.doubled or self.strange or self.differences)
+        return not (self.duplicates or self.altered or self.differences)
 
     def text(self) -> str:
-        """A few lines for people."""
+        """The verification in a few sentences."""
         lines = [
-            f"{self.lines} lines of the journal are sound; {self.results} of {self.items} items are finished.",
-            f"Recorded more than once: {', '.join(self.doubled) or 'none'}.",
-            f"Not what the items' content says: {', '.join(self.strange) or 'none'}.",
+            f"{self.lines} lines of the journal are intact; {self.results} of {self.items} items are finished.",
+            f"Items recorded more than once: {', '.join(self.duplicates) or 'none'}.",
+            f"Items whose content was changed: {', '.join(self.altered) or 'none'}.",
             f"Run again: {self.sampled} items, {len({d.item for d in self.differences})} differ.",
         ]
         differ = Counter(difference.field for difference in self.differences)
@@ -88,126 +88,125 @@ def verify(
     function: Callable[..., Any] | None = None,
     values: Iterable[Any] | None = None,
 ) -> Verification:
-    """Check the folder of a map: its lines, its items, and a random sample of results by running them again here.
+    """Check the folder of a map: its lines, its items, and a random sample of its results.
 
     Parameters
     ----------
     folder : str or Path
     sample : int
-        So many successful items are run again, in this process; 0 runs none.
+        Number of successful items to run again in this process.
     seed : int
-        Chooses the sample.
+        Seed of the random sample.
     ignore : sequence of str
-        Fields of the values that are not compared, such as measured times.
+        Fields that are not compared, such as measured times.
     tolerance : float
         Relative difference up to which numbers agree; 0 compares exactly.
     function : callable, optional
-        By default the one that the journal names, if it was given as ``module.py:function``.
+        By default the function that the journal refers to, if it was given as ``module.py:function``.
     values : iterable, optional
-        The items, if they are not what JSON holds.
+        The items; needed if JSON cannot store them.
 
     Raises
     ------
     DataError
         If a line of the journal is damaged.
     ConfigError
-        If there is no map, or function or items cannot be had, or the function is another version.
+        If there is no map, if the function or the items are not available, or if the function has changed.
     """
-    told = recorded(folder)
+    recorded = read_map(folder)
     entries = list(read(RunFolder(Path(folder)).journal))
-    fine = [result for result in told.results if result.ok]
-    chosen = random.Random(seed).sample(fine, min(sample, len(fine)))
-    ready, call = _function(told, function) if chosen or function else (None, None)
-    wanted = _items(told, values)
-    again = [_differences(result, wanted, ready, call, ignore, tolerance) for result in chosen if ready and call]
+    succeeded = [result for result in recorded.results if result.ok]
+    chosen = random.Random(seed).sample(succeeded, min(sample, len(succeeded)))
+    rerun = _rerun(recorded, function) if chosen or function else None
+    items = _items(recorded, values)
+    differences: list[ResultDifference] = []
+    for result in chosen:
+        item = items.get(result.key)
+        if rerun and item:  # an altered item is reported as such
+            differences += _value_differences(result, rerun(item), ignore, tolerance)
     return Verification(
         len(entries),
-        len(told.results),
-        len(told.items),
-        _doubled(entries, told),
-        tuple(item.name for item in told.items if item.key not in wanted),
+        len(recorded.results),
+        len(recorded.items),
+        _duplicates(entries, recorded),
+        tuple(item.name for item in recorded.items if item.key not in items),
         len(chosen),
-        tuple(difference for found in again for difference in found),
+        tuple(differences),
     )
 
 
-def _function(told: Recorded, function: Callable[..., Any] | None) -> tuple[Function, Callable[..., Any]]:
+def _rerun(recorded: RecordedMap, function: Callable[..., Any] | None) -> Callable[[Item], dict[str, Any]]:
+    """Runs an item again in this process; refuses another function than the recorded one."""
+    header = recorded.header
     if function is None:
-        if not told.header["reference"]:
-            raise ConfigError(f"The journal does not say where {told.header['function']} is: give it as function=.")
-        function = load(told.header["reference"])
-    ready = prepare(function)
-    if ready.version != told.header["version"] and not told.header["stated"]:
-        raise ConfigError(f"{ready.name} is not what was run: its source has changed since. Restore it to compare.")
-    return ready, function
+        if not header["reference"]:
+            raise ConfigError(
+                f"The journal does not record which module defines {header['function']}: give it as function=."
+            )
+        function = load(header["reference"])
+    prepared, again = prepare(function), function
+    if prepared.version != header["version"] and not header["stated"]:
+        raise ConfigError(f"The source of {prepared.name} has changed since the run. Restore it to compare.")
+    return lambda item: run_call(again, Call(item.key, item.value, prepared.keywords(item.seed, 1)))
 
 
-def _items(told: Recorded, values: Iterable[Any] | None) -> dict[str, Item]:
-    """Items by the keys that follow from their content; equal to the recorded ones if nothing was altered."""
-    content = [item.value for item in told.items] if values is None else list(values)
-    if values is None and any(item.value is None and item.name != "None" for item in told.items):
-        raise ConfigError("The items are not what JSON holds, so the folder does not have them: give them as values=.")
-    header = told.header
-    return {item.key: item for item in items(content, header["function"], header["version"], header["seed"])}
+def _items(recorded: RecordedMap, values: Iterable[Any] | None) -> dict[str, Item]:
+    """Items by the keys that follow from their content; these are the recorded keys if nothing was altered."""
+    if values is None:
+        if any(item.value is None and item.name != "None" for item in recorded.items):
+            raise ConfigError("JSON cannot store the items, so the folder does not contain them: give them as values=.")
+        values = [item.value for item in recorded.items]
+    header = recorded.header
+    return {item.key: item for item in make_items(values, header["function"], header["version"], header["seed"])}
 
 
-def _doubled(entries: Sequence[dict[str, Any]], told: Recorded) -> tuple[str, ...]:
+def _duplicates(entries: Sequence[dict[str, Any]], recorded: RecordedMap) -> tuple[str, ...]:
     seen: dict[str, dict[str, Any]] = {}
     for entry in entries:
         if entry["type"] == "record" and entry["kind"] == BATCH:
             seen.setdefault(entry["key"], entry)
-    fine: Counter[str] = Counter()
+    succeeded: Counter[str] = Counter()
     for entry in seen.values():
         if entry["value"]:
-            fine.update(o["key"] for o in entry["value"]["items"] if o["status"] == "ok")
-    return tuple(item.name for item in told.items if fine[item.key] > 1)
+            succeeded.update(o["key"] for o in entry["value"]["items"] if o["status"] == "ok")
+    return tuple(item.name for item in recorded.items if succeeded[item.key] > 1)
 
 
-def _differences(
-    result: Result,
-    wanted: dict[str, Item],
-    ready: Function,
-    function: Callable[..., Any],
-    ignore: Sequence[str],
-    tolerance: float,
-) -> list[Difference]:
-    item = wanted.get(result.key)
-    if item is None:
-        return []  # named as strange already
-    keywords = ({"seed": item.seed} if ready.seeded else {}) | ({"batch_size": 1} if ready.sized else {})
-    again = outcome(function, Call(item.key, item.value, keywords))
+def _value_differences(
+    result: ItemResult, again: dict[str, Any], ignore: Sequence[str], tolerance: float
+) -> list[ResultDifference]:
     if again["status"] != "ok":
-        return [Difference(item.name, "status", "ok", f"{again['status']}, {again['reason']}")]
-    was, now = dict(flat(result.value)), dict(flat(again["value"]))
+        return [ResultDifference(result.name, "status", "ok", f"{again['status']}, {again['reason']}")]
+    was, now = dict(flatten(result.value)), dict(flatten(again["value"]))
     return [
-        Difference(item.name, name, was.get(name), now.get(name))
+        ResultDifference(result.name, name, was.get(name), now.get(name))
         for name in sorted({*was, *now} - set(ignore))
-        if not _equal(was.get(name), now.get(name), tolerance)
+        if not _agree(was.get(name), now.get(name), tolerance)
     ]
 
 
-def _equal(one: Any, two: Any, tolerance: float) -> bool:
+def _agree(one: Any, two: Any, tolerance: float) -> bool:
     if isinstance(one, float) and isinstance(two, int | float) and tolerance:
         return abs(one - two) <= tolerance * max(abs(one), abs(two))
     return bool(one == two)
 
 
 def is_results(path: str | Path) -> bool:
-    """Whether a path looks like what a map writes its results to."""
+    """Whether a path is an existing file (or store) with a suffix that `write` supports."""
     return Path(path).suffix in SUFFIXES and Path(path).exists()
 
 
-def compare(path: str | Path, folder: str | Path) -> list[Difference]:
-    """What a results file says otherwise than the journal of its map.
+def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:
+    """Differences between a results file and the journal of its map.
 
-    The same kind of file is written anew from the journal, and the two are compared as they are read back.
+    The results are written to a second file of the same format, and both are compared as they are read back.
 
     Parameters
     ----------
     path : str or Path
         A results file: .parquet, .csv, .jsonl, .zarr, .nc.
     folder : str or Path
-        The map's folder.
+        The folder of the map.
 
     Raises
     ------
@@ -217,85 +216,82 @@ def compare(path: str | Path, folder: str | Path) -> list[Difference]:
         If there is no map in the folder.
     """
     with tempfile.TemporaryDirectory() as place:
-        fresh = Path(place) / f"fresh{Path(path).suffix}"
-        write(results(folder), fresh)
-        return list(_table_differences(_read(Path(path)), _read(fresh)))
+        again = Path(place) / f"again{Path(path).suffix}"
+        write(results(folder), again)
+        return list(_table_differences(_read_table(Path(path)), _read_table(again)))
 
 
-def folder_of(path: str | Path, among: str | Path = "runs") -> Path:
-    """The folder among these of the map that a results file came from: the one that knows most of its items.
+def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
+    """The folder, among those in ``runs``, of the map with most items of a results file.
 
     Raises
     ------
     ConfigError
-        If none knows any.
+        If no map has any of the items.
     DataError
         If the file cannot be read.
     """
-    found = _read(Path(path))
-    keys = set(found["key"]) if "key" in found else set(found.get("name", ()))
-    known = {
-        folder: sum((result.key if "key" in found else result.name) in keys for result in results(folder))
-        for folder in (sorted(Path(among).iterdir()) if Path(among).is_dir() else ())
-        if is_map(folder)
-    }
-    best = max(known, key=lambda folder: known[folder], default=None)
-    if best is None or not known[best]:
+    table = _read_table(Path(path))
+    column = "key" if "key" in table else "name"
+    keys = set(table.get(column, ()))
+    folders = [folder for folder in sorted(Path(runs).iterdir()) if is_map(folder)] if Path(runs).is_dir() else []
+    counts = {folder: sum(getattr(result, column) in keys for result in results(folder)) for folder in folders}
+    best = max(folders, key=lambda folder: counts[folder], default=None)
+    if best is None or not counts[best]:
         raise ConfigError(
-            f"No map in '{among}' knows the items of '{path}'. Say which run it is of: "
-            f"daskmetrics verify {path} --run FOLDER"
+            f"No map in '{runs}' has the items of '{path}'. Name its run: daskmetrics verify {path} --run FOLDER"
         )
     return best
 
 
-def _read(path: Path) -> pd.DataFrame:
-    """Any results file as a table of one row per item, by the items' places."""
+def _read_table(path: Path) -> pd.DataFrame:
+    """A results file as a table with one row per item, indexed by the positions of the items."""
     import pandas as pd
     import xarray as xr
 
     try:
         match path.suffix:
             case ".parquet":
-                found = pd.read_parquet(path)
+                table = pd.read_parquet(path)
             case ".csv":
-                found = pd.read_csv(path)
+                table = pd.read_csv(path)
             case ".jsonl":
-                found = pd.json_normalize([json.loads(line) for line in path.read_text("utf-8").splitlines()])
+                table = pd.json_normalize([json.loads(line) for line in path.read_text("utf-8").splitlines()])
             case ".nc":
-                found = xr.load_dataset(path, engine="scipy").to_dataframe().reset_index(names="index")
+                table = xr.load_dataset(path, engine="scipy").to_dataframe().reset_index(names="index")
             case _:
-                found = xr.open_zarr(path, consolidated=False).to_dataframe().reset_index(names="index")
-    except Exception as error:  # foreign files: whatever the reader makes of them
-        raise DataError(f"'{path}' cannot be read: {error}. Write it anew by running the same map again.") from error
-    if "index" not in found:
+                table = xr.open_zarr(path, consolidated=False).to_dataframe().reset_index(names="index")
+    except Exception as error:  # readers raise anything on a damaged file
+        raise DataError(f"'{path}' cannot be read: {error}. Run the same map again to rewrite it.") from error
+    if "index" not in table:
         raise DataError(
-            f"'{path}' has no column 'index', as results of a map have. Its columns: {', '.join(map(str, found))}."
+            f"'{path}' is not a results file of a map: it has no column 'index'. Its columns: "
+            f"{', '.join(map(str, table))}."
         )
-    return found.set_index("index")
+    return table.set_index("index")
 
 
-def _table_differences(found: pd.DataFrame, wanted: pd.DataFrame) -> Iterator[Difference]:
-    for index in sorted({*found.index} ^ {*wanted.index}):
-        there = index in found.index
-        yield Difference(str(index), "row", "in the file" if there else "absent", "absent" if there else "in the run")
-    if found.index.has_duplicates:
-        yield from (Difference(str(i), "row", "twice", "once") for i in found.index[found.index.duplicated()])
+def _table_differences(table: pd.DataFrame, expected: pd.DataFrame) -> Iterator[ResultDifference]:
+    for index in sorted(set(table.index) ^ set(expected.index)):
+        yield ResultDifference(str(index), "row", *_presence(index in table.index))
+    if table.index.has_duplicates:
+        yield from (ResultDifference(str(i), "row", "twice", "once") for i in table.index[table.index.duplicated()])
         return
-    shared = wanted.index.intersection(found.index)
-    for name in dict.fromkeys([*wanted.columns, *found.columns]):
-        yield from _column(name, found.loc[shared], wanted.loc[shared])
+    shared = expected.index.intersection(table.index)
+    for name in dict.fromkeys([*expected.columns, *table.columns]):
+        if name not in table or name not in expected:
+            yield ResultDifference("all", name, *_presence(name in table))
+            continue
+        for index, was, now in zip(shared, table.loc[shared, name], expected.loc[shared, name], strict=True):
+            if not _equal_cells(was, now):
+                yield ResultDifference(str(index), name, was, now)
 
 
-def _column(name: str, found: pd.DataFrame, wanted: pd.DataFrame) -> Iterator[Difference]:
-    if name not in found or name not in wanted:
-        yield Difference("all", name, "absent" if name in wanted else "there", "there" if name in wanted else "absent")
-        return
-    for index, was, now in zip(found.index, found[name], wanted[name], strict=True):
-        if not _same(was, now):
-            yield Difference(str(index), name, was, now)
+def _presence(in_table: bool) -> tuple[str, str]:
+    return ("present", "absent") if in_table else ("absent", "present")
 
 
-def _same(one: Any, two: Any) -> bool:
+def _equal_cells(one: Any, two: Any) -> bool:
     import pandas as pd
 
     if isinstance(one, list) or isinstance(two, list):

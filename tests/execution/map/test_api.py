@@ -11,9 +11,13 @@ import pytest
 
 import daskmetrics as dm
 from daskmetrics.core.errors import ConfigError, LockedError
-from daskmetrics.execution import Journal, map
+from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import read
-from daskmetrics.execution.map._api import opened
+from daskmetrics.execution.map import results as recorded_results
+from daskmetrics.execution.map import verify
+from daskmetrics.execution.map._api import open_journal, run
+from daskmetrics.execution.map._folder import read_map, retry_failed
+from daskmetrics.execution.map._spec import MapOptions, make_spec
 
 
 def twice(item: int) -> int:
@@ -46,19 +50,19 @@ def test_each_item_has_one_result(client, tmp_path):
     assert all(result.worker in ("0", "1") and result.seconds is not None for result in results)
 
 
-def test_what_is_recorded_comes_first_and_is_not_run_again(client, tmp_path):
-    trace, run = tmp_path / "trace", tmp_path / "run"
+def test_recorded_results_come_first_and_do_not_run_again(client, tmp_path):
+    trace, folder = tmp_path / "trace", tmp_path / "run"
     trace.mkdir()
     values = [(str(trace), i) for i in range(20)]
-    list(dm.map(leave_a_trace, values[:8], client=client, journal=run, batch_size=3))
-    results = list(dm.map(leave_a_trace, values, client=client, journal=run, batch_size=5))
+    list(dm.map(leave_a_trace, values[:8], client=client, journal=folder, batch_size=3))
+    results = list(dm.map(leave_a_trace, values, client=client, journal=folder, batch_size=5))
     assert [result.index for result in results[:8]] == list(range(8))
     assert traces(trace) == dict.fromkeys(range(20), 1)
     assert len(results) == 20
 
 
-def test_an_open_journal_is_used_and_left_open(client, tmp_path):
-    with opened(tmp_path) as journal:
+def test_an_open_journal_is_used_and_stays_open(client, tmp_path):
+    with open_journal(tmp_path) as journal:
         assert len(list(dm.map(twice, range(3), client=client, journal=journal))) == 3
         assert len(list(dm.map(twice, range(5), client=client, journal=journal))) == 5
         journal.append({"type": "note"})
@@ -66,23 +70,23 @@ def test_an_open_journal_is_used_and_left_open(client, tmp_path):
             next(dm.map(twice, range(3), client=client, journal=tmp_path))
 
 
-def test_a_caller_who_leaves_early_finds_the_running_batches_recorded(client, tmp_path):
+def test_running_batches_are_recorded_if_the_caller_leaves_early(client, tmp_path):
     results = dm.map(twice, range(200), client=client, journal=tmp_path, batch_size=2)
     first = [next(results) for _ in range(5)]
     results.close()
-    known = map.results(tmp_path)
+    known = recorded_results(tmp_path)
     assert 5 <= len(known) < 200
     assert {result.key for result in first} <= {result.key for result in known}
     again = list(dm.map(twice, range(200), client=client, journal=tmp_path, batch_size=20))
     assert by_item(again) == {i: ("ok", 2 * i) for i in range(200)}
-    assert map.verify(tmp_path, sample=0).doubled == ()
+    assert verify(tmp_path, sample=0).duplicates == ()
 
 
 def test_serial_and_parallel_give_the_same_records(client, tmp_path):
-    job = map.job(drawn, range(12), map.Options(batch_size=5))
-    with opened(tmp_path / "serial") as journal:
-        serial = map.run(job, None, journal)
-    parallel = map.run(job, client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock"))
+    spec = make_spec(drawn, range(12), MapOptions(batch_size=5))
+    with open_journal(tmp_path / "serial") as journal:
+        serial = run(spec, None, journal)
+    parallel = run(spec, client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock"))
     assert [(r.key, r.status, r.value) for r in serial] == [(r.key, r.status, r.value) for r in parallel]
     assert len({r.value for r in serial}) == 12
 
@@ -109,7 +113,7 @@ def test_a_function_of_a_script_or_notebook_works(tmp_path):
     assert done.stdout == "[100, 101, 102]\n", done.stderr
 
 
-def test_a_module_that_workers_lack_is_named_at_once(client, tmp_path, monkeypatch):
+def test_a_module_missing_on_the_workers_is_reported_at_once(client, tmp_path, monkeypatch):
     (tmp_path / "only_on_the_client.py").write_text("def step(item): return item\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     import only_on_the_client
@@ -120,7 +124,7 @@ def test_a_module_that_workers_lack_is_named_at_once(client, tmp_path, monkeypat
     assert time.monotonic() - started < 60  # and not the minutes of a time-out
 
 
-def test_a_module_that_ends_its_worker_is_named(client, tmp_path, monkeypatch):
+def test_a_module_that_kills_its_worker_is_reported(client, tmp_path, monkeypatch):
     path = tmp_path / "ends_its_worker.py"
     path.write_text(f"import os\nif os.getpid() != {os.getpid()}: os._exit(1)\ndef step(item): return item\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -132,27 +136,27 @@ def test_a_module_that_ends_its_worker_is_named(client, tmp_path, monkeypatch):
         list(dm.map(ends_its_worker.step, range(3), client=client, journal=tmp_path / "run"))
 
 
-def test_a_resource_that_no_worker_offers_is_named(client, tmp_path, monkeypatch):
+def test_a_resource_that_no_worker_offers_is_reported(client, tmp_path, monkeypatch):
     monkeypatch.setattr("daskmetrics.execution.map._api.PROBE_SECONDS", 1.0)
     with pytest.raises(ConfigError, match=r"No worker that offers {'TPU': 1} answered"):
         list(dm.map(twice, range(3), client=client, journal=tmp_path / "run", resources={"TPU": 1}))
 
 
-def test_the_folder_of_an_experiment_is_left_alone(client, tmp_path):
-    with opened(tmp_path) as journal:
+def test_the_folder_of_an_experiment_is_refused(client, tmp_path):
+    with open_journal(tmp_path) as journal:
         journal.append({"type": "start"})
     with pytest.raises(ConfigError, match="holds an experiment"):
         list(dm.map(twice, range(3), client=client, journal=tmp_path))
 
 
-def test_a_mistake_is_said_before_anything_starts(client, tmp_path):
+def test_invalid_options_are_refused_before_anything_starts(client, tmp_path):
     for wrong in ({"batch_size": 0}, {"timeout": "soon"}, {"retries": -1}):
         with pytest.raises(ConfigError):
             dm.map(twice, range(3), client=client, journal=tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
 
 
-def test_failures_carry_their_traceback_and_have_another_chance(client, tmp_path):
+def test_failures_have_a_traceback_and_can_be_retried(client, tmp_path):
     flag = tmp_path / "repaired"
 
     def step(item: int) -> int:
@@ -160,22 +164,22 @@ def test_failures_carry_their_traceback_and_have_another_chance(client, tmp_path
             raise ValueError(f"no {item}")
         return item
 
-    job = map.job(step, range(6), map.Options(batch_size=6, retries=1))
-    with opened(tmp_path / "run") as journal:
-        failed = map.run(job, client, journal)[3]
+    spec = make_spec(step, range(6), MapOptions(batch_size=6, retries=1))
+    with open_journal(tmp_path / "run") as journal:
+        failed = run(spec, client, journal)[3]
         assert (failed.status, failed.reason, failed.attempts) == ("error", "ValueError: no 3", 2)
         assert "raise ValueError" in failed.traceback
         flag.touch()
-        assert map.give_chance(job, journal) == 1
-        healed = map.run(job, client, journal)[3]
-    assert (healed.status, healed.value) == ("ok", 3)
+        assert retry_failed(spec, journal) == 1
+        repaired = run(spec, client, journal)[3]
+    assert (repaired.status, repaired.value) == ("ok", 3)
     assert sum(entry["type"] == "map" for entry in read(tmp_path / "run" / "journal.jsonl")) == 2
 
 
-def test_the_folder_tells_all(client, tmp_path):
+def test_a_map_can_be_read_from_its_folder_alone(client, tmp_path):
     list(dm.map(twice, range(4), client=client, journal=tmp_path, seed=5, version="first"))
-    told = map.recorded(tmp_path)
-    assert (told.header["seed"], told.header["version"], told.header["items"]) == (5, "first", 4)
-    assert [result.value for result in told.results] == [0, 2, 4, 6]
+    recorded = read_map(tmp_path)
+    assert (recorded.header["seed"], recorded.header["version"], recorded.header["items"]) == (5, "first", 4)
+    assert [result.value for result in recorded.results] == [0, 2, 4, 6]
     with pytest.raises(ConfigError, match="No run in"):
-        map.results(tmp_path / "none")
+        recorded_results(tmp_path / "none")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.errors import DataError, UndefinedError
-from daskmetrics.execution.map._batch import Call, loaded, outcome, run_batch
+from daskmetrics.execution.map._batch import Call, load_function, run_batch, run_call
 
 
 class OutOfMemoryError(RuntimeError):
@@ -26,14 +26,14 @@ def call(value, **keywords):
     return Call("k", value, keywords)
 
 
-def told(function, value=0, **keywords):
-    found = outcome(function, call(value, **keywords))
-    json.dumps(found, allow_nan=False)  # the journal can hold it
-    return found
+def outcome_of(function, value=0, **keywords):
+    outcome = run_call(function, call(value, **keywords))
+    json.dumps(outcome, allow_nan=False)  # the journal can store it
+    return outcome
 
 
 @pytest.mark.parametrize(
-    ("value", "held"),
+    ("value", "stored"),
     [
         (np.float64(0.5), 0.5),
         (np.arange(3), [0, 1, 2]),
@@ -43,16 +43,16 @@ def told(function, value=0, **keywords):
         (True, True),
     ],
 )
-def test_values_become_what_json_holds(value, held):
-    found = told(lambda item: value)
-    assert (found["status"], found["value"]) == ("ok", held)
-    assert type(found["value"]) is type(held) and found["seconds"] >= 0
+def test_values_are_converted_to_json(value, stored):
+    outcome = outcome_of(lambda item: value)
+    assert (outcome["status"], outcome["value"]) == ("ok", stored)
+    assert type(outcome["value"]) is type(stored) and outcome["seconds"] >= 0
 
 
-def test_numbers_that_are_not_finite_are_named_and_not_kept():
-    found = told(lambda item: {"loss": float("nan"), "steps": [1, float("inf")], "fine": 2})
-    assert (found["status"], found["reason"]) == ("nan", "not finite: loss, steps[1]")
-    assert found["value"] == {"loss": None, "steps": [1, None], "fine": 2}
+def test_numbers_that_are_not_finite_are_named_and_become_none():
+    outcome = outcome_of(lambda item: {"loss": float("nan"), "steps": [1, float("inf")], "fine": 2})
+    assert (outcome["status"], outcome["reason"]) == ("nan", "not finite: loss, steps[1]")
+    assert outcome["value"] == {"loss": None, "steps": [1, None], "fine": 2}
 
 
 @pytest.mark.parametrize(
@@ -66,42 +66,48 @@ def test_numbers_that_are_not_finite_are_named_and_not_kept():
         (OutOfMemoryError("CUDA"), "oom", False),
     ],
 )
-def test_an_error_is_told_by_its_kind(error, status, permanent):
-    found = told(raising(error))
-    assert (found["status"], found.get("permanent", False)) == (status, permanent)
-    assert type(error).__name__ in found["reason"] and "raise error" in found["traceback"]
+def test_the_status_follows_from_the_kind_of_error(error, status, permanent):
+    outcome = outcome_of(raising(error))
+    assert (outcome["status"], outcome.get("permanent", False)) == (status, permanent)
+    assert type(error).__name__ in outcome["reason"] and "raise error" in outcome["traceback"]
 
 
 @pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {2}}, "x" * 2**21])
-def test_what_the_journal_cannot_hold_is_an_error_that_is_not_tried_again(value):
-    found = told(lambda item: value)
-    assert found["status"] == "error" and found["permanent"]
+def test_a_value_that_the_journal_cannot_store_is_a_permanent_error(value):
+    outcome = outcome_of(lambda item: value)
+    assert outcome["status"] == "error" and outcome["permanent"]
 
 
 def test_a_traceback_is_bounded():
     def deep(item):
         return deep(item + 1)
 
-    assert len(told(raising(ValueError("x" * 100_000)))["traceback"]) <= 8000
-    assert told(raising(ValueError("x" * 100_000)))["reason"] == ("ValueError: " + "x" * 1000)[:500]
-    assert "RecursionError" in told(deep)["reason"]
+    assert len(outcome_of(raising(ValueError("x" * 100_000)))["traceback"]) <= 8000
+    assert outcome_of(raising(ValueError("x" * 100_000)))["reason"] == ("ValueError: " + "x" * 1000)[:500]
+    assert "RecursionError" in outcome_of(deep)["reason"]
 
 
-def test_a_full_disk_is_nobodys_fault():
+def test_a_full_disk_is_not_the_fault_of_the_item():
     with pytest.raises(OSError, match="No space"):
-        outcome(raising(OSError(errno.ENOSPC, "No space left on device")), call(0))
+        run_call(raising(OSError(errno.ENOSPC, "No space left on device")), call(0))
 
 
-def test_a_bad_item_does_not_cost_its_neighbours():
+def test_a_failing_item_does_not_affect_its_neighbours():
     calls = cloudpickle.dumps(tuple(call(i) for i in (1, 0, 2)))
-    found = run_batch(cloudpickle.dumps(lambda item: 6 / item), calls)["items"]
-    assert [(one["status"], one.get("value")) for one in found] == [("ok", 6.0), ("error", None), ("ok", 3.0)]
+    outcomes = run_batch(cloudpickle.dumps(lambda item: 6 / item), calls)["items"]
+    assert [(each["status"], each.get("value")) for each in outcomes] == [
+        ("ok", 6.0),
+        ("error", None),
+        ("ok", 3.0),
+    ]
 
 
-def test_keywords_arrive():
-    assert told(lambda item, seed, batch_size: item + seed + batch_size, 1, seed=10, batch_size=100)["value"] == 111
+def test_keywords_are_passed_to_the_function():
+    assert (
+        outcome_of(lambda item, seed, batch_size: item + seed + batch_size, 1, seed=10, batch_size=100)["value"] == 111
+    )
 
 
 def test_a_function_is_unpickled_once_per_worker():
     payload = cloudpickle.dumps(lambda item: item)
-    assert loaded(payload) is loaded(bytes(payload))
+    assert load_function(payload) is load_function(bytes(payload))

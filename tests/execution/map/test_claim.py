@@ -33,7 +33,7 @@ def finished(folder: Path) -> int:
 
 
 def stop_at(folder: Path, count: int, batch_size: int, how: signal.Signals) -> tuple[int, str]:
-    """Send a signal as soon as so many items are finished; the exit code and what was said."""
+    """Send a signal as soon as so many items are finished; the exit code and what was message."""
     process = start(folder, batch_size)
     while finished(folder) < count:
         assert process.poll() is None, process.communicate()[0]
@@ -49,17 +49,17 @@ def folder(tmp_path_factory) -> Path:
     assert code == -signal.SIGKILL
     with (folder / "run" / "journal.jsonl").open("ab") as file:
         file.write(b'0123abcd {"type":"rec')  # what a killed writer can leave
-    code, said = stop_at(folder, 200, 7, signal.SIGINT)
-    assert code == 130 and "resume" in said
+    code, message = stop_at(folder, 200, 7, signal.SIGINT)
+    assert code == 130 and "resume" in message
     code, _ = stop_at(folder, 400, 12, signal.SIGTERM)
     assert code == 130
     process = start(folder, 10)
-    said = process.communicate(timeout=400)[0]
-    assert process.returncode == 3, said
+    message = process.communicate(timeout=400)[0]
+    assert process.returncode == 3, message
     return folder / "run"
 
 
-def test_every_iteration_is_accounted_for_exactly_once(folder):
+def test_every_iteration_is_recorded_exactly_once(folder):
     results = map.results(folder)
     assert [result.item for result in results] == list(range(ITERATIONS))
     fine = Counter(
@@ -72,18 +72,18 @@ def test_every_iteration_is_accounted_for_exactly_once(folder):
     assert fine == Counter(result.key for result in results if result.ok)
 
 
-def test_only_the_planted_ones_failed(folder):
+def test_only_the_planted_faults_failed(folder):
     failed = {result.item: result.status for result in map.results(folder) if not result.ok}
     assert failed == planted.STATUS
 
 
-def test_values_are_those_of_a_quiet_function(folder):
+def test_values_are_those_of_a_function_without_faults(folder):
     fine = [result for result in map.results(folder) if result.ok]
     assert all(result.value["loss"] == result.item / 7 for result in fine)
     assert len({result.value["seed"] for result in fine}) == len(fine)
 
 
-def test_it_can_be_verified(folder):
+def test_the_run_passes_verification(folder):
     found = map.verify(folder, sample=30)
     assert found.ok and found.sampled == 30, found.text()
 
@@ -91,6 +91,6 @@ def test_it_can_be_verified(folder):
 def test_a_finished_map_does_nothing(folder):
     before = (folder / "journal.jsonl").read_bytes()
     process = start(folder.parent, 10)
-    said = process.communicate(timeout=100)[0]
-    assert process.returncode == 3 and "500 of 500 items are recorded already" in said
+    message = process.communicate(timeout=100)[0]
+    assert process.returncode == 3 and "500 of 500 items are recorded already" in message
     assert (folder / "journal.jsonl").read_bytes() == before

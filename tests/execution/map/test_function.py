@@ -38,7 +38,7 @@ class Model:
         return self.weight * item + seed
 
 
-def test_a_version_follows_what_the_function_says():
+def test_the_version_depends_on_source_defaults_and_captured_values():
     assert version_of(plain) == version_of(plain) != version_of(with_default)
     assert version_of(scaled(2)) == version_of(scaled(2)) != version_of(scaled(3))
     bound = functools.partial(with_default, power=3)
@@ -47,7 +47,7 @@ def test_a_version_follows_what_the_function_says():
     assert version_of(Model(1).method) == version_of(Model(1).method) != version_of(Model(2).method)
 
 
-def test_what_an_interpreter_was_told_has_a_version_without_source():
+def test_a_function_typed_into_an_interpreter_has_a_version():
     made = []
     for body in ("item + 1", "item + 1", "item + 2"):
         space: dict = {}
@@ -63,7 +63,7 @@ def test_a_function_that_calls_itself_has_a_version():
     assert len(version_of(factorial)) == 32
 
 
-def test_keywords_are_seen():
+def test_keywords_are_detected():
     def step(item, batch_size, *, seed): ...
 
     def whole(seed): ...
@@ -74,12 +74,12 @@ def test_keywords_are_seen():
     assert not prepare(len).seeded
 
 
-def test_names():
+def test_names_of_partials_and_callable_objects():
     assert name_of(functools.partial(plain)).endswith(":plain")
     assert name_of(Model(1)).endswith(":Model")
 
 
-def test_what_cannot_travel_is_refused():
+def test_a_function_that_cannot_be_sent_is_refused():
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="cannot be sent to workers"):
         prepare(lambda item: lock)
@@ -100,7 +100,7 @@ def module(tmp_path) -> Path:
     return path
 
 
-def test_a_module_given_as_a_file_travels_with_its_neighbours(module, tmp_path):
+def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(module, tmp_path):
     ready = prepare(load(f"{module}:step"))
     packed = tmp_path / "packed"
     packed.write_bytes(ready.payload)
@@ -109,34 +109,34 @@ def test_a_module_given_as_a_file_travels_with_its_neighbours(module, tmp_path):
     assert done.stdout == "42\n", done.stderr
 
 
-def test_loading_twice_gives_the_same(module):
+def test_loading_twice_gives_the_same_function(module):
     assert load(f"{module}:step") is load(f"{module}:step")
 
 
-def test_a_function_by_its_module():
+def test_a_function_is_loaded_from_an_installed_module():
     assert load("json:dumps")(1) == "1"
 
 
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("bench.py", "names no function"),
-        (":step", "names no function"),
-        ("nowhere.py:step", "There is no file"),
+        ("bench.py", "is not a reference to a function"),
+        (":step", "is not a reference to a function"),
+        ("nowhere.py:step", "does not exist"),
         ("no_such_module:step", "Cannot import 'no_such_module'"),
         ("json:lods", "Did you mean 'loads'"),
         ("json:decoder", "Unknown function of 'json' 'decoder'"),
     ],
 )
-def test_what_cannot_be_loaded_is_named(reference, message):
+def test_the_message_names_what_cannot_be_loaded(reference, message):
     with pytest.raises(ConfigError, match=message):
         load(reference)
 
 
-def test_a_file_that_fails_says_so(tmp_path):
+def test_a_file_that_fails_on_import_is_reported(tmp_path):
     (tmp_path / "broken_here.py").write_text("1 / 0")
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
         load(f"{tmp_path / 'broken_here.py'}:step")
     (tmp_path / "json.py").write_text("def step(item): ...")
-    with pytest.raises(ConfigError, match="name of a module that is loaded already"):
+    with pytest.raises(ConfigError, match="name of a module that is already loaded"):
         load(f"{tmp_path / 'json.py'}:step")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution.map._items import content_of, items
+from daskmetrics.execution.map._items import content_hash, make_items, read_items
 
 VALUES = [0, 0.0, False, None, "0", [0], {"a": 0}, {"a": 0.0}, float("nan"), (0,), {1: 2}, {"1": 2}]
 
@@ -19,34 +19,34 @@ class Setting:
 
 
 def test_different_values_have_different_keys():
-    made = items(VALUES, "m:f", "v")
-    assert len({item.key for item in made}) == len(VALUES)
+    items = make_items(VALUES, "m:f", "v")
+    assert len({item.key for item in items}) == len(VALUES)
 
 
 def test_keys_are_the_same_in_another_process():
     code = f"""
 import numpy as np
-from daskmetrics.execution.map._items import content_of, items
+from daskmetrics.execution.map._items import content_hash, make_items
 nan = float("nan")
-print([item.key for item in items({VALUES}, "m:f", "v")])
-print(content_of(np.arange(5)))
+print([item.key for item in make_items({VALUES}, "m:f", "v")])
+print(content_hash(np.arange(5)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    expected = f"{[item.key for item in items(VALUES, 'm:f', 'v')]}\n{content_of(np.arange(5))}\n"
-    assert done.stdout == expected
+    keys = [item.key for item in make_items(VALUES, "m:f", "v")]
+    assert done.stdout == f"{keys}\n{content_hash(np.arange(5))}\n"
 
 
-def test_a_key_names_all_that_a_result_depends_on():
+def test_a_key_depends_on_everything_that_a_result_depends_on():
     def key(value=1, function="m:f", version="v", seed=0):
-        return items([value], function, version, seed)[0].key
+        return make_items([value], function, version, seed)[0].key
 
     others = {key(2), key(function="m:g"), key(version="w"), key(seed=1)}
     assert len(others) == 4 and key() not in others
 
 
-def test_equal_items_are_counted_and_independent_of_their_place():
-    first = items([5, 7, 5], "m:f", "v")
-    again = items([5, 5, 7], "m:f", "v")
+def test_equal_items_are_numbered_and_their_keys_do_not_depend_on_the_order():
+    first = make_items([5, 7, 5], "m:f", "v")
+    again = make_items([5, 5, 7], "m:f", "v")
     assert len({item.key for item in first}) == 3
     assert {item.key for item in first} == {item.key for item in again}
     assert all(0 <= item.seed < 2**32 for item in first) and len({item.seed for item in first}) == 3
@@ -54,10 +54,65 @@ def test_equal_items_are_counted_and_independent_of_their_place():
 
 def test_objects_with_content_have_keys():
     one, same, other = Setting(0.1), Setting(0.1), Setting(0.2)
-    assert content_of(one) == content_of(same) != content_of(other)
-    assert content_of(np.arange(3)) != content_of(np.arange(4))
+    assert content_hash(one) == content_hash(same) != content_hash(other)
+    assert content_hash(np.arange(3)) != content_hash(np.arange(4))
 
 
-def test_what_has_no_content_is_refused():
-    with pytest.raises(ConfigError, match="no content that names it"):
-        items([object()], "m:f", "v")
+def test_a_value_without_reproducible_content_is_refused():
+    with pytest.raises(ConfigError, match="no reproducible content"):
+        make_items([object()], "m:f", "v")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "items"),
+    [
+        ("a.txt", "one\n\n two \n", ["one", "two"]),
+        ("a.jsonl", '{"rate": 0.1}\n\n[1, "\u2028"]\n', [{"rate": 0.1}, [1, "\u2028"]]),
+        (
+            "a.csv",
+            "rate,name,zip\n1e-3,fast,007\n-2,,3\n",
+            [
+                {"rate": 0.001, "name": "fast", "zip": "007"},
+                {"rate": -2, "name": "", "zip": 3},
+            ],
+        ),
+        (
+            "a.csv",
+            "\ufeffrate\r\n.5\r\n5.\r\n1_0\r\nnan\r\n+7\r\n",
+            [
+                {"rate": 0.5},
+                {"rate": 5.0},
+                {"rate": "1_0"},
+                {"rate": "nan"},
+                {"rate": 7},
+            ],
+        ),
+    ],
+)
+def test_items_are_read_from_a_file(tmp_path, name, text, items):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8", newline="")
+    assert read_items(path) == items
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", b"", "suffix must be one of"),
+        ("a.txt", b" \n", "contains no items"),
+        ("a.txt", b"\xff\xfe", "not UTF-8"),
+        ("a.jsonl", b'{"a": 1}\n{"a": ', "Line 2 of"),
+        ("a.csv", b"a,b\n1,2\n1\n", "Line 3 of"),
+        ("a.csv", b"a,b\n1,2,3\n", "Line 2 of"),
+    ],
+)
+def test_the_message_names_what_cannot_be_read(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        read_items(path)
+
+
+def test_a_missing_file_is_reported(tmp_path):
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_items(tmp_path / "none.csv")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -9,17 +10,17 @@ import xarray as xr
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.status import Status
-from daskmetrics.execution import map
-from daskmetrics.execution.map import Result, dataset, frame, write
+from daskmetrics.execution.map import ItemResult, aggregates, causes, dataset, frame, write
+from daskmetrics.execution.map._results import check_output, summary_text
 
 RESULTS = [
-    Result("k2", 2, "c", "c", "ok", {"loss": 0.5, "steps": [1, 2], "status": 7}, seconds=0.1, worker="0"),
-    Result("k0", 0, "a", "a", "ok", {"loss": 1.5, "steps": [], "status": 8}, seconds=0.2, worker="1"),
-    Result("k1", 1, "b", {"b": 1}, "error", reason="ValueError: no", traceback="Traceback", attempts=4),
+    ItemResult("k2", 2, "c", "c", "ok", {"loss": 0.5, "steps": [1, 2], "status": 7}, seconds=0.1, worker="0"),
+    ItemResult("k0", 0, "a", "a", "ok", {"loss": 1.5, "steps": [], "status": 8}, seconds=0.2, worker="1"),
+    ItemResult("k1", 1, "b", {"b": 1}, "error", reason="ValueError: no", traceback="Traceback", attempts=4),
 ]
 
 
-def test_a_row_per_item_in_order():
+def test_a_frame_has_one_row_per_item_in_order():
     table = frame(RESULTS)
     assert list(table["item"]) == ["a", '{"b": 1}', "c"]
     assert list(table["status"]) == ["ok", "error", "ok"]
@@ -65,9 +66,54 @@ def test_arrays_are_read_back(tmp_path, name):
         assert [str(text) for text in read["name"].values] == ["a", "b", "c"]
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(tmp_path, monkeypatch):
+def test_an_output_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="the suffix must be one of"):
-        map.check_output(tmp_path / "results.xlsx")
+        check_output(tmp_path / "results.xlsx")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'daskmetrics\[table\]'"):
-        map.check_output(tmp_path / "results.parquet")
+        check_output(tmp_path / "results.parquet")
+
+
+def result(i, value=None, status="ok", **rest):
+    return ItemResult(f"k{i}", i, str(i), i, status, value, **rest)
+
+
+def test_aggregates_equal_those_of_a_plain_loop():
+    values = [3.0, -1.0, 4.0, 1.5, 9.0, 2.6]
+    (aggregate,) = aggregates([result(i, {"loss": value}) for i, value in enumerate(values)])
+    mean = sum(values) / len(values)
+    std = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    assert (aggregate.field, aggregate.count, aggregate.min, aggregate.max) == ("loss", 6, -1.0, 9.0)
+    assert (aggregate.mean, aggregate.std) == (pytest.approx(mean), pytest.approx(std))
+    assert aggregate.median == pytest.approx(2.8)
+    assert aggregate.p95 == pytest.approx(4.0 + 0.75 * 5.0)  # between the fifth and the sixth, at 0.95 x 5 = 4.75
+
+
+def test_failures_and_text_are_not_aggregated():
+    results = [
+        result(0, {"loss": 1, "name": "a", "mixed": 1}),
+        result(1, {"loss": 3, "name": "b", "mixed": "c"}),
+        result(2, {"loss": 99}, "nan"),
+        result(3, None, "error"),
+    ]
+    (aggregate,) = aggregates(results)
+    assert (aggregate.field, aggregate.count, aggregate.max) == ("loss", 2, 3.0)
+
+
+def test_one_number_has_no_standard_deviation():
+    assert aggregates([result(0, 5)])[0].std is None
+    assert aggregates([]) == []
+
+
+def test_causes_that_differ_only_in_numbers_are_grouped():
+    failed = [result(i, status="error", reason=f"ValueError: in {i} of 500") for i in range(3)]
+    failed += [result(7, status="oom", reason="ValueError: in 7 of 500"), result(8, 1)]
+    assert [(cause.status, len(cause.items)) for cause in causes(failed)] == [("error", 3), ("oom", 1)]
+
+
+def test_the_summary_lists_aggregates_counts_and_causes():
+    text = summary_text([result(0, {"loss": 0.5}), result(1, status="oom", reason="CUDA")], total=5)
+    lines = text.splitlines()
+    assert lines[2].split() == ["loss", "1", "0.5", "0.5", "0.5", "0.5", "0.5"]
+    assert lines[4:] == ["5 items: 1 ok, 1 failed, 3 to do.", "  1 x oom: CUDA", "      items 1"]
+    assert summary_text([], 3) == "3 items: 0 ok, 0 failed, 3 to do."

@@ -10,9 +10,8 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Record
-from daskmetrics.execution.map._function import prepare
-from daskmetrics.execution.map._items import items
-from daskmetrics.execution.map._source import Map, Options
+from daskmetrics.execution.map._source import MapSource
+from daskmetrics.execution.map._spec import MapOptions, make_spec
 
 FAULTS = ("error", "quarantined", "timeout", "oom", "nan")
 
@@ -21,15 +20,12 @@ def step(item, *, seed, batch_size):
     """Never called here: outcomes are drawn."""
 
 
-FUNCTION = prepare(step)
-
-
-def things(n):
-    return items(range(n), FUNCTION.name, FUNCTION.version)
+def make_source(n, options, entries=(), **clock):
+    return MapSource(make_spec(step, range(n), options), entries, **clock)
 
 
 class World:
-    """Workers as data: what an item does is given, what happens besides is drawn."""
+    """Simulated workers: the faults of each item are fixed, kills from outside are random."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -55,14 +51,14 @@ class World:
         kind = self.bad.get(call.value)
         if kind is None and size > self.crowd.get(call.value, size):
             kind = "oom"
-        told = {"value": call.value} if kind is None else {"reason": kind}
-        return {"key": call.key, "status": kind or "ok", "seconds": 0.5, **told}
+        rest = {"value": call.value} if kind is None else {"reason": kind}
+        return {"key": call.key, "status": kind or "ok", "seconds": 0.5, **rest}
 
 
-def drive(world: World, entries: list[dict], options: Options, steps: int) -> list:
-    """As the loop does it: a window, completions in any order, the journal before the source; ends after ``steps``."""
+def drive(world: World, entries: list[dict], options: MapOptions, steps: int) -> list:
+    """Acts as the loop: a window of units, completed in random order, each recorded first; ends after ``steps``."""
     results = []
-    source = Map(FUNCTION, things(world.n), options, entries)
+    source = make_source(world.n, options, entries)
     source.on_result = results.append
     known = {e["key"]: Record.from_entry(e) for e in entries if e["type"] == "record"}
     running: list = []
@@ -86,28 +82,25 @@ def drive(world: World, entries: list[dict], options: Options, steps: int) -> li
 
 
 @pytest.mark.parametrize("block", range(10))
-def test_each_item_is_recorded_once_and_only_bad_ones_fail(block):
+def test_each_item_is_recorded_once_and_only_faulty_ones_fail(block):
     for seed in range(100 * block, 100 * block + 100):
-        world, entries, told = World(seed), [], []
+        world, entries, results = World(seed), [], []
         for _ in range(world.random.randrange(4)):
-            options = Options(batch_size=world.random.randrange(1, 15), retries=3)
-            told += drive(world, entries, options, steps=world.random.randrange(1, 20))
-        told += drive(world, entries, Options(batch_size=10, retries=3), steps=-1)
-        assert Counter(result.item for result in told) == Counter(range(world.n)), seed
-        failed = {result.item: result.status for result in told if not result.ok}
-        by_chance = {i for i, status in failed.items() if i not in world.bad}
-        assert {i: s for i, s in failed.items() if i in world.bad} == world.bad, seed
-        assert not by_chance, seed
-        replayed = Map(FUNCTION, things(world.n), Options(3, 3), entries).ledger.results()
-        assert replayed == sorted(told, key=lambda result: result.index), seed
-        fine = Counter(
+            options = MapOptions(batch_size=world.random.randrange(1, 15), retries=3)
+            results += drive(world, entries, options, steps=world.random.randrange(1, 20))
+        results += drive(world, entries, MapOptions(batch_size=10, retries=3), steps=-1)
+        assert Counter(result.item for result in results) == Counter(range(world.n)), seed
+        assert {result.item: result.status for result in results if not result.ok} == world.bad, seed
+        replayed = make_source(world.n, MapOptions(3, 3), entries).tracker.results()
+        assert replayed == sorted(results, key=lambda result: result.index), seed
+        succeeded = Counter(
             o["key"]
             for e in entries
             if e["type"] == "record" and e["value"]
             for o in e["value"]["items"]
             if o["status"] == "ok"
         )
-        assert set(fine.values()) <= {1}, seed
+        assert set(succeeded.values()) <= {1}, seed
 
 
 def test_retries_are_counted_over_interruptions():
@@ -115,30 +108,30 @@ def test_retries_are_counted_over_interruptions():
     world.n, world.bad, world.crowd = 1, {0: "error"}, {}
     world.random = random.Random(1)
     for _ in range(10):
-        drive(world, entries, Options(retries=3), steps=1)
+        drive(world, entries, MapOptions(retries=3), steps=1)
     assert world.calls[0] == 4
 
 
-def test_more_retries_later_are_more_chances():
+def test_a_later_run_with_more_retries_tries_again():
     world, entries = World(0), []
     world.n, world.bad, world.crowd = 1, {0: "error"}, {}
-    drive(world, entries, Options(retries=0), steps=-1)
-    drive(world, entries, Options(retries=2), steps=-1)
+    drive(world, entries, MapOptions(retries=0), steps=-1)
+    drive(world, entries, MapOptions(retries=2), steps=-1)
     assert world.calls[0] == 3
 
 
 @pytest.mark.parametrize("by", ["item", "unit"])
-def test_another_chance_is_a_new_budget(by):
+def test_a_retry_by_the_user_resets_the_budget(by):
     world, entries = World(0), []
     world.n, world.bad, world.crowd = 2, {0: "quarantined"}, {}
     world.random = random.Random(1)
-    drive(world, entries, Options(retries=1), steps=-1)
+    drive(world, entries, MapOptions(retries=1), steps=-1)
     assert world.calls == {0: 2, 1: 1}
     failed = [entry["key"] for entry in entries if entry["type"] == "record" and not entry["value"]]
-    chance = {"type": "chance", "items": [things(2)[0].key]}
-    entries.append(chance if by == "item" else {"type": "retry", "keys": failed[-1:]})
+    retry = {"type": "chance", "items": [make_spec(step, range(2)).items[0].key]}
+    entries.append(retry if by == "item" else {"type": "retry", "keys": failed[-1:]})
     world.bad = {}
-    (result,) = drive(world, entries, Options(retries=1), steps=-1)
+    (result,) = drive(world, entries, MapOptions(retries=1), steps=-1)
     assert result.ok and result.item == 0 and result.attempts == 3
 
 
@@ -146,13 +139,13 @@ def test_a_suspect_batch_stays_small_after_an_interruption():
     world, entries = World(0), []
     world.n, world.bad, world.crowd = 8, {3: "quarantined"}, {}
     world.random = random.Random(1)
-    drive(world, entries, Options(batch_size=8), steps=1)
-    source = Map(FUNCTION, things(8), Options(batch_size=8), entries)
+    drive(world, entries, MapOptions(batch_size=8), steps=1)
+    source = make_source(8, MapOptions(batch_size=8), entries)
     assert [len(unit.note["items"]) for unit in source.ask(9)] == [4, 4]
 
 
-def test_a_deadline_grows_with_the_batch_as_far_as_others_need_it():
-    source = Map(FUNCTION, things(20), Options(batch_size=10, timeout=60.0))
+def test_the_timeout_of_a_batch_depends_on_the_longest_item_so_far():
+    source = make_source(20, MapOptions(batch_size=10, timeout=60.0))
     first, second = source.ask(2)
     assert first.timeout == 600.0
     keys = first.note["items"]
@@ -162,9 +155,9 @@ def test_a_deadline_grows_with_the_batch_as_far_as_others_need_it():
     assert source.ask(1)[0].timeout == pytest.approx(60 + 4 * 5 * 0.1)
 
 
-def test_an_item_that_failed_waits_behind_the_others_or_on_its_worker():
+def test_a_failed_item_waits_behind_the_others_or_on_its_worker():
     now = [0.0]
-    source = Map(FUNCTION, things(3), Options(retries=3), clock=lambda: now[0])
+    source = make_source(3, MapOptions(retries=3), clock=lambda: now[0])
 
     def fail(unit):
         outcome = {"key": unit.note["items"][0], "status": "error", "reason": "no"}
@@ -184,8 +177,8 @@ def test_an_item_that_failed_waits_behind_the_others_or_on_its_worker():
     assert source.ask(1)[0].args[2] == 0.0
 
 
-def test_after_a_stop_nothing_is_asked():
-    source = Map(FUNCTION, things(20), Options())
+def test_a_stopped_source_asks_for_nothing():
+    source = make_source(20, MapOptions())
     assert len(source.ask(3)) == 3
     source.stop()
     assert source.ask(3) == []
@@ -194,4 +187,4 @@ def test_after_a_stop_nothing_is_asked():
 @pytest.mark.parametrize("options", [{"batch_size": 0}, {"retries": -1}])
 def test_options_are_checked(options):
     with pytest.raises(ConfigError):
-        Options(**options)
+        MapOptions(**options)

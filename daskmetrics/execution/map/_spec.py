@@ -1,0 +1,106 @@
+"""What a map runs: a function, its items and its options."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version as version_of_package
+from typing import Any
+
+from daskmetrics.core._times import parse_duration
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.execution.map._function import PreparedFunction, prepare
+from daskmetrics.execution.map._items import Item, make_items
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """How a map runs; no option changes a result. The attributes are parameters of `map`, which describes them."""
+
+    batch_size: int = 1
+    retries: int = 3
+    timeout: float | str | None = "5m"
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size is {self.batch_size}, but a batch has at least 1 item.")
+        if self.retries < 0:
+            raise ConfigError(f"retries is {self.retries}, but must be at least 0 (each item runs once).")
+        parse_duration(self.timeout)
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """Seconds that one item may take; None for no limit."""
+        return parse_duration(self.timeout)
+
+
+@dataclass(frozen=True)
+class MapSpec:
+    """A function, its items, and how they are run.
+
+    Attributes
+    ----------
+    function : PreparedFunction
+    items : tuple of Item
+    options : MapOptions
+    seed : int
+        Seed of the run; each item's seed follows from it.
+    reference : str or None
+        Where the function was loaded from, as ``module.py:function``.
+    """
+
+    function: PreparedFunction
+    items: tuple[Item, ...]
+    options: MapOptions
+    seed: int = 0
+    reference: str | None = None
+
+    def entry(self) -> dict[str, Any]:
+        """Its line in the journal."""
+        return {
+            "type": "map",
+            "function": self.function.name,
+            "version": self.function.version,
+            "stated": self.function.stated,
+            "reference": self.reference,
+            "items": len(self.items),
+            "seed": self.seed,
+            "batch_size": self.options.batch_size,
+            "retries": self.options.retries,
+            "timeout": self.options.timeout_seconds,
+            "environment": environment(),
+        }
+
+
+def make_spec(
+    function: Callable[..., Any],
+    values: Iterable[Any],
+    options: MapOptions | None = None,
+    *,
+    seed: int = 0,
+    version: str | None = None,
+    reference: str | None = None,
+) -> MapSpec:
+    """The specification of a map, checked before anything starts.
+
+    Raises
+    ------
+    ConfigError
+        If the function cannot be pickled, or an item has no reproducible content.
+    """
+    prepared = prepare(function, version)
+    items = make_items(values, prepared.name, prepared.version, seed)
+    return MapSpec(prepared, items, options or MapOptions(), seed, reference)
+
+
+def environment() -> dict[str, str]:
+    """Versions and machine, which the journal keeps next to the values."""
+    packages = ("daskmetrics", "distributed", "numpy")
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        **{name: version_of_package(name) for name in packages},
+    }

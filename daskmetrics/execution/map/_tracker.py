@@ -1,0 +1,173 @@
+"""State of every item: its failures, the largest batch it may run in, and its result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from daskmetrics.core.names import Key
+from daskmetrics.execution import Record
+from daskmetrics.execution.map._items import Item
+
+BATCH = "batch"  # the kind of the work units of a map
+
+
+@dataclass(frozen=True)
+class ItemResult:
+    """Result of one item.
+
+    A failed item has a `status` other than ``ok`` and a `reason`; for status ``nan``, `value` holds the finite parts
+    of what was returned. `seconds` is the duration of the last call, or None if no call finished.
+    """
+
+    key: Key
+    index: int
+    name: str
+    item: Any
+    status: str
+    value: Any = None
+    reason: str | None = None
+    traceback: str | None = None
+    attempts: int = 1
+    seconds: float | None = None
+    worker: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+@dataclass(frozen=True)
+class BatchOutcome:
+    """What follows from a batch: finished items, items to try again, and smaller batches of suspected items."""
+
+    finished: tuple[ItemResult, ...] = ()
+    again: tuple[Item, ...] = ()
+    suspects: tuple[tuple[Item, ...], ...] = ()
+
+
+@dataclass
+class _ItemState:
+    item: Item
+    failures: Counter[str] = field(default_factory=Counter)
+    batch_limit: int | None = None  # the largest batch that a suspected item may run in
+    result: ItemResult | None = None
+    earlier_failures: int = 0  # before the user asked for a retry
+
+    @property
+    def attempts(self) -> int:
+        return self.failures.total() + self.earlier_failures
+
+
+class ItemTracker:
+    """Tracks all items: rebuilt from the journal, then updated by every batch that finishes.
+
+    Parameters
+    ----------
+    items : sequence of Item
+    retries : int
+        How often a failed item is tried again; at most once after a timeout or lack of memory with the item alone.
+
+    Examples
+    --------
+    >>> from daskmetrics.execution.map._items import make_items
+    >>> one, two = make_items("ab", "bench:step", "v1")
+    >>> tracker = ItemTracker([one, two], retries=0)
+    >>> died = Record("u", "a, b", "batch", "quarantined", reason="the worker died")
+    >>> [[item.name for item in batch] for batch in tracker.update(died, [one.key, two.key]).suspects]
+    [['a'], ['b']]
+    >>> tracker.update(died, [two.key]).finished[0].status
+    'quarantined'
+    """
+
+    def __init__(self, items: Sequence[Item], retries: int) -> None:
+        self._states = {item.key: _ItemState(item) for item in items}
+        self._budgets = {"timeout": min(2, 1 + retries), "oom": min(2, 1 + retries)}
+        self._budget = 1 + retries
+
+    def replay(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Rebuild the state from a journal; items that this map does not have are ignored."""
+        asked: dict[Key, Sequence[Key]] = {}
+        seen = set()
+        for entry in entries:
+            if entry["type"] == "ask":
+                asked[entry["key"]] = entry["note"].get("items", ())
+            elif entry["type"] == "record" and entry["kind"] == BATCH and entry["key"] not in seen:
+                seen.add(entry["key"])  # of two records of one key the first counts
+                self.update(Record.from_entry(entry), asked.get(entry["key"], ()))
+            elif entry["type"] == "chance":
+                self.retry(entry["items"])
+            elif entry["type"] == "retry":  # names units, as the verb does
+                for key in entry.get("keys") or [entry["key"]]:
+                    self.retry(asked.get(key, ()))
+
+    def update(self, record: Record, keys: Sequence[Key]) -> BatchOutcome:
+        """Enter the record of a batch of these items, and return what follows from it."""
+        if record.value is None and len(keys) > 1:
+            return BatchOutcome(suspects=self._split([key for key in keys if self._is_unfinished(key)], len(keys)))
+        alone: list[dict[str, Any]] = [{"key": key, "status": record.status, "reason": record.reason} for key in keys]
+        reported = alone if record.value is None else record.value["items"]
+        outcomes = [outcome for outcome in reported if self._is_unfinished(outcome["key"])]
+        # memory that is short in company may suffice in a smaller batch
+        crowded = [outcome["key"] for outcome in outcomes if outcome["status"] == "oom" and len(keys) > 1]
+        states = [self._decide(outcome, record.worker) for outcome in outcomes if outcome["key"] not in crowded]
+        return BatchOutcome(
+            tuple(state.result for state in states if state.result),
+            tuple(state.item for state in states if not state.result),
+            self._split(crowded, len(keys)),
+        )
+
+    def _is_unfinished(self, key: Key) -> bool:
+        return key in self._states and self._states[key].result is None
+
+    def _split(self, keys: Sequence[Key], size: int) -> tuple[tuple[Item, ...], ...]:
+        half = (size + 1) // 2
+        states = [self._states[key] for key in keys]
+        for state in states:
+            state.batch_limit = half
+        return tuple(tuple(s.item for s in states[i : i + half]) for i in range(0, len(states), half))
+
+    def _decide(self, outcome: Mapping[str, Any], worker: str | None) -> _ItemState:
+        state, status = self._states[outcome["key"]], outcome["status"]
+        attempts = state.attempts + 1
+        if status not in ("ok", "nan"):
+            state.failures[status] += 1
+            allowed = self._budgets.get(status, self._budget)
+            if not outcome.get("permanent") and state.failures[status] < allowed:
+                return state
+        item = state.item
+        fields = {name: outcome.get(name) for name in ("value", "reason", "traceback", "seconds")}
+        state.result = ItemResult(
+            item.key, item.index, item.name, item.value, status, attempts=attempts, worker=worker, **fields
+        )
+        return state
+
+    def retry(self, keys: Iterable[Key]) -> None:
+        """Reset items, so that they run again with all their retries."""
+        for key in keys:
+            if key in self._states:
+                state = self._states[key]
+                state.earlier_failures += state.failures.total()
+                state.failures, state.result, state.batch_limit = Counter(), None, None
+
+    def failed(self) -> list[ItemResult]:
+        """Results that are not ok."""
+        return [result for result in self.results() if not result.ok]
+
+    def results(self) -> list[ItemResult]:
+        """Results of the finished items, in the order of the items."""
+        return [state.result for state in self._states.values() if state.result]
+
+    def unfinished(self) -> list[Item]:
+        """Items without a result, in their order."""
+        return [state.item for state in self._states.values() if not state.result]
+
+    def batch_limit(self, item: Item) -> int | None:
+        """The largest batch that an item may run in; None for no limit."""
+        return self._states[item.key].batch_limit
+
+    def attempts(self, item: Item) -> int:
+        """How often an item has failed so far, before and after retries by the user."""
+        return self._states[item.key].attempts
