@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
+from daskmetrics.core._gpus import gpu_models
 from daskmetrics.core.errors import ConfigError
 
 PACKAGES = ("daskmetrics", "distributed", "torch")
@@ -37,7 +37,7 @@ def answer(host: str, group: int) -> dict[str, Any]:
     here = socket.gethostname()
     if (here, os.getpgrp()) == (host, group) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return {"versions": versions(), "host": here, "gpus": gpus(), "remaining": _remaining()}
+    return {"versions": versions(), "host": here, "gpus": gpu_models(), "remaining": _remaining()}
 
 
 def versions() -> dict[str, str]:
@@ -49,13 +49,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "none"
     return found
-
-
-def gpus() -> list[str]:
-    """The GPUs that the machine's driver knows, without waking them: torch may not have been imported yet."""
-    files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    lines = (line for file in files for line in file.read_text().splitlines())
-    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
 
 
 def _remaining() -> float | None:

@@ -12,13 +12,13 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
 from distributed import get_worker
 
 from daskmetrics.core._events import TRAIN
+from daskmetrics.core._gpus import gpu_models, visible_gpus
 from daskmetrics.training.ddp._ranks import RankHost, RankSpec
 
 POLL = 0.1  # seconds
@@ -27,21 +27,14 @@ _STORES: dict[str, Any] = {}  # TCPStores that this worker holds, by topic; they
 
 def inventory(dask_worker: Any) -> RankHost:
     """This worker, its machine and its GPUs, read without initialising CUDA."""
-    models = [
-        line.partition(":")[2].strip()
-        for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-        for line in file.read_text().splitlines()
-        if line.startswith("Model:")
-    ]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = [str(i) for i in range(len(models))] if visible is None else visible.split(",")
+    models = gpu_models()
     return RankHost(
         address=dask_worker.address,
         name=str(dask_worker.name),
         node=socket.gethostname(),
         cores=len(os.sched_getaffinity(0)),
         available=psutil.virtual_memory().available,
-        gpus=tuple(gpu.strip() for gpu in gpus if gpu.strip()) if models else (),
+        gpus=tuple(visible_gpus()) if models else (),
         models=tuple(models),
     )
 
