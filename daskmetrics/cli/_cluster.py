@@ -1,4 +1,4 @@
-"""Verbs about places to run: their profiles, their job scripts, and whether they work."""
+"""Commands about places to run: list profiles, write one, print its job script, test it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import end_as_by_ctrl_c, friendly, table
+from daskmetrics.cli._common import end_as_by_ctrl_c, friendly
+from daskmetrics.core._table import Table
+from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def cluster() -> None:
-    """Profiles of places to run: list them, write one, read its job script, try it."""
+    """Profiles of places to run: list them, write one, print its job script, test it."""
 
 
 @cluster.command("list")
@@ -31,19 +33,19 @@ def list_() -> None:
 
     folder = config.folder() / "clusters"
     profiles = {path: config.cluster(str(path)) for path in sorted(folder.glob("*.yaml"))}
-    rows = [(path.stem, *_facts(profile), path.name) for path, profile in profiles.items()]
-    table(("profile", "kind", "workers", "each with", "partition", "from"), rows)
-    click.echo(f"These files lie in {folder}. A file of your own does as well: --cluster FILE.")
-    if partitions := dask.config.get("daskmetrics.cluster", {}):
-        keys = ", ".join(f"{key}: {value}" for key, value in partitions.items())
-        click.echo(f"Your site's settings, which count for more than a profile's (dask's configuration): {keys}")
+    rows = tuple((path.stem, *_cells(profile), path.name) for path, profile in profiles.items())
+    Table(("profile", "kind", "workers", "resources of each", "partition", "file"), rows).show()
+    click.echo(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
+    if settings := dask.config.get("daskmetrics.cluster", {}):
+        keys = ", ".join(f"{key}: {value}" for key, value in settings.items())
+        click.echo(f"Settings of your site (from Dask's configuration), which replace those of a profile: {keys}")
 
 
-def _facts(profile: Cluster) -> tuple[str, str, str, str]:
+def _cells(profile: Cluster) -> tuple[str, str, str, str]:
     gpu = f"1 {profile.gpu_type or 'GPU'}, " if profile.kind == "slurm" and profile.gpus_per_job else ""
     memory = f", {profile.memory}" if profile.memory else ""
-    each = f"{gpu}{profile.threads} CPU{'s' if profile.threads > 1 else ''}{memory}"
-    return profile.kind, str(profile.workers), each, profile.partition or ""
+    resources = f"{gpu}{plural(profile.threads, 'CPU')}{memory}"
+    return profile.kind, str(profile.workers), resources, profile.partition or ""
 
 
 @cluster.command()
@@ -52,72 +54,70 @@ def _facts(profile: Cluster) -> tuple[str, str, str, str]:
 def script(profile: str) -> None:
     """Print the job scripts of PROFILE.
 
-    PROFILE is a name or a YAML file. It is what Slurm gets, but for words in capitals: they stand for what only a
-    running scheduler knows.
+    PROFILE is a name or a YAML file. The output is exactly what Slurm gets, except for words in capitals: they stand
+    for values that only a running scheduler knows.
     """
     from daskmetrics import config
-    from daskmetrics.cluster.slurm._script import LaunchInfo, pools
-    from daskmetrics.cluster.slurm._script import script as text
+    from daskmetrics.cluster.slurm import _script
 
-    wanted = config.cluster(profile)
-    if wanted.kind != "slurm":
-        raise ConfigError(f"Profile '{profile}' is of kind '{wanted.kind}', which has no jobs. See: cluster list")
-    wanted = wanted.model_copy(update={"logs": str(Path(wanted.logs).absolute())})
-    post = LaunchInfo(python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"})
-    click.echo("\n".join(text(wanted, pool, post) for pool in pools(wanted)), nl=False)
+    loaded = config.cluster(profile)
+    if loaded.kind != "slurm":
+        raise ConfigError(f"Profile '{profile}' is of kind '{loaded.kind}', which has no jobs. See: cluster list")
+    loaded = loaded.model_copy(update={"logs": str(Path(loaded.logs).absolute())})
+    launch = _script.LaunchInfo(python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"})
+    click.echo("\n".join(_script.script(loaded, pool, launch) for pool in _script.pools(loaded)), nl=False)
 
 
 @cluster.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write it.  [default: print it]")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.  [default: print it]")
 @friendly
 def init(output: Path | None) -> None:
-    """Write a profile for the Slurm that is here.
+    """Write a profile for the Slurm of this machine.
 
-    It is made from what sinfo and scontrol say, with what else there is as comments.
+    It is made from the output of sinfo and scontrol; the site's other partitions are listed in comments.
     """
     from daskmetrics.cluster.slurm import _partitions as partitions
-    from daskmetrics.cluster.slurm import _profile as proposal
+    from daskmetrics.cluster.slurm._profile import choose, profile_text
 
     if output is not None and output.exists():
-        raise ConfigError(f"'{output}' is there already: name another file, or remove it.")
-    found = partitions.read_site()
-    _, nodes = proposal.choose(found)
-    text = proposal.profile_text(found, partitions.interface_to(nodes.names))
+        raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
+    site = partitions.read_site()
+    partition, nodes = choose(site)
+    _, address = partitions.first_node(nodes.names)
+    text = profile_text(site, partition, nodes, partitions.interface_to(address))
     if output is None:
         click.echo(text, nl=False)
         return
     output.write_text(text, encoding="utf-8")
-    click.echo(f"Wrote '{output}'. Read it, then try it with: daskmetrics cluster test {output}")
+    click.echo(f"Wrote '{output}'. Read it, then test it with: daskmetrics cluster test {output}")
 
 
 @cluster.command("test")
 @click.argument("profile")
 @friendly
 def test_(profile: str) -> None:
-    """Try PROFILE with one worker.
+    """Test PROFILE with one worker.
 
-    PROFILE is a name or a YAML file. A worker is brought up, all that a run needs of it is tried, and it goes. The
-    exit code is 0 if everything is as it should be, 1 if a check failed, 2 if no worker came up.
+    PROFILE is a name or a YAML file. One worker is started, everything that a run needs from it is checked, and it
+    ends. The exit code is 0 if no check failed, 1 if one failed, 2 if no worker arrived.
     """
     from daskmetrics import config
-    from daskmetrics.cluster import _selftest as selftest
     from daskmetrics.cluster import connect
+    from daskmetrics.cluster._selftest import SelfTestResult, SelfTestStatus, run_checks
     from daskmetrics.core._workers import workers
     from daskmetrics.execution import _handshake as handshake
 
-    wanted = config.cluster(profile, workers=1, fewest=None, scoring=None)
-    click.echo(f"Waiting for one worker ({wanted.kind}) ...", err=True)
+    loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)
+    click.echo(f"Waiting for one worker ({loaded.kind}) ...", err=True)
     end_as_by_ctrl_c()
     began = time.perf_counter()
-    with connect(wanted, "trial", lambda text: click.echo(text, err=True)) as client:
+    with connect(loaded, "selftest", lambda text: click.echo(text, err=True)) as client:
         name = next(iter(workers(client).values()))["name"]
-        done = [selftest.Check("worker", selftest.Verdict.OK, time.perf_counter() - began, f"'{name}' has arrived")]
-        done += selftest.checks(client, wanted, handshake.question(), handshake.require_same)
-    table(
-        ("check", "", "took", "what"),
-        [(each.name, each.verdict.value, f"{each.seconds:.2f} s", each.told) for each in done],
-    )
-    if any(each.verdict is selftest.Verdict.FAILED for each in done):
+        arrival = SelfTestResult("worker", SelfTestStatus.OK, time.perf_counter() - began, f"'{name}' has arrived")
+        results = [arrival, *run_checks(client, loaded, handshake.question(), handshake.require_same)]
+    rows = tuple((each.name, each.status.value, f"{each.seconds:.2f} s", each.message) for each in results)
+    Table(("check", "", "took", "result"), rows).show()
+    if any(each.status is SelfTestStatus.FAILED for each in results):
         sys.exit(1)
 
 

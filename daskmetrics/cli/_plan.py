@@ -227,7 +227,7 @@ def _cancel(job: str) -> None:
         raise ConfigError(f"Job {job} is not in your queue. See: squeue --me")
     if not rows[0].pending:
         raise ConfigError(f"Job {job} is {rows[0].state.lower()}, not pending: it is left alone. See: squeue --me")
-    commands.slurm("scancel", job)
+    commands.cancel([job])
     click.echo(f"Cancelled the pending job {job} ({rows[0].name}).")
 
 

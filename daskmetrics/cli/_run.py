@@ -19,7 +19,8 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from daskmetrics.cluster.slurm._driver_job import JobState, Submitted
+    from daskmetrics.cluster.slurm._commands import JobState
+    from daskmetrics.cluster.slurm._driver_job import Submitted
     from daskmetrics.config import Config
     from daskmetrics.report import Run
 
@@ -202,11 +203,10 @@ def _looks(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple
 
 
 def _state(job: Submitted) -> JobState | None:
-    from daskmetrics.cluster.slurm._commands import SlurmError
-    from daskmetrics.cluster.slurm._driver_job import JobState, state_of
+    from daskmetrics.cluster.slurm._commands import JobState, SlurmError, job_state
 
     try:
-        return state_of(job.job)
+        return job_state(job.job)
     except SlurmError as error:  # the controller is restarted; the run goes on meanwhile
         return JobState("UNKNOWN", str(error))
 

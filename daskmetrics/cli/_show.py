@@ -45,13 +45,13 @@ def status(run: Path) -> None:
 def _driver_job(run: Path) -> str | None:
     """How the job stands that drives the run, if it was submitted as one."""
     from daskmetrics.cluster.slurm import _driver_job as driver_job
-    from daskmetrics.cluster.slurm._commands import SlurmError
+    from daskmetrics.cluster.slurm._commands import SlurmError, job_state
 
     job = driver_job.submitted(driver_job.DriverFiles(RunFolder(run).driver))
     if job is None:
         return None
     try:
-        return driver_job.describe(job, driver_job.state_of(job.job))
+        return driver_job.describe(job, job_state(job.job))
     except (SlurmError, ConfigError) as error:
         return f"Job {job.job} was submitted to drive it; how it stands is not known: {error}"
 

@@ -1,7 +1,7 @@
-"""Places to run: this machine, jobs on a Slurm, a job that is there, a scheduler that runs already.
+"""Places to run: this machine, Slurm jobs, the present Slurm job, a running scheduler.
 
-`connect` turns a profile into a Dask client and takes everything down again at the end. Each cluster is private to the
-run: TLS between its processes, dashboards on the loopback interface behind a random prefix.
+`connect` starts the cluster that a profile describes, gives a Dask client, and ends everything with its context. Each
+cluster is private to the run: TLS between its processes, dashboards on the loopback interface behind a random prefix.
 """
 
 from daskmetrics.cluster._connect import connect

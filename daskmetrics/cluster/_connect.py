@@ -1,4 +1,4 @@
-"""From a profile to a client, and back to nothing."""
+"""Starts the cluster of a profile and ends it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskmetrics.config import Cluster
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 
-LOOK_EVERY = 0.1  # seconds between looks for the first worker
+POLL = 0.1  # seconds between two checks for the first worker
 
 log = logging.getLogger(__name__)
 
@@ -26,33 +26,39 @@ log = logging.getLogger(__name__)
 def connect(
     profile: Cluster,
     run: str = "session",
-    say: Callable[[str], None] = log.warning,
+    on_message: Callable[[str], None] = log.warning,
     *,
     on_start: Callable[[str], None] = lambda line: None,
     wait: bool = True,
 ) -> Iterator[Client]:
-    """A client whose workers can take work; the cluster ends with the context.
+    """A client whose workers take work; the cluster ends with the context.
 
     Parameters
     ----------
     profile : Cluster
         Where to run, and how large.
     run : str
-        For whom; part of the names of Slurm jobs.
-    say : callable
+        Name of the run; part of the names of Slurm jobs.
+    on_message : callable
         Called with lines for the user, possibly from another thread: why jobs wait, which were lost.
     on_start : callable
-        Called with lines for the user before any worker is waited for: what was started, and how to look at it.
+        Called with lines for the user before the first worker arrives: what was started, and how to open the dashboard.
     wait : bool
-        For the first worker; otherwise it comes when it comes.
+        Whether to wait for the first worker.
 
     Raises
     ------
     ConfigError
-        If no worker arrives in time, or workers lack the resources ``GPU`` and ``CPU``, without which work would
+        If no worker arrives in time; if workers lack the resources ``GPU`` and ``CPU``, without which work would
         wait for ever; if Slurm would refuse the jobs.
     ClusterLostError
-        Within the context too, if jobs fail one after the other.
+        Also within the context, if jobs fail one after the other.
+
+    Examples
+    --------
+    >>> with connect(Cluster(workers=1)) as client:
+    ...     client.submit(sum, [1, 2], resources={"CPU": 1}).result()
+    3
     """
     with ExitStack() as stack:
         prefix = private_prefix()
@@ -60,7 +66,7 @@ def connect(
         stack.enter_context(_quiet_shutdown())
         if profile.kind != "existing":
             on_start(f"Starting {profile.workers} workers ({profile.kind}) ...")
-        client = stack.enter_context(_client(profile, prefix, run, say))
+        client = stack.enter_context(_client(profile, prefix, run, on_message))
         for line in link_lines(client.dashboard_link, profile.kind, here()):
             on_start(line)
         if wait:
@@ -69,17 +75,17 @@ def connect(
 
 
 @contextmanager
-def _client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None]) -> Iterator[Client]:
+def _client(profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]) -> Iterator[Client]:
     if profile.kind == "existing":
         with existing_client(profile) as client:
             yield client
     elif profile.kind == "slurm":
-        with _slurm_client(profile, prefix, run, say) as client:
+        with _slurm_client(profile, prefix, run, on_message) as client:
             yield client
     elif profile.kind == "allocation":
         from daskmetrics.cluster.slurm._allocation import allocation_client
 
-        with allocation_client(profile, prefix, say) as client:
+        with allocation_client(profile, prefix, on_message) as client:
             yield client
     else:
         with local_cluster(profile, prefix) as cluster, Client(cluster, set_as_default=False) as client:
@@ -87,11 +93,11 @@ def _client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None])
 
 
 @contextmanager
-def _slurm_client(profile: Cluster, prefix: str, run: str, say: Callable[[str], None]) -> Iterator[Client]:
+def _slurm_client(profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]) -> Iterator[Client]:
     from daskmetrics.cluster.slurm._cluster import SlurmCluster
 
     with (
-        SlurmCluster(profile, run=run, prefix=prefix, say=say) as cluster,
+        SlurmCluster(profile, run=run, prefix=prefix, on_message=on_message) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         try:
@@ -103,27 +109,27 @@ def _slurm_client(profile: Cluster, prefix: str, run: str, say: Callable[[str], 
 
 
 def _wait_for_workers(client: Client, profile: Cluster) -> None:
-    until = time.monotonic() + profile.patience
-    while not (there := workers(client)):
+    deadline = time.monotonic() + profile.patience
+    while not (arrived := workers(client)):
         if problem := getattr(client.cluster, "problem", None):
             raise problem
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             raise ConfigError(
-                f"No worker arrived within {profile.patience:.0f} s on the {profile.kind} cluster. For Slurm see "
-                f"'squeue --me' and the job logs in '{profile.logs}'; cluster.arrive_within sets the wait."
+                f"No worker arrived within {profile.patience:.0f} s on the {profile.kind} cluster. On Slurm, see "
+                f"'squeue --me' and the job logs in '{profile.logs}'. To wait longer, set cluster.arrive_within."
             )
-        time.sleep(LOOK_EVERY)
-    for address, worker in there.items():
+        time.sleep(POLL)
+    for address, worker in arrived.items():
         if not any(worker["resources"].get(name) for name in ("GPU", "CPU")):
             raise ConfigError(
                 f"Worker {address} offers no resource GPU or CPU, so that work would wait for ever. "
-                'Start workers with: dask worker ... --resources "GPU=1 CPU=1" (also where there is no GPU).'
+                'Start workers with: dask worker ... --resources "GPU=1 CPU=1" (also on machines without a GPU).'
             )
 
 
 @contextmanager
 def _quiet_shutdown() -> Iterator[None]:
-    """Closing a cluster logs lost connections, which are meant: keep them from the user's screen."""
+    """Hide the messages of lost connections that are logged while a cluster closes."""
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application", "asyncio")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

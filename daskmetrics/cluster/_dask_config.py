@@ -1,4 +1,4 @@
-"""Dask settings that every cluster of ours has, each against a trap that was met."""
+"""Dask settings of every cluster; each prevents a failure that was observed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ RESOURCES = {"GPU": 1, "CPU": 1}
 """What each worker offers. Encoding takes GPU, scoring takes CPU, so that a probe never holds a GPU."""
 
 PAGES = "daskmetrics.dashboard._preload"
-"""What gives the dashboard our pages; it lives beside this room, and is loaded by the scheduler alone."""
-
+"""Module that adds our pages to the dashboard: named, not imported, since only the scheduler loads it."""
 
 WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE": "False",
@@ -23,36 +22,36 @@ WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "120s",
     "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1 minute",
 }
-"""The same for workers in jobs, which do not inherit this process's configuration: variables of their environment."""
+"""The settings of workers in Slurm jobs, which do not inherit this process's configuration: environment variables."""
 
 
 def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
-    """Configuration in force while the cluster lives; of an existing one, what its client needs."""
-    patient = {
+    """Configuration in force while the cluster runs; for an existing one, only what its client needs."""
+    timeouts = {
         "distributed.comm.timeouts.connect": "60s",
         "distributed.comm.timeouts.tcp": "120s",
-        # importing torch holds the interpreter for seconds; that is no failure
+        # importing torch blocks the interpreter for seconds, which is not a failure
         "distributed.admin.tick.limit": "1 minute",
     }
     if profile.kind == "existing":
-        return patient
+        return timeouts
     return {
-        # our own account of blame decides about retries, and needs to hear of the first death
+        # our own retry policy decides about retries, and needs to know of the first death
         "distributed.scheduler.allowed-failures": 0,
-        # a paused worker would keep what waits there for ever; its nanny ends it where memory runs out
+        # a paused worker would keep its waiting tasks for ever; its nanny ends it if memory runs out
         "distributed.worker.memory.pause": False,
-        # otherwise a worker that was away for 15 s is closed for good
+        # otherwise a worker that was disconnected for 15 s is closed
         "distributed.deploy.lost-worker-timeout": "1 hour",
-        # so that every link that Dask shows has the private prefix
+        # every link that Dask shows needs the private prefix
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}" + prefix + "/status",
         PREFIX: prefix,
         "distributed.scheduler.preload": [preload_scheduler.__name__, PAGES],
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
         "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
-        # work that is cancelled when a run is stopped is no news to its user
+        # tasks cancelled when a run is stopped would be logged as errors
         "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
-        **patient,
+        **timeouts,
     }
 
 

@@ -16,7 +16,7 @@ from daskmetrics.core.errors import ConfigError
 def local_cluster(profile: Cluster, prefix: str) -> LocalCluster:
     """A cluster of processes on this machine, each running one unit at a time under a nanny that restarts it."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Port 8787 is already in use")  # since we looked
+        warnings.filterwarnings("ignore", message="Port 8787 is already in use")  # if another process took it meanwhile
         cluster = LocalCluster(
             n_workers=0,
             threads_per_worker=1,
@@ -34,19 +34,19 @@ def local_cluster(profile: Cluster, prefix: str) -> LocalCluster:
     return cluster
 
 
-def _free_port(wanted: int) -> int:
-    """The usual port, or 0 for any if another run's dashboard has it; the printed link says which it became."""
+def _free_port(port: int) -> int:
+    """The given port, or 0 (any) if another process uses it; the printed link shows the one in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", wanted))
+            probe.bind(("127.0.0.1", port))
         except OSError:
             return 0
-    return wanted
+    return port
 
 
 def existing_client(profile: Cluster) -> Client:
-    """A client of a running scheduler, found by its address or its scheduler file."""
+    """A client of a running scheduler, given by its address or its scheduler file."""
     if not profile.address:
         raise ConfigError(
             "cluster.kind is 'existing': give cluster.address (tcp://..., tls://... or a scheduler file)."
@@ -54,10 +54,10 @@ def existing_client(profile: Cluster) -> Client:
     is_file = "://" not in profile.address
     if is_file and not Path(profile.address).is_file():
         raise ConfigError(
-            f"There is no scheduler file '{profile.address}'. Write one with: dask scheduler --scheduler-file F"
+            f"The scheduler file '{profile.address}' does not exist. Write one with: dask scheduler --scheduler-file F"
         )
-    where = {"scheduler_file": profile.address} if is_file else {"address": profile.address}
+    target = {"scheduler_file": profile.address} if is_file else {"address": profile.address}
     try:
-        return Client(**where, set_as_default=False, timeout=min(30.0, profile.patience))
+        return Client(**target, set_as_default=False, timeout=min(30.0, profile.patience))
     except OSError as error:
         raise ConfigError(f"No scheduler answers at '{profile.address}': {error}") from None

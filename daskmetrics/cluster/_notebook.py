@@ -1,4 +1,4 @@
-"""A profile's workers as an object that lives as long as it is wanted: for notebooks and JupyterLab's Dask panel."""
+"""A cluster object that stays open until it is closed: for notebooks and JupyterLab's Dask panel."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ CELL = "text-align: left; padding: .1em 1em .1em 0; color: inherit; background: 
 
 
 class ProfileCluster:
-    """Workers of a profile; they go with `close`, or at the end of a ``with`` block.
+    """Workers of a profile; they end with `close`, or with a ``with`` block.
 
     Parameters
     ----------
     profile : str, mapping or Cluster
         A profile's name, its YAML file, or its keys.
     run : str
-        What its jobs are named after.
+        Part of the names of its jobs.
     asynchronous : bool
         Whether it is used within an event loop, with ``await`` and ``async with``, as JupyterLab's extension does.
     **changes
-        Keys on top of the profile, such as ``workers=4``.
+        Keys that replace those of the profile, such as ``workers=4``.
 
     Raises
     ------
@@ -67,30 +67,30 @@ class ProfileCluster:
         self._client: Client | None = None
         self._link = ""
         if self.profile.kind == "slurm":
-            import daskmetrics.cluster.slurm._cluster  # noqa: F401  # here, since it must be in the main thread
+            import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
         if not asynchronous:
             self._open()
 
     def _open(self) -> None:
         if self._client is None:
             self._client = self._stack.enter_context(connect(self.profile, self.run, wait=False))
-            self._link = self._client.dashboard_link  # as long as no later cluster has changed Dask's settings
+            self._link = self._client.dashboard_link  # read now: a later cluster changes Dask's settings
 
     def _close(self) -> None:
         self._stack.close()
         self._client = None
 
     def close(self) -> Any:
-        """End the workers; something to wait for if it is asynchronous."""
+        """End the workers; returns an awaitable if the cluster is asynchronous."""
         return asyncio.to_thread(self._close) if self.asynchronous else self._close()
 
     def __await__(self) -> Generator[Any, Any, ProfileCluster]:
-        async def opened() -> ProfileCluster:
-            # the same way as without a loop: its own one runs in a thread of its own
+        async def open_() -> ProfileCluster:
+            # as without an event loop: the cluster has its own loop in its own thread
             await asyncio.to_thread(self._open)
             return self
 
-        return opened().__await__()
+        return open_().__await__()
 
     def __enter__(self) -> ProfileCluster:
         return self
@@ -106,12 +106,12 @@ class ProfileCluster:
 
     @property
     def client(self) -> Client:
-        """A client that runs work on it.
+        """A client that runs work on the cluster.
 
         Raises
         ------
         RuntimeError
-            If it is closed, or was not awaited yet.
+            If the cluster is closed, or was not awaited yet.
         """
         if self._client is None:
             raise RuntimeError(
@@ -138,7 +138,7 @@ class ProfileCluster:
 
     @property
     def scheduler_info(self) -> Mapping[str, Any]:
-        """What the scheduler says of itself and its workers."""
+        """The workers that the scheduler knows, as Dask's panel expects it."""
         return {"workers": workers(self.client)} if self._client else {"workers": {}}
 
     @property
@@ -146,11 +146,11 @@ class ProfileCluster:
         return self._link
 
     def scale(self, n: int) -> None:
-        """Want another number of workers."""
+        """Set the number of workers."""
         self.client.cluster.scale(n)
 
     def adapt(self, **limits: Any) -> Any:
-        """Let their number follow the work, as Dask does it."""
+        """Let the number of workers follow the work, see `distributed.deploy.Cluster.adapt`."""
         return self.client.cluster.adapt(**limits)
 
     def __repr__(self) -> str:
@@ -162,7 +162,7 @@ class ProfileCluster:
             first, *others = link_lines(self._link, self.profile.kind, here())
             link = escape(first.removeprefix("Dashboard: "))
             facts["dashboard"] = f'<a href="{link}" target="_blank">{link}</a>'
-            facts |= {escape(label): f"<code>{escape(text)}</code>" for label, text in map(_halves, others)}
+            facts |= {escape(label): f"<code>{escape(text)}</code>" for label, text in map(_label_and_text, others)}
         rows = "".join(
             f'<tr style="background: none"><td style="{CELL}; opacity: .7; white-space: nowrap">{name}</td>'
             f'<td style="{CELL}">{text}</td></tr>'
@@ -174,7 +174,7 @@ class ProfileCluster:
     def _facts(self) -> dict[str, str]:
         if self._client is None:
             return {"state": "closed"}
-        facts = {"workers": f"{len(workers(self.client))} here, {self.profile.workers} asked for"}
+        facts = {"workers": f"{len(workers(self.client))} of {self.profile.workers} have arrived"}
         if self.profile.kind == "slurm":
             facts["jobs"] = _jobs(self.run)
         return {**facts, "scheduler": self.scheduler_address}
@@ -184,9 +184,9 @@ def _jobs(run: str) -> str:
     try:
         return summary(queue(name=job_name(run)))
     except SlurmError as error:
-        return f"not known: {error}"
+        return f"unknown: {error}"
 
 
-def _halves(line: str) -> tuple[str, str]:
+def _label_and_text(line: str) -> tuple[str, str]:
     label, _, text = line.strip().partition(":")
     return label, text.strip()

@@ -1,4 +1,4 @@
-"""CPUs and GPUs that a worker has to itself: claimed on its node, and free again when its process ends."""
+"""CPUs and GPUs reserved for one worker: claimed on its node, and released when its process ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fcntl
 import getpass
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from distributed import Client, WorkerPlugin
 
+from daskmetrics.core._gpus import VISIBLE, visible_gpus
 from daskmetrics.core.errors import ConfigError
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -21,14 +22,19 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXP
 
 @dataclass(frozen=True)
 class Pins:
-    """What each worker is to have to itself.
+    """How many CPUs and GPUs each worker has for itself.
 
     Attributes
     ----------
     cpus : int or None
-        So many CPUs of those that its job may use; None leaves it all of them.
+        Number of CPUs; None leaves it all that its job may use.
     gpus : int or None
-        Likewise; None leaves ``CUDA_VISIBLE_DEVICES`` as it is, 0 hides all GPUs.
+        Number of GPUs; None leaves ``CUDA_VISIBLE_DEVICES`` as it is, 0 hides all GPUs.
+
+    Examples
+    --------
+    >>> bool(Pins()), bool(Pins(gpus=0))
+    (False, True)
     """
 
     cpus: int | None = None
@@ -39,7 +45,7 @@ class Pins:
 
 
 class PinningPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
-    """Pins a worker when it starts, also one that was started anew."""
+    """Pins a worker when it starts, also after a restart."""
 
     name = "daskmetrics-pinning"
 
@@ -51,34 +57,43 @@ class PinningPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
 
 
 def pin_workers(client: Client, pins: Pins) -> Mapping[str, Mapping[str, Any]]:
-    """Pin all workers of a client, and those to come.
+    """Pin all workers of a client, also those that arrive later.
 
     Returns
     -------
     mapping
-        By worker name: ``cpus`` and ``gpus`` that it has to itself, and ``problem`` if it could not have them.
+        By worker name: its ``cpus`` and ``gpus``, and ``problem`` if too few were free.
+
+    Examples
+    --------
+    >>> pin_workers(client, Pins(cpus=1))  # doctest: +SKIP
+    {'0': {'name': 0, 'cpus': ['0'], 'gpus': None, 'problem': None}}
     """
     client.register_plugin(PinningPlugin(pins))
-    return {str(told["name"]): told for told in client.run(_told).values()}
+    return {str(result["name"]): result for result in client.run(_pins_of).values()}
 
 
-def _told(dask_worker: Any) -> Mapping[str, Any]:
+def _pins_of(dask_worker: Any) -> Mapping[str, Any]:
     return {"name": dask_worker.name, **dask_worker.daskmetrics_pins}
 
 
 def require(pins: Pins, workers: int) -> None:
-    """Refuse what this machine cannot give to so many workers.
+    """Check that this machine has the CPUs and GPUs for so many workers.
 
     Raises
     ------
     ConfigError
-        With what was asked for and what is there.
+        If it has not, with the requested and the available number.
+
+    Examples
+    --------
+    >>> require(Pins(cpus=1), workers=1)
     """
-    for what, each, here in (("CPUs", pins.cpus, usable_cpus()), ("GPUs", pins.gpus, visible_gpus())):
-        if each and each * workers > len(here):
+    for what, each, available in (("CPUs", pins.cpus, usable_cpus()), ("GPUs", pins.gpus, visible_gpus())):
+        if each and each * workers > len(available):
             raise ConfigError(
-                f"{workers} workers with {each} {what} each need {each * workers}, this machine offers {len(here)}. "
-                f"Ask for fewer workers or fewer {what} per worker, or for a cluster (--cluster)."
+                f"{workers} workers with {each} {what} each need {each * workers}, this machine offers "
+                f"{len(available)}. Use fewer workers or fewer {what} per worker, or a cluster (--cluster)."
             )
 
 
@@ -87,32 +102,23 @@ def usable_cpus() -> Sequence[str]:
     return [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
 
 
-def visible_gpus() -> Sequence[str]:
-    """GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them; the driver is not woken."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [gpu.strip() for gpu in named.split(",") if gpu.strip()]
-    devices = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
-    return sorted((name for name in devices if name.isdigit()), key=int)
-
-
 def pin(pins: Pins) -> dict[str, Any]:
     """Pin this process: its CPUs by affinity, its GPUs by ``CUDA_VISIBLE_DEVICES``, its threads to match.
 
-    It must run before the process starts CUDA. What cannot be had is told and not insisted on.
+    It must run before the process starts CUDA. If too few are free, the process stays unpinned and reports it.
     """
-    told: dict[str, Any] = {"cpus": None, "gpus": None, "problem": None}
+    result: dict[str, Any] = {"cpus": None, "gpus": None, "problem": None}
     try:
         if pins.cpus is not None:
-            told["cpus"] = claim("cpu", usable_cpus(), pins.cpus)
-            os.sched_setaffinity(0, {int(cpu) for cpu in told["cpus"]})
+            result["cpus"] = claim("cpu", usable_cpus(), pins.cpus)
+            os.sched_setaffinity(0, {int(cpu) for cpu in result["cpus"]})
             _limit_threads(pins.cpus)
         if pins.gpus is not None:
-            told["gpus"] = claim("gpu", visible_gpus(), pins.gpus)
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(told["gpus"])
+            result["gpus"] = claim("gpu", visible_gpus(), pins.gpus)
+            os.environ[VISIBLE] = ",".join(result["gpus"])
     except (ConfigError, OSError) as error:
-        told["problem"] = str(error)
-    return told
+        result["problem"] = str(error)
+    return result
 
 
 def _limit_threads(count: int) -> None:
@@ -120,14 +126,14 @@ def _limit_threads(count: int) -> None:
     with suppress(ImportError):
         from threadpoolctl import threadpool_limits
 
-        threadpool_limits(count)  # for libraries that have read the environment already
+        threadpool_limits(count)  # for libraries that have already read the environment
 
 
 def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = None) -> list[str]:
-    """Take so many of what is offered on this node, each for one process at a time.
+    """Claim a number of the CPUs or GPUs that are offered on this node, each for one process at a time.
 
-    A claim is a lock on a file, which the system frees with the process, however that ends. No worker needs to know
-    of the others: they may belong to different jobs.
+    A claim is a lock on a file, which the system releases when the process ends for whatever reason. So workers of
+    different jobs need not know each other.
 
     Raises
     ------
@@ -138,18 +144,18 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise ConfigError(f"'{folder}' belongs to another user: set TMPDIR to a folder of your own.")
-    with _alone(folder / "claiming"):  # otherwise two workers could each get half of what they need
-        taken: dict[str, int] = {}
+    with _exclusive(folder / "claiming"):  # otherwise two workers could each get half of what they need
+        claimed: dict[str, int] = {}
         for name in offered:
-            if len(taken) == count:
+            if len(claimed) == count:
                 break
             if (file := _lock(folder / f"{kind}-{name}")) is not None:
-                taken[name] = file
-        if len(taken) == count:
-            return list(taken)
-        for file in taken.values():
+                claimed[name] = file
+        if len(claimed) == count:
+            return list(claimed)
+        for file in claimed.values():
             os.close(file)
-    raise ConfigError(f"This worker needs {count} {kind}s; of {len(offered)}, {len(taken)} are free.")
+    raise ConfigError(f"This worker needs {count} {kind}s; of {len(offered)}, {len(claimed)} are free.")
 
 
 def _lock(path: Path, wait: int = fcntl.LOCK_NB) -> int | None:
@@ -163,7 +169,7 @@ def _lock(path: Path, wait: int = fcntl.LOCK_NB) -> int | None:
 
 
 @contextmanager
-def _alone(path: Path) -> Any:
+def _exclusive(path: Path) -> Iterator[None]:
     file = _lock(path, wait=0)
     try:
         yield

@@ -1,6 +1,6 @@
-"""What the nanny of a whole-node job loads before its worker starts: of the job's GPUs its worker sees one.
+"""Preload of the nannies of a whole-node job: each worker sees one of the job's GPUs.
 
-Which one follows from the worker's name, so that a worker that is started anew gets the same.
+The GPU follows from the worker's name, so that a restarted worker gets the same one.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+from daskmetrics.core._gpus import VISIBLE, split_gpus
 
 
 def dask_setup(nanny: Any) -> None:
     """Called by Dask with the new nanny."""
-    # Dask goes on after an exception in a preload, and all workers would share one GPU
-    nanny.env[VISIBLE] = own_gpu(str(nanny.name), os.environ.get(VISIBLE, ""))
+    # `worker_gpu` exits: after an exception Dask would go on, and all workers would share one GPU
+    nanny.env[VISIBLE] = worker_gpu(str(nanny.name), os.environ.get(VISIBLE, ""))
 
 
-def own_gpu(name: str, visible: str) -> str:
-    """The GPU of the worker whose name ends in ``-i``: entry i of the job's.
+def worker_gpu(name: str, visible: str) -> str:
+    """The GPU of the worker whose name ends in ``-i``: entry i of the job's ``CUDA_VISIBLE_DEVICES``.
 
     Raises
     ------
@@ -27,10 +27,10 @@ def own_gpu(name: str, visible: str) -> str:
 
     Examples
     --------
-    >>> own_gpu("gpu-7-2", "4,5,6,7")
+    >>> worker_gpu("gpu-7-2", "4,5,6,7")
     '6'
     """
-    number, gpus = name.rpartition("-")[2], [gpu for gpu in visible.split(",") if gpu]
+    number, gpus = name.rpartition("-")[2], split_gpus(visible)
     if not number.isdigit() or int(number) >= len(gpus):
-        raise SystemExit(f"Worker {name} owns no GPU: its job's {VISIBLE} is '{visible}'.")
+        raise SystemExit(f"Worker {name} has no GPU: its job's {VISIBLE} is '{visible}'.")
     return gpus[int(number)]

@@ -1,7 +1,6 @@
-"""What a scheduler loads before it starts: whoever does not know the prefix gets no page at all.
+"""Preload of the scheduler: requests without the private prefix get error 404.
 
-A prefix alone does not hide a dashboard: Dask answers a request for ``/`` with a redirection to it, and lists it in
-``/sitemap.json``.
+The prefix alone does not hide a dashboard: Dask redirects ``/`` to it, and lists it in ``/sitemap.json``.
 """
 
 from __future__ import annotations

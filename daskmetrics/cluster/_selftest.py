@@ -1,4 +1,4 @@
-"""What `cluster test` asks of one worker: is it the same code, has it its GPU, does it see our files and we its."""
+"""The checks of `cluster test` on one worker: its versions, its GPU, the shared folder, the network."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from typing import Any
 from distributed import Client
 
 from daskmetrics.config import Cluster
+from daskmetrics.core._gpus import VISIBLE, split_gpus
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ConfigError
 
 PAYLOAD = 8 * 2**20  # bytes sent each way
-SEEN_WITHIN = 30.0  # seconds until a file must be seen on the other side; network file systems remember absence
+VISIBLE_WITHIN = 30.0  # seconds for a file to appear on the other machine: network file systems cache its absence
 
 
-class Verdict(Enum):
-    """How a check went."""
+class SelfTestStatus(Enum):
+    """The result of a check."""
 
     OK = "ok"
     NOTE = "note"
@@ -32,157 +33,163 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class Check:
-    """One thing that was tried.
+class SelfTestResult:
+    """One check, with its result.
 
     Attributes
     ----------
     name : str
-    verdict : Verdict
+    status : SelfTestStatus
     seconds : float
-    told : str
-        What was seen, or what to do.
+    message : str
+        What was observed, or what to do.
     """
 
     name: str
-    verdict: Verdict
+    status: SelfTestStatus
     seconds: float
-    told: str
+    message: str
 
 
-Asked = Callable[[], tuple[Verdict, str]]
+Checked = tuple[SelfTestStatus, str]
 
 
-def checks(
+def run_checks(
     client: Client, profile: Cluster, question: str, require_same: Callable[[str, Any], None]
-) -> Iterator[Check]:
-    """Try what a run needs on the first worker, one check after the other.
+) -> Iterator[SelfTestResult]:
+    """Check on the first worker what a run needs, one check after the other.
 
     Parameters
     ----------
     client : Client
-        With one worker at least.
+        With at least one worker.
     profile : Cluster
     question : str
-        Python that a worker evaluates to say who it is, see `daskmetrics.execution._handshake`.
+        Python expression that a worker evaluates to describe itself, see `daskmetrics.execution._handshake`.
     require_same : callable
-        Raises ConfigError if what it answered does not fit this process.
+        Raises ConfigError if the worker's versions do not fit this process.
     """
-    address, worker = next(iter(workers(client).items()))
-    one = _One(client, address)
+    address, info = next(iter(workers(client).items()))
+    worker = _Worker(client, address)
 
-    def versions() -> tuple[Verdict, str]:
-        told = one.ask(eval, question)
-        require_same(worker["name"], told["versions"])
-        return Verdict.OK, ", ".join(f"{name} {number}" for name, number in told["versions"].items())
+    def versions() -> Checked:
+        versions = worker.run(eval, question)["versions"]
+        require_same(info["name"], versions)
+        return SelfTestStatus.OK, ", ".join(f"{name} {number}" for name, number in versions.items())
 
-    def imports() -> tuple[Verdict, str]:
-        return Verdict.OK, f"torch {one.ask(_import_torch)}, on {one.ask(socket.gethostname)}"
+    def imports() -> Checked:
+        return SelfTestStatus.OK, f"torch {worker.run(_import_torch)}, on {worker.run(socket.gethostname)}"
 
-    yield _timed("versions", versions)
-    yield _timed("import", imports)
-    yield _timed(
-        "device", lambda: device(one.ask(_device), wanted=profile.kind != "local" and profile.gpus_per_job > 0)
-    )
-    yield _timed("shared folder", lambda: _shared(one, Path(profile.logs).resolve()))
-    yield _timed("network there", lambda: _speed(one, there=True))
-    yield _timed("network back", lambda: _speed(one, there=False))
+    needs_gpu = profile.kind != "local" and profile.gpus_per_job > 0
+    checks: dict[str, Callable[[], Checked]] = {
+        "versions": versions,
+        "import": imports,
+        "device": lambda: check_device(worker.run(_device), needs_gpu),
+        "shared folder": lambda: _check_folder(worker, Path(profile.logs).resolve()),
+        "network to worker": lambda: _check_speed(worker, to_worker=True),
+        "network to driver": lambda: _check_speed(worker, to_worker=False),
+    }
+    for name, check in checks.items():
+        began = time.perf_counter()
+        try:
+            status, message = check()
+        except (ConfigError, OSError, ImportError) as error:
+            status, message = SelfTestStatus.FAILED, str(error) or type(error).__name__
+        yield SelfTestResult(name, status, time.perf_counter() - began, message)
 
 
 @dataclass(frozen=True)
-class _One:
-    """The worker that is asked."""
+class _Worker:
+    """The worker that is checked."""
 
     client: Client
     address: str
 
-    def ask(self, function: Callable[..., Any], *args: Any) -> Any:
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
         return self.client.run(function, *args, workers=[self.address])[self.address]
 
 
-def _timed(name: str, asked: Asked) -> Check:
-    began = time.perf_counter()
-    try:
-        verdict, told = asked()
-    except (ConfigError, OSError, ImportError) as error:
-        verdict, told = Verdict.FAILED, str(error) or type(error).__name__
-    return Check(name, verdict, time.perf_counter() - began, told)
-
-
-def device(seen: Mapping[str, Any], wanted: bool) -> tuple[Verdict, str]:
-    """What to think of the GPUs that a worker sees.
+def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Checked:
+    """Whether a worker has the GPU that it should have.
 
     Parameters
     ----------
-    seen : mapping
-        ``visible``, the value of CUDA_VISIBLE_DEVICES or None; ``devices``, the names that torch has for them;
-        ``driver``, whether the node has one of NVIDIA.
-    wanted : bool
-        Whether the job asked for GPUs.
+    device : mapping
+        ``visible``, the value of CUDA_VISIBLE_DEVICES or None; ``devices``, their names in torch;
+        ``driver``, whether the node has NVIDIA's driver.
+    needs_gpu : bool
+        Whether the job requests GPUs.
 
     Examples
     --------
-    >>> device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, wanted=True)
-    (<Verdict.OK: 'ok'>, 'owns GPU 0: NVIDIA L40S')
+    >>> check_device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, needs_gpu=True)
+    (<SelfTestStatus.OK: 'ok'>, 'has GPU 0: NVIDIA L40S')
     """
-    visible, devices = seen["visible"], seen["devices"]
-    owned = [name for name in (visible or "").split(",") if name]
-    if not wanted:
-        return Verdict.OK, f"CPU; GPUs that it could see: {', '.join(devices) or 'none'}"
-    if len(devices) > 1:
-        return Verdict.FAILED, f"sees {len(devices)} GPUs, and would share them with others: GPUs are not confined here"
-    if devices:
-        return Verdict.OK, f"owns GPU {visible or 'without a number'}: {devices[0]}"
-    if seen["driver"]:
-        return Verdict.FAILED, "the node has NVIDIA's driver, but torch sees no GPU: is it a build of torch with CUDA?"
-    if not owned:
-        return Verdict.FAILED, "its job has no GPU: CUDA_VISIBLE_DEVICES is not set. Check gpus_per_job and gpu_type"
-    return Verdict.NOTE, f"owns GPU {visible}, but its node has no driver for it: it will compute on the CPU"
+    visible, names = device["visible"], device["devices"]
+    if not needs_gpu:
+        return SelfTestStatus.OK, f"CPU; visible GPUs: {', '.join(names) or 'none'}"
+    if len(names) > 1:
+        return SelfTestStatus.FAILED, f"sees {len(names)} GPUs: this site does not confine a job to its own GPUs"
+    if names:
+        return SelfTestStatus.OK, f"has GPU {visible or 'without a number'}: {names[0]}"
+    if device["driver"]:
+        return (
+            SelfTestStatus.FAILED,
+            "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with CUDA",
+        )
+    if not split_gpus(visible or ""):
+        return SelfTestStatus.FAILED, (
+            "its job has no GPU: CUDA_VISIBLE_DEVICES is not set. Check gpus_per_job and gpu_type"
+        )
+    return SelfTestStatus.NOTE, f"has GPU {visible}, but its node has no driver for it: it will compute on the CPU"
 
 
-def _shared(one: _One, folder: Path) -> tuple[Verdict, str]:
-    """A file written on one side must be seen, with its content, on the other one."""
+def _check_folder(worker: _Worker, folder: Path) -> Checked:
+    """Check that a file written on one side appears, with its content, on the other one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ours, theirs = (folder / f".trial-{secrets.token_hex(8)}" for _ in range(2))
+    ours, theirs = (folder / f".selftest-{secrets.token_hex(8)}" for _ in range(2))
     try:
         ours.write_text("from the driver")
-        if not one.ask(_sees, str(ours), "from the driver"):
-            return Verdict.FAILED, f"the worker does not see '{folder}': it must lie on a file system that nodes share"
-        one.ask(_write, str(theirs), "from the worker")
-        if not _sees(str(theirs), "from the worker"):
-            return Verdict.FAILED, f"what the worker writes into '{folder}' is not seen here"
+        if not worker.run(_appears, str(ours), "from the driver"):
+            return (
+                SelfTestStatus.FAILED,
+                f"the worker does not see '{folder}': use a file system that nodes share",
+            )
+        worker.run(_write, str(theirs), "from the worker")
+        if not _appears(str(theirs), "from the worker"):
+            return SelfTestStatus.FAILED, f"a file that the worker writes into '{folder}' does not appear here"
     finally:
         for path in (ours, theirs):
             path.unlink(missing_ok=True)
-    return Verdict.OK, f"'{folder}' is the same on both sides"
+    return SelfTestStatus.OK, f"'{folder}' is the same on both sides"
 
 
-def _speed(one: _One, there: bool) -> tuple[Verdict, str]:
-    one.ask(len, b"")  # so that connecting is not measured
+def _check_speed(worker: _Worker, to_worker: bool) -> Checked:
+    worker.run(len, b"")  # so that connecting is not measured
     began = time.perf_counter()
-    got = one.ask(len, os.urandom(PAYLOAD)) if there else len(one.ask(os.urandom, PAYLOAD))
-    took = time.perf_counter() - began
-    return Verdict.OK, f"{got / 2**20:.0f} MiB, {got / took / 1e6:,.0f} MB/s"
+    size = worker.run(len, os.urandom(PAYLOAD)) if to_worker else len(worker.run(os.urandom, PAYLOAD))
+    seconds = time.perf_counter() - began
+    return SelfTestStatus.OK, f"{size / 2**20:.0f} MiB, {size / seconds / 1e6:,.0f} MB/s"
 
 
 def _import_torch() -> str:
-    return str(import_module("torch").__version__)  # by name: this side shall never import it
+    return str(import_module("torch").__version__)  # by name: this process must never import it
 
 
 def _device() -> dict[str, Any]:
     cuda = import_module("torch").cuda
     names = [cuda.get_device_name(i) for i in range(cuda.device_count())]
     driver = Path("/proc/driver/nvidia/version").exists()
-    return {"visible": os.environ.get("CUDA_VISIBLE_DEVICES"), "devices": names, "driver": driver}
+    return {"visible": os.environ.get(VISIBLE), "devices": names, "driver": driver}
 
 
 def _write(path: str, text: str) -> None:
     Path(path).write_text(text)
 
 
-def _sees(path: str, text: str) -> bool:
-    """Whether a file comes to be seen with its content, which on a network file system can take a while."""
-    deadline = time.monotonic() + SEEN_WITHIN
+def _appears(path: str, text: str) -> bool:
+    """Whether a file appears with its content, which on a network file system can take some seconds."""
+    deadline = time.monotonic() + VISIBLE_WITHIN
     while time.monotonic() < deadline:
         if Path(path).is_file() and Path(path).read_text() == text:
             return True

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from daskmetrics import config as configuration
 from daskmetrics.cluster._pinning import usable_cpus
+from daskmetrics.cluster.slurm._state import SlurmState, read_state, recorded_state
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder, atomic_write, private
 from daskmetrics.core._text import duration
@@ -126,14 +127,14 @@ def _found(config: Config, request: PlanRequest, of: Callable[[str], Workload]) 
     """The offers of all profiles, with Slurm asked once, and then for each option's own start."""
     profiles = {name: configuration.cluster(name) for name in request.profiles}
     profiles = profiles or {_name(config.cluster): config.cluster}
-    stood: slurm.SlurmState | None = None
+    stood: SlurmState | None = None
     found: list[Offer] = []
     for name, profile in profiles.items():
         counts = request.counts or (profile.workers,)
         if profile.kind != "slurm":
             found += [_here(name, profile, n) for n in counts]
             continue
-        stood = stood or (slurm.recall(request.recorded) if request.recorded else slurm.look(request.keep))
+        stood = stood or (recorded_state(request.recorded) if request.recorded else read_state(request.keep))
         own = slurm.offers(name, profile, counts, stood)
         found += [_asked(offer, profile, of) for offer in own] if stood.live else own
     return found

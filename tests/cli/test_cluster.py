@@ -62,5 +62,5 @@ def test_a_mistake_gives_one_message_and_starts_nothing(tmp_path, words, message
 
 def test_init_without_a_slurm_says_where_to_go(tmp_path):
     done = call(tmp_path, "cluster", "init", "-o", "site.yaml", PATH=str(tmp_path))
-    assert done.returncode == 2 and "There is no 'sinfo' here" in done.stderr
+    assert done.returncode == 2 and "'sinfo' is not on PATH" in done.stderr
     assert not (tmp_path / "site.yaml").exists()

@@ -14,16 +14,16 @@ from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ConfigError
 
 
-def test_workers_offer_what_units_ask_for(client):
+def test_workers_offer_the_resources_that_units_request(client):
     assert [worker["resources"] for worker in workers(client).values()] == [{"GPU": 1, "CPU": 1}] * 2
 
 
-def test_processes_speak_tls(client):
+def test_processes_communicate_over_tls(client):
     assert client.scheduler.address.startswith("tls://127.0.0.1:")
     assert all(address.startswith("tls://127.0.0.1:") for address in workers(client))
 
 
-def test_a_stranger_without_certificate_is_refused(client):
+def test_a_client_without_certificate_is_refused(client):
     with pytest.raises((OSError, TypeError)):
         Client(client.scheduler.address.replace("tls://", "tcp://"), timeout=3, set_as_default=False)
 
@@ -36,7 +36,7 @@ def test_the_dashboard_is_on_loopback_behind_a_private_prefix(client):
         urllib.request.urlopen(re.sub(r"/[\w-]{20,}/", "/", link), timeout=30)
 
 
-def test_nothing_listens_beyond_loopback(client):
+def test_all_sockets_listen_on_loopback_only(client):
     pids = set(client.run(lambda: __import__("os").getpid()).values())
     sockets = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=False)
     if sockets.returncode:
@@ -52,24 +52,24 @@ def test_a_scheduler_whose_workers_lack_resources_is_refused():
             pass
 
 
-def test_the_way_to_the_dashboard_is_told_before_any_worker_comes():
+def test_the_dashboard_link_is_printed_before_any_worker_arrives():
     with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
-        told: list[str] = []
+        lines: list[str] = []
         profile = Cluster(kind="existing", address=cluster.scheduler_address, arrive_within=1)
-        with pytest.raises(ConfigError, match="No worker arrived"), connect(profile, on_start=told.append):
+        with pytest.raises(ConfigError, match="No worker arrived"), connect(profile, on_start=lines.append):
             pass
-    assert told == [f"Dashboard: {cluster.dashboard_link}"]
+    assert lines == [f"Dashboard: {cluster.dashboard_link}"]
 
 
 @pytest.mark.parametrize(
     ("address", "message"),
     [
         (None, "give cluster.address"),
-        ("none.json", "no scheduler file 'none.json'"),
+        ("none.json", "scheduler file 'none.json' does not exist"),
         ("tcp://127.0.0.1:1", "No scheduler answers"),
     ],
 )
-def test_an_existing_scheduler_that_is_not_there(address, message):
+def test_a_missing_scheduler_is_reported(address, message):
     profile = Cluster(kind="existing", address=address, arrive_within=3)
     with pytest.raises(ConfigError, match=message), connect(profile):
         pass

@@ -15,11 +15,11 @@ def cluster():
         yield cluster
 
 
-def test_it_runs_work_and_shows_how_to_look_at_it(cluster):
+def test_it_runs_work_and_shows_the_dashboard_link(cluster):
     assert cluster.client.submit(sum, [1, 2]).result() == 3
     page = cluster._repr_html_()
-    assert "1 here, 1 asked for" in page and f'href="{cluster.dashboard_link}"' in page
-    # no colour of its own for text or ground: a notebook's theme decides
+    assert "1 of 1 have arrived" in page and f'href="{cluster.dashboard_link}"' in page
+    # it sets no colours of text or background: the notebook's theme decides
     assert "color: inherit" in page and "color: #" not in page.replace("border-left", "")
 
 

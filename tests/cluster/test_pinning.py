@@ -10,7 +10,8 @@ from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.cluster import Pins, pin_workers, require
-from daskmetrics.cluster._pinning import claim, usable_cpus, visible_gpus
+from daskmetrics.cluster._pinning import claim, usable_cpus
+from daskmetrics.core._gpus import visible_gpus
 from daskmetrics.core.errors import ConfigError
 
 CPUS = len(usable_cpus())
@@ -26,7 +27,7 @@ def hold(folder, offered, count, pipe):
 
 @pytest.fixture
 def holder(tmp_path):
-    """Processes that claim, and keep what they got until the test ends."""
+    """Processes that claim CPUs and keep them until the test ends."""
     context = multiprocessing.get_context("spawn")
     started = []
 
@@ -34,7 +35,7 @@ def holder(tmp_path):
         ours, theirs = context.Pipe()
         process = context.Process(target=hold, args=(tmp_path, offered, count, theirs))
         process.start()
-        theirs.close()  # so that its death ends the waiting here
+        theirs.close()  # so that `recv` fails if the process dies
         started.append((process, ours))
         return ours.recv(), process
 
@@ -44,7 +45,7 @@ def holder(tmp_path):
         process.join()
 
 
-def test_claims_are_disjoint_and_free_when_their_process_ends(holder):
+def test_claims_are_disjoint_and_released_when_their_process_ends(holder):
     offered = ["0", "1", "2", "3", "4"]
     first, process = holder(offered, 2)
     second, _ = holder(offered, 2)
@@ -56,13 +57,13 @@ def test_claims_are_disjoint_and_free_when_their_process_ends(holder):
     assert holder(offered, 2)[0] == ["0", "1"]
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path, monkeypatch):
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: -1)
     with pytest.raises(ConfigError, match="belongs to another user"):
         claim("cpu", ["0"], 1, tmp_path)
 
 
-def test_what_the_machine_does_not_have_is_refused(monkeypatch):
+def test_more_than_the_machine_has_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match=f"10 workers with {CPUS} CPUs each need {10 * CPUS}, this machine offers"):
         require(Pins(cpus=CPUS), workers=10)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
@@ -73,23 +74,23 @@ def test_what_the_machine_does_not_have_is_refused(monkeypatch):
 
 
 @pytest.mark.skipif(CPUS < 2, reason="needs two CPUs")
-def test_workers_have_cpus_and_gpus_of_their_own_also_after_a_death(monkeypatch, tmp_path):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # no GPU is touched: it is only said which ones would be seen
+def test_workers_keep_their_cpus_and_gpus_also_after_a_restart(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # no GPU is used: the variable only names them
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def pinned(dask_worker):
         return dask_worker.name, os.sched_getaffinity(0), os.environ["CUDA_VISIBLE_DEVICES"]
 
     settings = {"distributed.scheduler.allowed-failures": 0}
-    # a dashboard of its own port: the workers that other tests share have the usual one
+    # another port for the dashboard: the cluster that other tests share uses the default one
     places = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
         dask.config.set(settings),
         LocalCluster(n_workers=2, threads_per_worker=1, **places) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        told = pin_workers(client, Pins(cpus=1, gpus=1))
-        assert [each["problem"] for each in told.values()] == [None, None]
+        results = pin_workers(client, Pins(cpus=1, gpus=1))
+        assert [each["problem"] for each in results.values()] == [None, None]
         before = {name: (cpus, gpus) for name, cpus, gpus in client.run(pinned).values()}
         assert before[0][0].isdisjoint(before[1][0]) and {before[0][1], before[1][1]} == {"0", "1"}
         with pytest.raises(KilledWorker):

@@ -2,23 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.cluster._selftest import Verdict, checks, device
+from daskmetrics.cluster._selftest import SelfTestStatus, check_device, run_checks
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import _handshake as handshake
 
 
-def tried(client, folder, require_same=handshake.require_same):
+def results_of(client, folder, require_same=handshake.require_same):
     profile = Cluster(logs=str(folder))
-    return {each.name: each for each in checks(client, profile, handshake.question(), require_same)}
+    return {each.name: each for each in run_checks(client, profile, handshake.question(), require_same)}
 
 
-def test_a_worker_that_is_as_it_should_be(client, tmp_path):
-    found = tried(client, tmp_path)
-    assert list(found) == ["versions", "import", "device", "shared folder", "network there", "network back"]
-    assert {each.verdict for each in found.values()} == {Verdict.OK}
-    assert all(each.seconds > 0 for each in found.values())
-    assert "torch" in found["versions"].told and "8 MiB" in found["network back"].told
+def test_a_sound_worker_passes_every_check(client, tmp_path):
+    results = results_of(client, tmp_path)
+    assert list(results) == ["versions", "import", "device", "shared folder", "network to worker", "network to driver"]
+    assert {each.status for each in results.values()} == {SelfTestStatus.OK}
+    assert all(each.seconds > 0 for each in results.values())
+    assert "torch" in results["versions"].message and "8 MiB" in results["network to driver"].message
     assert not list(tmp_path.iterdir())
 
 
@@ -27,25 +27,25 @@ def test_a_check_that_fails_does_not_hide_the_others(client, tmp_path):
         raise ConfigError("Worker has torch 1.0, the driver has torch 2.0.")
 
     (tmp_path / "file").touch()
-    found = tried(client, tmp_path / "file", refuse)
-    assert found["versions"].verdict is Verdict.FAILED and "torch 1.0" in found["versions"].told
-    assert found["shared folder"].verdict is Verdict.FAILED and "exists" in found["shared folder"].told
-    assert found["network there"].verdict is Verdict.OK
+    results = results_of(client, tmp_path / "file", refuse)
+    assert results["versions"].status is SelfTestStatus.FAILED and "torch 1.0" in results["versions"].message
+    assert results["shared folder"].status is SelfTestStatus.FAILED and "exists" in results["shared folder"].message
+    assert results["network to worker"].status is SelfTestStatus.OK
 
 
 @pytest.mark.parametrize(
-    ("visible", "devices", "driver", "verdict", "told"),
+    ("visible", "devices", "driver", "status", "message"),
     [
-        ("3", ["NVIDIA L40S"], True, Verdict.OK, "owns GPU 3: NVIDIA L40S"),
-        ("0,1", ["A", "A"], True, Verdict.FAILED, "sees 2 GPUs"),
-        ("0", [], True, Verdict.FAILED, "build of torch with CUDA"),
-        ("0", [], False, Verdict.NOTE, "no driver"),
-        (None, [], False, Verdict.FAILED, "its job has no GPU"),
+        ("3", ["NVIDIA L40S"], True, SelfTestStatus.OK, "has GPU 3: NVIDIA L40S"),
+        ("0,1", ["A", "A"], True, SelfTestStatus.FAILED, "sees 2 GPUs"),
+        ("0", [], True, SelfTestStatus.FAILED, "build of torch with CUDA"),
+        ("0", [], False, SelfTestStatus.NOTE, "no driver"),
+        (None, [], False, SelfTestStatus.FAILED, "its job has no GPU"),
     ],
-    ids=["owned", "shared", "torch without CUDA", "no driver", "none"],
+    ids=["one", "shared", "torch without CUDA", "no driver", "none"],
 )
-def test_what_to_think_of_gpus(visible, devices, driver, verdict, told):
+def test_a_worker_should_see_exactly_one_gpu(visible, devices, driver, status, message):
     seen = {"visible": visible, "devices": devices, "driver": driver}
-    found = device(seen, wanted=True)
-    assert found[0] is verdict and told in found[1]
-    assert device(seen, wanted=False)[0] is Verdict.OK
+    result = check_device(seen, needs_gpu=True)
+    assert result[0] is status and message in result[1]
+    assert check_device(seen, needs_gpu=False)[0] is SelfTestStatus.OK

@@ -170,8 +170,8 @@ def test_a_draining_node_is_left_when_its_unit_is_done(living):
 def test_what_slurm_refuses_in_mid_run_is_told_at_once_and_heals(living):
     command("scontrol", "update", "partitionname=gpu", "state=drain")
     lost = hurt(living)
-    assert comes_true(lambda: any("Slurm took no further gpu job: " in line for line in living.lines)) is not None
-    print(f"\n{next(line for line in living.lines if 'took no further' in line)}")
+    assert comes_true(lambda: any("Slurm refused a further gpu job: " in line for line in living.lines)) is not None
+    print(f"\n{next(line for line in living.lines if 'refused a further' in line)}")
     command("scontrol", "update", "partitionname=gpu", "state=up")
     living.heals("a partition closed and opened again", lost)
 
@@ -206,13 +206,13 @@ def test_workers_are_replaced_before_their_walltime_ends(short):
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"partition": "nowhere"}, ConfigError, "would not take the gpu jobs .*: invalid partition specified: nowhere"),
+        ({"partition": "nowhere"}, ConfigError, "would refuse the gpu jobs .*: invalid partition specified: nowhere"),
         ({"partition": "paid", "account": "other"}, ConfigError, "Invalid account or account/partition combination"),
         ({"gpus_per_job": 9}, ConfigError, "Requested node configuration is not available"),
         (
             {"prologue": ["echo no module named cuda", "exit 3"]},
             ClusterLostError,
-            r"(?s)jobs in a row came to nothing; the last: job \d+ (ended as FAILED|is ending).*no module named cuda",
+            r"(?s)jobs in a row failed; the last: job \d+ (ended as FAILED|is ending).*no module named cuda",
         ),
     ],
     ids=["partition", "account", "gpus", "prologue"],

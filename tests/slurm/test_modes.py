@@ -80,7 +80,7 @@ def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
     job = driver(place / "runs/away").job
     for part in (f"Job {job} will drive", "daskmetrics attach runs/away", f"scancel --batch --signal=TERM {job}"):
         assert part in said
-    assert f"Job {job} drives this run already" in call(
+    assert f"Job {job} already drives this run" in call(
         place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away", code=2
     )
     followed = call(place, "attach", "runs/away")
@@ -125,19 +125,19 @@ def test_inside_an_allocation_each_worker_has_one_gpu(place, local):
 def test_more_workers_than_the_allocation_has_room_for(place):
     words = ("run", "small.yaml", "--in-job", "--workers", "3", "--folder", "runs/toomany")
     said = call(place, *words, before=("salloc", "-c2", "--gres=gpu:2", "--mem=1G"), code=2)
-    assert "3 workers do not fit" in said and "Ask for --workers 2" in said
+    assert "3 workers do not fit" in said and "Use --workers 2" in said
     assert not (place / "runs/toomany").exists()
 
 
-def test_a_profile_found_on_this_site_passes_its_trial(place):
+def test_a_profile_written_for_this_site_passes_its_test(place):
     assert "Wrote 'found.yaml'" in call(place, "cluster", "init", "-o", "found.yaml")
-    assert "is there already" in call(place, "cluster", "init", "-o", "found.yaml", code=2)
+    assert "already exists" in call(place, "cluster", "init", "-o", "found.yaml", code=2)
     found = yaml.safe_load((place / "found.yaml").read_text())
     assert (found["partition"], found["gpu_type"], found["interface"]) == ("gpu", "l40s", "lo")
     said = call(place, "cluster", "test", "found.yaml")
-    for check in ("worker", "versions", "import", "device", "shared folder", "network there", "network back"):
+    for check in ("worker", "versions", "import", "device", "shared folder", "network to worker", "network to driver"):
         assert check in said
-    assert "owns GPU 0" in said and "failed" not in said
+    assert "has GPU 0" in said and "failed" not in said
     assert no_job_is_left()
 
 

@@ -1,11 +1,11 @@
-"""What Slurm says, read as values: from the real one, and from texts that it printed."""
+"""The output of Slurm's commands as values: of a real Slurm, and of recorded texts."""
 
 from __future__ import annotations
 
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm._commands import SlurmError, parsed, queue, rehearse, summary
+from daskmetrics.cluster.slurm._commands import SlurmError, parse_queue, queue, rehearse, summary
 from daskmetrics.cluster.slurm._commands import slurm as ask
 from daskmetrics.cluster.slurm._script import script
 from daskmetrics.core.errors import ConfigError
@@ -16,22 +16,22 @@ from tests.slurm.site import command, needs_slurm, no_job_is_left, profile
     ("left", "seconds"),
     [("1-02:03:04", 93784), ("2:03:04", 7384), ("9:59", 599), ("UNLIMITED", None), ("INVALID", None)],
 )
-def test_times_that_are_left(left, seconds):
-    assert parsed(f"7|a|RUNNING|N/A|{left}|gpu0|gpu|None")[0].left == seconds
+def test_the_time_left_is_parsed(left, seconds):
+    assert parse_queue(f"7|a|RUNNING|N/A|{left}|gpu0|gpu|None")[0].left == seconds
 
 
-def test_a_reason_may_hold_anything():
-    [row] = parsed("7|a|PENDING|N/A|1:00||gpu|ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x")
+def test_a_reason_may_contain_any_character():
+    [row] = parse_queue("7|a|PENDING|N/A|1:00||gpu|ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x")
     assert row.reason == "ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x" and row.pending and row.alive
 
 
-def test_nothing_is_a_summary_too():
+def test_the_summary_of_no_jobs():
     assert summary(()) == "0 running, 0 pending"
 
 
-def test_no_slurm_is_said(monkeypatch):
+def test_without_slurm_the_error_says_so(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigError, match="There is no 'squeue' here"):
+    with pytest.raises(ConfigError, match="'squeue' is not on PATH"):
         queue()
 
 
@@ -60,6 +60,6 @@ class TestReal:
             refusal = rehearse(script(config.cluster(profile(slurm, **changes)))).refusal
             assert refusal is not None and words in refusal, changes
 
-    def test_what_slurm_refuses_is_told_in_its_words(self, slurm):
+    def test_a_refusal_is_reported_with_slurms_message(self, slurm):
         with pytest.raises(SlurmError, match="Invalid job id specified"):
             ask("scontrol", "show", "job", "999999")

@@ -28,7 +28,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_profile_asks_for_what_is_recorded(name):
+def test_each_job_script_is_as_recorded(name):
     wanted, changes = CASES[name]
     profile = config.cluster(wanted, **changes)
     text = script(profile, pools(profile)[-1])
@@ -38,14 +38,14 @@ def test_each_profile_asks_for_what_is_recorded(name):
     assert text == recorded.read_text()
 
 
-def test_what_the_scheduler_knows_is_quoted():
-    post = LaunchInfo("tls://10.0.0.1:1", "gpu-1", "demo", "/my envs/bin/python", {"cert": "/a b/cert"})
-    last = script(config.cluster("l40s"), post=post).splitlines()[-1]
+def test_values_from_the_scheduler_are_quoted():
+    launch = LaunchInfo("tls://10.0.0.1:1", "gpu-1", "demo", "/my envs/bin/python", {"cert": "/a b/cert"})
+    last = script(config.cluster("l40s"), launch=launch).splitlines()[-1]
     assert last.startswith("exec '/my envs/bin/python' -m distributed.cli.dask_worker tls://10.0.0.1:1 --name gpu-1 ")
     assert last.endswith("--tls-cert '/a b/cert'")
 
 
-def test_no_value_becomes_a_line_of_its_own():
+def test_no_value_can_add_a_line_to_the_script():
     for key, value in {
         "partition": "gpu\n#SBATCH --begin=now+1day",
         "prologue": ["true\nrm -rf ~"],

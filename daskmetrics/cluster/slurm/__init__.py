@@ -1,1 +1,1 @@
-"""Slurm jobs as Dask workers: what runs, what is submitted, and what replaces what was lost."""
+"""Slurm jobs as Dask workers: Slurm's commands, job scripts, and the supervisor that replaces lost jobs."""

@@ -1,4 +1,4 @@
-"""Workers inside a job that is there already: one step of ``srun`` for each, one GPU for each step."""
+"""Workers inside the present Slurm job: each is a job step, started by ``srun``, with one GPU."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from distributed import Client, Scheduler, Security, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
 from daskmetrics.cluster._dask_config import RESOURCES
-from daskmetrics.cluster.slurm._commands import slurm
-from daskmetrics.cluster.slurm._partitions import gpus, pairs_of
+from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
+from daskmetrics.cluster.slurm._partitions import parse_gpus
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 
 JOB = "SLURM_JOB_ID"
-LEAVING = 5.0  # seconds that a worker is given to leave, as the scheduler has told it
-ENDING = 10.0  # seconds that srun is given to end its step before it is killed
+CLOSE_TIMEOUT = 5.0  # seconds for a worker to close after the scheduler has asked it to
+TERM_TIMEOUT = 10.0  # seconds for srun to end its step before it is killed
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """What the present job holds.
+    """The resources of the present job.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Allocation:
     cpus, gpus : int
         On all its nodes together.
     ends : datetime or None
-        When its walltime is over.
+        When its time limit is reached.
     """
 
     job: str
@@ -49,33 +49,33 @@ class Allocation:
     ends: datetime | None = None
 
     def slots(self, threads: int) -> int:
-        """How many workers with so many CPUs each find room: one per GPU, or by CPUs alone where there is none.
+        """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job has no GPU.
 
         Raises
         ------
         ConfigError
-            If there is not room for one per GPU.
+            If the CPUs do not suffice for one worker per GPU.
         """
-        by_cpus = self.cpus // threads
-        if by_cpus < max(1, self.gpus):
+        by_cpus, least = self.cpus // threads, max(1, self.gpus)
+        if by_cpus < least:
             raise ConfigError(
-                f"Job {self.job} has {self.cpus} CPUs and {self.gpus} GPUs: too few for {max(1, self.gpus)} workers "
-                f"with {threads} CPUs each. Ask for more CPUs, or use fewer with: --set cluster.threads=1"
+                f"Job {self.job} has {self.cpus} CPUs and {self.gpus} GPUs: too few CPUs for {least} workers "
+                f"with {threads} CPUs each. Request more CPUs, or use fewer with: --set cluster.threads=1"
             )
         return self.gpus or by_cpus
 
     def require(self, workers: int, threads: int) -> None:
-        """Refuse more workers than find room.
+        """Check that so many workers fit.
 
         Raises
         ------
         ConfigError
-            With how many do.
+            If they do not, with the number that does.
         """
         if workers > (slots := self.slots(threads)):
             raise ConfigError(
-                f"{workers} workers do not fit into job {self.job}: it has {self.gpus} GPUs and {self.cpus} CPUs, room "
-                f"for {slots}. Ask for --workers {slots}, or for a larger job."
+                f"{workers} workers do not fit into job {self.job}: its {self.gpus} GPUs and {self.cpus} CPUs suffice "
+                f"for {slots}. Use --workers {slots}, or a larger job."
             )
 
 
@@ -90,110 +90,100 @@ def present(environment: Mapping[str, str]) -> Allocation:
     job = environment.get(JOB)
     if job is None or shutil.which("srun") is None:
         raise ConfigError(
-            f"--in-job needs a Slurm allocation, and there is none here ({JOB} is not set). Make one with "
-            "'salloc --gres=gpu:4' and run this inside it, or from a job script; or let daskmetrics submit jobs "
-            "of its own, with --cluster PROFILE instead of --in-job."
+            f"--in-job needs a Slurm allocation, but this process is not in one ({JOB} is not set). Make one with "
+            "'salloc --gres=gpu:4' and run this inside it, or from a job script; or let daskmetrics submit its own "
+            "jobs, with --cluster PROFILE instead of --in-job."
         )
     return parse_allocation(job, slurm("scontrol", "--oneliner", "--details", "show", "job", job))
 
 
-def parse_allocation(job: str, shown: str) -> Allocation:
-    """What a job holds, from what ``scontrol -o -d show job`` printed.
+def parse_allocation(job: str, printed: str) -> Allocation:
+    """The resources of a job, from the output of ``scontrol -o -d show job``.
 
     Examples
     --------
     >>> parse_allocation("7", "NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 JOB_GRES=gpu:l40s:4")
     Allocation(job='7', cpus=8, gpus=4, ends=None)
     """
-    pairs = pairs_of(shown)
+    pairs = parse_pairs(printed)
     total = re.search(r"gres/gpu=(\d+)", pairs.get("AllocTRES") or pairs.get("TRES", ""))
     if "JOB_GRES" in pairs:
-        count = sum(gpus(pairs["JOB_GRES"]).values())
+        count = sum(parse_gpus(pairs["JOB_GRES"]).values())
     elif total:
         count = int(total[1])
     else:  # before 20.11
         nodes = int(pairs.get("NumNodes", "1").partition("-")[0])
-        count = nodes * sum(gpus(pairs.get("TresPerNode", "").removeprefix("gres:")).values())
-    ends = pairs.get("EndTime", "")
-    known = datetime.fromisoformat(ends) if ends[:1].isdigit() else None
-    return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count, known)
+        count = nodes * sum(parse_gpus(pairs.get("TresPerNode", "").removeprefix("gres:")).values())
+    text = pairs.get("EndTime", "")
+    ends = datetime.fromisoformat(text) if text[:1].isdigit() else None
+    return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count, ends)
 
 
 @contextmanager
-def allocation_client(profile: Cluster, prefix: str, say: Callable[[str], None]) -> Iterator[Client]:
-    """A client of workers in the present job, with the scheduler in this process; no step is left behind.
+def allocation_client(profile: Cluster, prefix: str, on_message: Callable[[str], None]) -> Iterator[Client]:
+    """A client of workers in the present job, with the scheduler in this process; all steps end with the context.
 
     Parameters
     ----------
     profile : Cluster
     prefix : str
         Of the dashboard.
-    say : callable
-        Is told of workers that ended.
+    on_message : callable
+        Called with a line for the user when a worker ends early.
 
     Raises
     ------
     ConfigError
-        If there is no allocation, or not room for so many workers.
+        If this process is not in an allocation, or the workers do not fit into it.
     """
     room = present(os.environ)
     room.require(profile.workers, profile.threads)
     security = Security.temporary()
+    interface = {"interface": profile.interface} if profile.interface else {}
+    pages = {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix}
+    options = {**interface, **pages, "protocol": "tls://", "security": security}
+    logs = Path(profile.logs).absolute()
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    steps = JobSteps(profile, room, _environment(security, room), logs, on_message)
+    workers = {f"step-{i}": {"cls": JobStep, "options": {"steps": steps}} for i in range(profile.workers)}
     with (
-        SpecCluster(
-            workers=_workers(profile, room, security, say),
-            scheduler=_scheduler(profile, prefix, security),
-            security=security,
-        ) as cluster,
+        SpecCluster(workers=workers, scheduler={"cls": Scheduler, "options": options}, security=security) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         try:
             yield client
         finally:
-            with suppress(OSError):  # the scheduler went away, and its workers will
+            with suppress(OSError):  # the scheduler is gone, and its workers end without it
                 client.retire_workers(close_workers=True)
 
 
-def _scheduler(profile: Cluster, prefix: str, security: Security) -> dict[str, Any]:
-    where = {"interface": profile.interface} if profile.interface else {}
-    pages = {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix}
-    return {"cls": Scheduler, "options": {**where, **pages, "protocol": "tls://", "security": security}}
-
-
-def _workers(profile: Cluster, room: Allocation, security: Security, say: Callable[[str], None]) -> dict[str, Any]:
-    logs = Path(profile.logs).absolute()
-    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    steps = JobSteps(profile, room, _environment(security, room), logs, say)
-    return {f"step-{i}": {"cls": JobStep, "options": {"steps": steps}} for i in range(profile.workers)}
-
-
 def _environment(security: Security, room: Allocation) -> dict[str, str]:
-    """Dask's settings for the workers, with the certificates: an environment is its user's alone, and no file."""
-    ends = {"SLURM_JOB_END_TIME": str(int(room.ends.timestamp()))} if room.ends else {}  # Slurm says so since 23.02
-    names = security.get_tls_config_for_role("worker")
+    """Dask's settings for the workers, with the certificates: only the user can read a process's environment."""
+    ends = {"SLURM_JOB_END_TIME": str(int(room.ends.timestamp()))} if room.ends else {}  # set by Slurm since 23.02
+    files = security.get_tls_config_for_role("worker")
     keys = {"ca_file": "ca-file", "cert": "worker.cert", "key": "worker.key"}
-    tls = {f"distributed.comm.tls.{keys[name]}": text for name, text in names.items() if name in keys}
+    tls = {f"distributed.comm.tls.{key}": files[name] for name, key in keys.items() if name in files}
     with dask.config.set({**tls, "distributed.comm.require-encryption": True}):
         return {**ends, "DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(dask.config.global_config)}
 
 
 @dataclass(frozen=True)
 class JobSteps:
-    """What all steps of a cluster share."""
+    """What all steps of a cluster have in common."""
 
     profile: Cluster
     room: Allocation
     environment: Mapping[str, str]
     logs: Path
-    say: Callable[[str], None]
+    on_message: Callable[[str], None]
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}-{self.room.job}.log"
 
     def command(self, scheduler: str, name: str) -> Sequence[str]:
-        """What starts a worker."""
+        """The command that starts a worker."""
         profile = self.profile
-        resources = ",".join(f"{what}={count}" for what, count in RESOURCES.items())
+        resources = ",".join(f"{resource}={amount}" for resource, amount in RESOURCES.items())
         return [
             *("srun", "--quiet", "--jobid", self.room.job, "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
             *(f"--cpus-per-task={profile.threads}", "--mem=0", "--job-name", name),  # the job's memory is shared
@@ -211,38 +201,41 @@ class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no typ
 
     def __init__(self, scheduler: str, name: str, steps: JobSteps, **_: Any) -> None:
         super().__init__(scheduler=scheduler, name=name)
-        self.step, self.steps, self.at = name, steps, scheduler
+        self.step, self.steps, self.scheduler_address = name, steps, scheduler
         self.process: asyncio.subprocess.Process | None = None
         self.watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        own = {**os.environ, **self.steps.environment}
+        command = self.steps.command(self.scheduler_address, self.step)
+        environment = {**os.environ, **self.steps.environment}
         with self.steps.log(self.step).open("ab") as log:
-            # a session of its own, so that a Ctrl-C at the terminal is for the driver alone
+            # in a new session, so that a Ctrl-C at the terminal reaches only the driver
             self.process = await asyncio.create_subprocess_exec(
-                *self.steps.command(self.at, self.step), env=own, stdout=log, stderr=log, start_new_session=True
+                *command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
         self.watching = asyncio.ensure_future(self._watch(self.process))
         await super().start()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Tell if a worker ends before it is meant to: nobody replaces it."""
+        """Report a worker that ends early: it is not replaced."""
         code = await process.wait()
-        self.steps.say(f"Worker {self.step} ended (srun's exit code {code}). Its log: {self.steps.log(self.step)}")
+        log = self.steps.log(self.step)
+        self.steps.on_message(f"Worker {self.step} ended (srun's exit code {code}). Its log: {log}")
 
     async def close(self) -> None:
         if self.process is not None and self.watching is not None:
             self.watching.cancel()
-            for hurry, patience in ((None, LEAVING), (signal.SIGTERM, ENDING), (signal.SIGKILL, None)):
-                if await _has_ended(self.process, hurry, patience):
+            for number, timeout in ((None, CLOSE_TIMEOUT), (signal.SIGTERM, TERM_TIMEOUT), (signal.SIGKILL, None)):
+                if await _has_ended(self.process, number, timeout):
                     break
         await super().close()
 
 
-async def _has_ended(process: asyncio.subprocess.Process, hurry: int | None, patience: float | None) -> bool:
+async def _has_ended(process: asyncio.subprocess.Process, number: int | None, timeout: float | None) -> bool:
+    """Whether a process ends within a time, after a signal if one is given."""
     with suppress(ProcessLookupError):
-        if hurry is not None:
-            process.send_signal(hurry)
+        if number is not None:
+            process.send_signal(number)
     with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), patience)
+        await asyncio.wait_for(process.wait(), timeout)
     return process.returncode is not None

@@ -1,10 +1,9 @@
-"""Workers as Slurm jobs: the cluster is dask-jobqueue's, and our supervisor keeps its jobs."""
+"""Workers as Slurm jobs: dask-jobqueue's cluster, whose jobs our own supervisor manages."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -23,13 +22,13 @@ from daskmetrics.config import Cluster
 from daskmetrics.config import cluster as read_profile
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 
-# importing dask-jobqueue makes Ctrl-C a sys.exit() for the whole process
+# importing dask-jobqueue replaces the handler of Ctrl-C by a sys.exit() for the whole process
 _before = signal.getsignal(signal.SIGINT)
 try:
     from dask_jobqueue import SLURMCluster
 except ImportError:
     raise ConfigError("A Slurm profile needs dask-jobqueue: pip install 'daskmetrics[slurm]'.") from None
-except ValueError:  # ... which Python allows in the main thread only
+except ValueError:  # Python allows this in the main thread only
     raise ConfigError(
         "Import daskmetrics.cluster.slurm._cluster in the main thread before another one uses it."
     ) from None
@@ -40,27 +39,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MinMax:
-    """Limits that a number of workers moves between."""
+    """Limits of a number of workers."""
 
     minimum: int
     maximum: int
 
 
 class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
-    """A Dask cluster whose workers are Slurm jobs that are replaced when they are lost.
+    """A Dask cluster whose workers are Slurm jobs; lost jobs are replaced.
 
-    Of dask-jobqueue's cluster it has everything but the keeping of jobs: that one shows a lost job as running for
-    ever, and tells nobody what Slurm refused.
+    It differs from dask-jobqueue's cluster in how jobs are managed: that one shows a lost job as running for ever, and
+    does not report what Slurm refuses.
 
     Parameters
     ----------
     profile : Cluster, str or mapping
         A profile, its name, or its keys.
     run : str
-        Whose cluster it is: its jobs are called ``daskmetrics-RUN``.
+        Name of the run: its jobs are called ``daskmetrics-RUN``.
     prefix : str, optional
-        The path below which its dashboard is served; by default one that nobody guesses.
-    say : callable
+        The path below which the dashboard is served; by default a random one.
+    on_message : callable
         Called with lines for the user, possibly from another thread.
     asynchronous : bool
         Whether it is used within an event loop, with ``await`` and ``async with``.
@@ -68,7 +67,7 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
     Raises
     ------
     ConfigError
-        If Slurm is not there, or would refuse the jobs.
+        If Slurm is not installed here, or would refuse the jobs.
     """
 
     def __init__(
@@ -77,24 +76,23 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         *,
         run: str = "session",
         prefix: str | None = None,
-        say: Callable[[str], None] = log.warning,
+        on_message: Callable[[str], None] = log.warning,
         asynchronous: bool = False,
     ) -> None:
-        if shutil.which("sbatch") is None:
-            raise ConfigError("There is no 'sbatch' here. Run on the cluster's login node, or with: --cluster local")
         profile = profile if isinstance(profile, Cluster) else read_profile(profile)
         rehearse(profile, run)
         self._prefix = prefix or private_prefix()
         self._settings: Any = None
         logs = Path(profile.logs).absolute()
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # the workers' certificates pass through it
-        self.profile, self._run, self._say = profile.model_copy(update={"logs": str(logs)}), run, say
+        self.profile, self._run = profile.model_copy(update={"logs": str(logs)}), run
+        self._on_message = on_message
         self.supervisor: Supervisor | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self._supervision: asyncio.Task[None] | None = None
         super().__init__(
             n_workers=0,
             cores=1,
-            memory="1GiB",  # of its own jobs, of which there are none
+            memory="1GiB",  # of dask-jobqueue's own jobs, of which there are none
             interface=profile.interface,
             log_directory=str(logs),
             security=Security.temporary(),
@@ -105,34 +103,34 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
 
     @property
     def problem(self) -> ClusterLostError | None:
-        """Why there will be no more workers."""
+        """Why the supervisor has given up, or None while it works."""
         return self.supervisor.problem if self.supervisor else None
 
     def job_script(self) -> str:
         """The script of a main job."""
-        return script(self.profile, post=self._post())
+        return script(self.profile, launch=self._launch_info())
 
     def scale(self, n: int | None = None, pool: str | None = None, *, jobs: int | None = None) -> None:
-        """Want another number of workers, or of jobs, of a pool, ``gpu`` or ``cpu``, by default the main one."""
+        """Set the number of workers, or of jobs, of a pool (``gpu`` or ``cpu``), by default the main one."""
         if (n is None) == (jobs is None):
-            raise ConfigError(f"scale() takes a number of workers or of jobs, but got n={n} and jobs={jobs}.")
+            raise ConfigError(f"scale() takes either a number of workers or one of jobs, got n={n} and jobs={jobs}.")
         if self.supervisor:
-            wanted = n if n is not None else (jobs or 0) * self.supervisor.processes(pool)
-            self.supervisor.scale(wanted, wanted, pool)
+            workers = n if n is not None else (jobs or 0) * self.supervisor.processes(pool)
+            self.supervisor.scale(workers, workers, pool)
 
     def adapt(self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any) -> MinMax:
-        """Let the number of workers of a pool follow the work between two limits, of which the lower is at least 1."""
+        """Let the number of workers of a pool follow the work between two limits; the lower is at least 1."""
         limits = MinMax(max(1, minimum), max(1, minimum, maximum))
         if self.supervisor:
             self.supervisor.scale(limits.minimum, limits.maximum, pool)
         return limits
 
     def end_jobs(self) -> None:
-        """Have all jobs cancelled now, before the rest is taken down."""
+        """Cancel all jobs now, before the scheduler closes."""
         if self.supervisor:
             self.supervisor.end()
 
-    def _post(self) -> LaunchInfo:
+    def _launch_info(self) -> LaunchInfo:
         files = self._job_kwargs["security"].get_tls_config_for_role("worker")
         tls = {name.replace("_", "-"): file for name, file in files.items() if name != "ciphers"}
         return LaunchInfo(self.scheduler.address, run=self._run, python=sys.executable, tls=tls)
@@ -142,15 +140,15 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
             self._settings = dask.config.set(dask_settings(self.profile, self._prefix))  # undone when it closes
         await super()._start()
         if self.supervisor is None:
-            self.supervisor = Supervisor(self.profile, self._post(), self.scheduler, self._say)
-            self._keeping = asyncio.ensure_future(self.supervisor.run())
+            self.supervisor = Supervisor(self.profile, self._launch_info(), self.scheduler, self._on_message)
+            self._supervision = asyncio.ensure_future(self.supervisor.run())
 
     async def _close(self) -> None:
-        if self._keeping:
-            self._keeping.cancel()
+        if self._supervision:
+            self._supervision.cancel()
             with suppress(asyncio.CancelledError):
-                await self._keeping
-            self._keeping = None
+                await self._supervision
+            self._supervision = None
         if self.supervisor:
             await asyncio.to_thread(self.supervisor.end)
         await super()._close()

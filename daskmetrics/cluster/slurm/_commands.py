@@ -1,4 +1,4 @@
-"""What Slurm says of jobs: one batched question to its queue, and the rehearsal of a submission; read as values."""
+"""Runs Slurm's commands about jobs, and parses what they print: the queue, a rehearsal, a submission, a job's state."""
 
 from __future__ import annotations
 
@@ -10,26 +10,69 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from daskmetrics.core._times import parse_walltime
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
-WITHIN = 60.0  # seconds for Slurm's commands to answer, which on a busy site can be slow
-FORMAT = "%i|%j|%T|%S|%L|%N|%P|%r"  # the reason last: what it may contain is not known
+TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
+QUEUE_FORMAT = "%i|%j|%T|%S|%L|%N|%P|%r"  # the reason last: it may contain any character
 PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 ALIVE = PENDING | {"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
-
-
-PASSING = re.compile(r"Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started")
+ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+         "TIMEOUT")  # fmt: skip
+TRANSIENT = re.compile(r"Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started")
 
 
 class SlurmError(DaskmetricsError):
-    """Slurm did not do as it was asked; the message is Slurm's own."""
+    """A command of Slurm failed; the message is Slurm's own."""
 
     @property
-    def passing(self) -> bool:
-        """Whether its controller only did not answer, which says nothing of what was asked."""
-        return bool(PASSING.search(str(self)))
+    def is_transient(self) -> bool:
+        """Whether the controller did not answer, which says nothing about the request."""
+        return bool(TRANSIENT.search(str(self)))
+
+
+def slurm(*words: str, script: str | None = None) -> str:
+    """The standard output of one of Slurm's commands.
+
+    Parameters
+    ----------
+    *words : str
+        The command.
+    script : str, optional
+        Its standard input.
+
+    Raises
+    ------
+    ConfigError
+        If Slurm is not installed on this machine.
+    SlurmError
+        If the command fails or does not answer.
+    """
+    return _run(words, script).stdout
+
+
+def _run(words: Sequence[str], script: str | None = None) -> subprocess.CompletedProcess[str]:
+    if shutil.which(words[0]) is None:
+        raise ConfigError(
+            f"The command '{words[0]}' is not on PATH. Run on the cluster's login node, or with: --cluster local"
+        )
+    try:
+        done = subprocess.run(words, input=script, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{words[0]} did not answer within {TIMEOUT:.0f} s") from None
+    except OSError as error:  # a login node limits the number of processes of a user
+        raise SlurmError(f"{words[0]} cannot be started: {error}") from None
+    if done.returncode:
+        raise SlurmError(_error_message(done.stderr or done.stdout, words))
+    return done
+
+
+def _error_message(text: str, words: Sequence[str]) -> str:
+    """Slurm's message in one line, without the program names that begin each line."""
+    lines = (re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in text.splitlines())
+    return "; ".join(dict.fromkeys(line for line in lines if line)) or f"{words[0]} failed without a message"
 
 
 @dataclass(frozen=True)
@@ -45,7 +88,7 @@ class QueuedJob:
     start : datetime or None
         When it started, or when Slurm expects it to, in the cluster's own time zone.
     left : int or None
-        Seconds of its walltime that are left.
+        Seconds until its time limit; None without a limit.
     nodes, partition : str
     """
 
@@ -64,54 +107,44 @@ class QueuedJob:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended: a job that completes has done so for us."""
+        """Whether it has not ended; a job in the state ``COMPLETING`` counts as ended."""
         return self.state in ALIVE
 
 
 def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[QueuedJob, ...]:
-    """One's own jobs, by one call: those with these ids, or of this name, or all.
+    """The user's own jobs, by one call of ``squeue``: those with these ids, or with this name, or all.
 
-    Jobs that ended some minutes ago are still among them.
-
-    Raises
-    ------
-    SlurmError
-        If Slurm does not answer.
-    """
-    # asked by ids it would fail for a single one that is forgotten
-    which = [f"--name={name}"] if name else []
-    shown = slurm("squeue", f"--user={os.getuid()}", "--noheader", "--states=all", f"--format={FORMAT}", *which)
-    rows = parsed(shown)
-    return rows if ids is None else tuple(row for row in rows if row.id in ids)
-
-
-def draining() -> frozenset[str]:
-    """Nodes that are to take no more jobs.
+    Jobs that ended some minutes ago are included.
 
     Raises
     ------
     SlurmError
         If Slurm does not answer.
     """
-    return frozenset(slurm("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N").split())
+    # with ids, squeue would fail for a single one that Slurm has forgotten
+    filters = [f"--name={name}"] if name else []
+    jobs = parse_queue(
+        slurm("squeue", f"--user={os.getuid()}", "--noheader", "--states=all", f"--format={QUEUE_FORMAT}", *filters)
+    )
+    return jobs if ids is None else tuple(job for job in jobs if job.id in ids)
 
 
-def parsed(shown: str) -> tuple[QueuedJob, ...]:
-    """The rows of a queue printed in `FORMAT`.
+def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
+    """The jobs of a queue printed in `QUEUE_FORMAT`.
 
     Examples
     --------
-    >>> [row] = parsed("7|daskmetrics-demo|PENDING|N/A|1:00:00||gpu|Priority")
-    >>> row.state, row.reason, row.left, row.start
+    >>> [job] = parse_queue("7|daskmetrics-demo|PENDING|N/A|1:00:00||gpu|Priority")
+    >>> job.state, job.reason, job.left, job.start
     ('PENDING', 'Priority', 3600, None)
     """
-    return tuple(_row(line) for line in shown.splitlines() if line.count("|") >= 7)
+    return tuple(_queued_job(line) for line in printed.splitlines() if line.count("|") >= 7)
 
 
-def _row(line: str) -> QueuedJob:
+def _queued_job(line: str) -> QueuedJob:
     number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
     reason = "" if reason in ("None", "(null)") else reason
-    return QueuedJob(number, name, state, reason, _time(start), _left(left), nodes, partition)
+    return QueuedJob(number, name, state, reason, _time(start), seconds_left(left), nodes, partition)
 
 
 def _time(text: str) -> datetime | None:
@@ -121,44 +154,53 @@ def _time(text: str) -> datetime | None:
         return None
 
 
-def _left(text: str) -> int | None:
-    """Seconds of ``D-HH:MM:SS``, from which leading parts may lack; None for UNLIMITED and the like."""
+def seconds_left(text: str) -> int | None:
+    """Seconds of ``D-HH:MM:SS``, whose leading parts may be missing; None for UNLIMITED and the like."""
     if not re.fullmatch(r"(\d+-)?(\d+:)?\d+:\d+", text):
         return None
-    return parse_walltime(text) if text.strip("0:-") else 0  # a span is never nothing, what is left of it may be
+    return parse_walltime(text) if text.strip("0:-") else 0
 
 
-def summary(rows: Iterable[QueuedJob]) -> str:
-    """How jobs stand, in one line.
+def summary(jobs: Iterable[QueuedJob]) -> str:
+    """How many jobs run and wait, in one line.
 
     Examples
     --------
-    >>> summary(parsed("7|a|RUNNING|N/A|1:00|g0|gpu|None\\n8|a|PENDING|2030-01-01T14:05:00|1:00||gpu|Priority"))
+    >>> summary(parse_queue("7|a|RUNNING|N/A|1:00|g0|gpu|None\\n8|a|PENDING|2030-01-01T14:05:00|1:00||gpu|Priority"))
     '1 running, 1 pending: Priority, first starts about 2030-01-01 14:05'
     """
-    alive = [row for row in rows if row.alive]
-    waiting = [row for row in alive if row.pending]
+    alive = [job for job in jobs if job.alive]
+    waiting = [job for job in alive if job.pending]
     text = f"{len(alive) - len(waiting)} running, {len(waiting)} pending"
-    if not waiting:
-        return text
-    reasons = Counter(row.reason for row in waiting if row.reason)
-    text += f": {', '.join(reason for reason, _ in reasons.most_common())}" if reasons else ""
-    starts = [row.start for row in waiting if row.start]
+    if reasons := Counter(job.reason for job in waiting if job.reason):
+        text += f": {', '.join(reason for reason, _ in reasons.most_common())}"
+    starts = [job.start for job in waiting if job.start]
     return f"{text}, first starts about {min(starts):%Y-%m-%d %H:%M}" if starts else text
+
+
+def draining() -> frozenset[str]:
+    """Names of the nodes that take no more jobs.
+
+    Raises
+    ------
+    SlurmError
+        If Slurm does not answer.
+    """
+    return frozenset(slurm("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N").split())
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What ``sbatch --test-only`` says of a job that it does not submit.
+    """The answer of ``sbatch --test-only``, which submits nothing.
 
     Attributes
     ----------
     start : datetime or None
-        When it would start.
+        When the job would start.
     nodes : str
         Where.
     refusal : str or None
-        Why it would not be taken, in Slurm's words.
+        Why Slurm would refuse it, in Slurm's words.
     """
 
     start: datetime | None = None
@@ -172,59 +214,138 @@ def rehearse(script: str) -> Rehearsal:
     Raises
     ------
     SlurmError
-        If Slurm does not answer, which is no refusal.
+        If Slurm does not answer, which is not a refusal.
     """
     try:
-        return rehearsed(slurm("sbatch", "--test-only", script=script))
+        return parse_rehearsal(_run(("sbatch", "--test-only"), script).stderr)
     except SlurmError as error:
-        if error.passing:
+        if error.is_transient:
             raise
         return Rehearsal(refusal=str(error))
 
 
-def rehearsed(said: str) -> Rehearsal:
-    """What a successful ``sbatch --test-only`` printed.
+def parse_rehearsal(printed: str) -> Rehearsal:
+    """The output of a successful ``sbatch --test-only``.
 
     Examples
     --------
-    >>> rehearsed("sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p").nodes
+    >>> text = "sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p"
+    >>> parse_rehearsal(text).nodes
     'g1'
     """
-    found = re.search(r"to start at (\S+)(?: a\d+)? using .* on nodes (\S+)", said)
-    return Rehearsal(_time(found[1]), found[2]) if found else Rehearsal()
+    match = re.search(r"to start at (\S+)(?: a\d+)? using .* on nodes (\S+)", printed)
+    return Rehearsal(_time(match[1]), match[2]) if match else Rehearsal()
 
 
-def slurm(*words: str, script: str | None = None) -> str:
-    """What one of Slurm's commands prints, on either of its channels.
-
-    Parameters
-    ----------
-    *words : str
-        The command.
-    script : str, optional
-        Its standard input.
+def submit(script: str | Path) -> str:
+    """Submit a job, given as the text or the file of its script; returns its id.
 
     Raises
     ------
-    ConfigError
-        If there is no Slurm on this machine.
     SlurmError
-        If the command fails or does not answer.
+        If Slurm refuses it, with Slurm's message.
     """
-    if shutil.which(words[0]) is None:
-        raise ConfigError(f"There is no '{words[0]}' here. Run on the cluster's login node, or with: --cluster local")
+    if isinstance(script, Path):
+        return parse_job_id(slurm("sbatch", "--parsable", str(script)))
+    return parse_job_id(slurm("sbatch", "--parsable", script=script))
+
+
+def parse_job_id(printed: str) -> str:
+    """The id of a job, from the output of ``sbatch --parsable``; remarks of the site are ignored.
+
+    Raises
+    ------
+    SlurmError
+        If it contains no id.
+
+    Examples
+    --------
+    >>> parse_job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
+    '4711'
+    """
+    match = re.search(r"^(\d+)(;.*)?$", printed, re.MULTILINE)
+    if match is None:
+        raise SlurmError(f"sbatch printed no job id, but: {printed.strip()}")
+    return match[1]
+
+
+def cancel(jobs: Iterable[str]) -> None:
+    """Cancel jobs, given by their ids.
+
+    Raises
+    ------
+    SlurmError
+        If Slurm does not answer, or does not know one of them.
+    """
+    slurm("scancel", *jobs)
+
+
+@dataclass(frozen=True)
+class JobState:
+    """The state of a job.
+
+    Attributes
+    ----------
+    name : str
+        Slurm's word, such as ``PENDING``.
+    reason : str
+        Slurm's reason for it, if there is one.
+    starts : str
+        When it is expected to start, or did.
+    exit : str
+        Its exit code and signal, such as ``1:0``.
+    """
+
+    name: str
+    reason: str = ""
+    starts: str = ""
+    exit: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.name in ENDED
+
+
+def job_state(job: str) -> JobState | None:
+    """The state of a job; None if Slurm has forgotten it.
+
+    Raises
+    ------
+    SlurmError
+        If Slurm does not answer.
+    """
     try:
-        done = subprocess.run(words, input=script, capture_output=True, text=True, check=False, timeout=WITHIN)
-    except subprocess.TimeoutExpired:
-        raise SlurmError(f"{words[0]} did not answer within {WITHIN:.0f} s") from None
-    except OSError as error:  # a login node limits how many processes one may have
-        raise SlurmError(f"{words[0]} cannot be started: {error}") from None
-    if done.returncode:
-        raise SlurmError(_words(done.stderr or done.stdout, words))
-    return done.stdout + done.stderr
+        return parse_job_state(slurm("scontrol", "--oneliner", "show", "job", job))
+    except SlurmError as error:
+        if "Invalid job id" in str(error):
+            return None
+        raise
 
 
-def _words(text: str, words: Sequence[str]) -> str:
-    """Slurm's message in one line, without the names of its programs before each."""
-    lines = (re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in text.splitlines())
-    return "; ".join(dict.fromkeys(line for line in lines if line)) or f"{words[0]} failed and said nothing"
+def parse_job_state(printed: str) -> JobState:
+    """The state of a job, from the output of ``scontrol -o show job``.
+
+    Examples
+    --------
+    >>> parse_job_state("JobId=7 JobState=PENDING Reason=Priority StartTime=Unknown ExitCode=0:0")
+    JobState(name='PENDING', reason='Priority', starts='', exit='0:0')
+    """
+    pairs = parse_pairs(printed)
+    reason, starts = pairs.get("Reason", ""), pairs.get("StartTime", "")
+    return JobState(
+        pairs.get("JobState", "UNKNOWN").rstrip("+"),
+        "" if reason == "None" else reason,
+        "" if starts == "Unknown" else starts,
+        pairs.get("ExitCode", ""),
+    )
+
+
+def parse_pairs(line: str) -> dict[str, str]:
+    """The ``Key=Value`` pairs of a line that scontrol printed; a value may contain equal signs.
+
+    Examples
+    --------
+    >>> parse_pairs("PartitionName=gpu MaxTime=1-00:00:00 TRES=cpu=16,node=2")["TRES"]
+    'cpu=16,node=2'
+    """
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)

@@ -1,9 +1,8 @@
-"""The driver as a job of its own: its script, its submission, and what became of it."""
+"""The driver as a Slurm job: its script, its submission and its state."""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 import time
@@ -13,27 +12,25 @@ from pathlib import Path
 
 from dask.utils import parse_bytes
 
-from daskmetrics.cluster.slurm._commands import SlurmError, slurm
-from daskmetrics.cluster.slurm._partitions import pairs_of
-from daskmetrics.config import Cluster, Driver
+from daskmetrics.cluster.slurm import _commands as commands
+from daskmetrics.cluster.slurm._commands import JobState
+from daskmetrics.config import Cluster
 from daskmetrics.core._files import atomic_write, private
 from daskmetrics.core.errors import ConfigError
 
-WARNING = 120  # seconds before its end at which Slurm tells the driver to stop
-ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
-         "TIMEOUT")  # fmt: skip
+WARNING = 120  # seconds before its time limit at which Slurm signals the driver to stop
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A driver's job, as the run's folder remembers it.
+    """A driver's job, as recorded in the run's folder.
 
     Attributes
     ----------
     job : str
-        Its number.
+        Its id.
     log : str
-        What the driver prints.
+        The file of its output.
     since : str
         When it was submitted, local time with the offset from UTC.
     """
@@ -55,7 +52,7 @@ class DriverFiles:
 
     @property
     def config(self) -> Path:
-        """The configuration at the time of submission: a change of the user's file does not reach the job."""
+        """The configuration at the time of submission: later changes of the user's file do not reach the job."""
         return self.folder / "config.yaml"
 
     @property
@@ -63,198 +60,105 @@ class DriverFiles:
         return self.folder / "job.json"
 
 
-def script(profile: Cluster, name: str, place: DriverFiles, command: Iterable[str]) -> str:
-    """The text of a driver's job, exactly as ``sbatch`` gets it.
+def script(profile: Cluster, name: str, files: DriverFiles, command: Iterable[str]) -> str:
+    """The script of a driver's job, exactly as ``sbatch`` gets it.
 
     Parameters
     ----------
     profile : Cluster
-        Its `driver` says what the driver needs; its account counts for the driver, too.
+        Its `driver` section holds the driver's needs; its account also applies to the driver.
     name : str
         Of the run.
-    place : DriverFiles
+    files : DriverFiles
     command : iterable of str
-        What drives the run.
+        The command that drives the run.
 
     Raises
     ------
     ConfigError
-        If the folder's name cannot stand in a job script.
+        If the folder's name contains characters that a job script cannot hold.
     """
-    wanted = profile.driver
-    return "\n".join(
-        [
-            "#!/usr/bin/env bash",
-            *(f"#SBATCH {directive}" for directive in _directives(wanted, profile, name, place)),
-            "",
-            # Slurm's signals reach the driver itself: it lets running work finish, and cancels its workers' jobs
-            f"exec {shlex.join(command)}",
-            "",
-        ]
-    )
+    lines = ["#!/usr/bin/env bash", *(f"#SBATCH {directive}" for directive in _directives(profile, name, files))]
+    # Slurm's signals reach the driver itself: it finishes running work, and cancels its workers' jobs
+    return "\n".join([*lines, "", f"exec {shlex.join(command)}", ""])
 
 
-def _directives(wanted: Driver, profile: Cluster, name: str, place: DriverFiles) -> list[str]:
-    log = f"{place.folder}/%j.log"
-    if not log.isprintable() or any(sign in log for sign in "\"'\\"):
-        raise ConfigError(f"'{place.folder}' cannot stand in a job script: choose a --folder without quotes in it.")
-    asked = {
-        "partition": wanted.partition,
-        "account": wanted.account or profile.account,
-        "qos": wanted.qos,
-        "mem": wanted.memory and f"{-(-parse_bytes(wanted.memory) // 2**20)}M",
+def _directives(profile: Cluster, name: str, files: DriverFiles) -> list[str]:
+    log, needs = f"{files.folder}/%j.log", profile.driver
+    if not log.isprintable() or any(character in log for character in "\"'\\"):
+        raise ConfigError(
+            f"The folder '{files.folder}' cannot be written into a job script: choose a --folder without quotes, "
+            "backslashes and line breaks."
+        )
+    optional = {
+        "partition": needs.partition,
+        "account": needs.account or profile.account,
+        "qos": needs.qos,
+        "mem": needs.memory and f"{-(-parse_bytes(needs.memory) // 2**20)}M",
     }
     return [
         f"--job-name={job_name(name)}",
         "--nodes=1",
         "--ntasks=1",
-        f"--cpus-per-task={wanted.cpus}",
-        f"--time={wanted.walltime}",
-        *(f"--{option}={value}" for option, value in asked.items() if value),
+        f"--cpus-per-task={needs.cpus}",
+        f"--time={needs.walltime}",
+        *(f"--{option}={value}" for option, value in optional.items() if value),
         f'--output="{log}"',
         f"--signal=B:TERM@{WARNING}",
-        "--no-requeue",  # it would be a second driver while the first one's jobs are still there
-        *wanted.directives,
+        "--no-requeue",  # it would be a second driver beside the first one's jobs
+        *needs.directives,
     ]
 
 
 def job_name(run: str) -> str:
-    """What Slurm calls the driver's job of a run; no run's name has a colon."""
+    """The name of a run's driver job; no run's own name contains a colon."""
     return f"daskmetrics:driver:{run}"
 
 
-def submit(profile: Cluster, name: str, place: DriverFiles, config: str) -> Submitted:
+def submit(profile: Cluster, name: str, files: DriverFiles, config: str) -> Submitted:
     """Write the driver's job into the run's folder and submit it.
 
     Parameters
     ----------
     profile : Cluster
     name : str
-    place : DriverFiles
+    files : DriverFiles
     config : str
         The configuration in force, as YAML.
 
     Raises
     ------
     ConfigError
-        If a driver's job of this run is there already.
+        If a driver's job of this run is waiting or running.
     SlurmError
-        If Slurm refuses the job, with its words.
+        If Slurm refuses the job, with Slurm's message.
     """
-    before = submitted(place)
-    if before and (state := state_of(before.job)) and not state.ended:
+    folder = files.folder.parent
+    before = submitted(files)
+    if before and (state := commands.job_state(before.job)) and not state.ended:
         raise ConfigError(
-            f"Job {before.job} drives this run already ({state.name.lower()}). Follow it with: daskmetrics attach "
-            f"{place.folder.parent}, or end it with: scancel {before.job}"
+            f"Job {before.job} already drives this run ({state.name.lower()}). Follow it with: daskmetrics attach "
+            f"{folder}, or end it with: scancel {before.job}"
         )
     with private():
-        place.folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(place.config, config)
-    command = [
-        sys.executable,
-        "-u",
-        "-m",
-        "daskmetrics",
-        "run",
-        str(place.config),
-        "--folder",
-        str(place.folder.parent),
-    ]
-    atomic_write(place.script, script(profile, name, place, command))
-    job = job_id(slurm("sbatch", "--parsable", str(place.script)))
-    told = Submitted(job, str(place.folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
-    atomic_write(place.submitted, json.dumps(asdict(told)))
-    return told
+        files.folder.mkdir(parents=True, exist_ok=True)
+    atomic_write(files.config, config)
+    command = [sys.executable, "-u", "-m", "daskmetrics", "run", str(files.config), "--folder", str(folder)]
+    job = commands.submit(atomic_write(files.script, script(profile, name, files, command)))
+    result = Submitted(job, str(files.folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
+    atomic_write(files.submitted, json.dumps(asdict(result)))
+    return result
 
 
-def job_id(said: str) -> str:
-    """The number of a job, from what ``sbatch --parsable`` printed, a site's remarks included.
-
-    Raises
-    ------
-    SlurmError
-        If there is none.
-
-    Examples
-    --------
-    >>> job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
-    '4711'
-    """
-    found = re.search(r"^(\d+)(;.*)?$", said, re.MULTILINE)
-    if found is None:
-        raise SlurmError(f"sbatch named no job; it said: {said.strip()}")
-    return found[1]
-
-
-def submitted(place: DriverFiles) -> Submitted | None:
+def submitted(files: DriverFiles) -> Submitted | None:
     """The latest driver's job of a run, or None if it never had one."""
-    if not place.submitted.is_file():
+    if not files.submitted.is_file():
         return None
-    return Submitted(**json.loads(place.submitted.read_text(encoding="utf-8")))
-
-
-@dataclass(frozen=True)
-class JobState:
-    """How a job stands.
-
-    Attributes
-    ----------
-    name : str
-        Slurm's word, such as ``PENDING``.
-    reason : str
-        Why it is so, where Slurm says.
-    starts : str
-        When it is expected to start, or did.
-    exit : str
-        Its exit code and signal, such as ``1:0``.
-    """
-
-    name: str
-    reason: str = ""
-    starts: str = ""
-    exit: str = ""
-
-    @property
-    def ended(self) -> bool:
-        return self.name in ENDED
-
-
-def state_of(job: str) -> JobState | None:
-    """How a job stands; None if Slurm does not know it any more.
-
-    Raises
-    ------
-    SlurmError
-        If Slurm does not answer.
-    """
-    try:
-        return parse_state(slurm("scontrol", "--oneliner", "show", "job", job))
-    except SlurmError as error:
-        if "Invalid job id" in str(error):
-            return None
-        raise
-
-
-def parse_state(shown: str) -> JobState:
-    """How a job stands, from what ``scontrol -o show job`` printed.
-
-    Examples
-    --------
-    >>> parse_state("JobId=7 JobState=PENDING Reason=Priority StartTime=Unknown ExitCode=0:0")
-    JobState(name='PENDING', reason='Priority', starts='', exit='0:0')
-    """
-    pairs = pairs_of(shown)
-    reason, starts = (pairs.get(key, "") for key in ("Reason", "StartTime"))
-    return JobState(
-        pairs.get("JobState", "UNKNOWN").rstrip("+"),
-        "" if reason == "None" else reason,
-        "" if starts == "Unknown" else starts,
-        pairs.get("ExitCode", ""),
-    )
+    return Submitted(**json.loads(files.submitted.read_text(encoding="utf-8")))
 
 
 def describe(job: Submitted, state: JobState | None) -> str:
-    """A driver's job in words.
+    """A driver's job in one sentence.
 
     Examples
     --------
@@ -262,8 +166,8 @@ def describe(job: Submitted, state: JobState | None) -> str:
     'Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00. Its log: 7.log'
     """
     if state is None:
-        return f"Job {job.job}, submitted {job.since}, is not known to Slurm any more. Its log: {job.log}"
+        return f"Slurm has forgotten job {job.job}, submitted {job.since}. Its log: {job.log}"
     reason = f": {state.reason}" if state.reason else ""
-    about = f", expected to start at {state.starts}" if state.starts and state.name == "PENDING" else ""
+    start = f", expected to start at {state.starts}" if state.starts and state.name == "PENDING" else ""
     code = f", exit code {state.exit.partition(':')[0]}" if state.ended else ""
-    return f"Job {job.job} is {state.name.lower()}{reason}{about}{code}. Its log: {job.log}"
+    return f"Job {job.job} is {state.name.lower()}{reason}{start}{code}. Its log: {job.log}"

@@ -1,4 +1,4 @@
-"""The jobs of a pool and what is to be done about them: decided from what is seen, without Slurm, Dask or a clock."""
+"""The jobs of a pool and the actions on them: decided from a snapshot, without Slurm, Dask or a clock."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 from daskmetrics.cluster.slurm._commands import QueuedJob
 
-LONGEST_PAUSE = 600.0  # seconds between tries where jobs keep failing
+LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it is remembered from look to look; all times in seconds of one clock.
+    """A job as it is remembered from one snapshot to the next; all times in seconds of one clock.
 
     Attributes
     ----------
@@ -22,12 +22,12 @@ class Job:
     name : str
         Of its worker; with several processes those are called ``NAME-0``, ``NAME-1``, ...
     submitted : float
-    lacking : float or None
+    incomplete_since : float or None
         Since when it runs with fewer workers than it should have.
     arrived : bool
-        Whether a worker of it was ever there.
+        Whether one of its workers has ever arrived.
     leaving : bool
-        Whether it counts no more, and another was or will be asked for.
+        Whether it no longer counts, and a replacement was or will be submitted.
     drained : bool
         Whether its workers get no more work.
     """
@@ -35,41 +35,41 @@ class Job:
     id: str
     name: str
     submitted: float
-    lacking: float | None = None
+    incomplete_since: float | None = None
     arrived: bool = False
     leaving: bool = False
     drained: bool = False
 
-    def held(self, workers: Mapping[str, int]) -> list[int]:
-        """How many tasks each of its workers holds, of those that are there."""
+    def task_counts(self, workers: Mapping[str, int]) -> list[int]:
+        """The number of tasks on each of its workers that have arrived."""
         return [tasks for name, tasks in workers.items() if name == self.name or name.startswith(f"{self.name}-")]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What there is at one moment.
+    """The state of queue and workers at one moment.
 
     Attributes
     ----------
     now : float
-        When Slurm was asked.
-    rows : mapping
-        Of the queue, by id.
+        When the queue was read.
+    queue : mapping
+        The jobs of the queue, by id.
     workers : mapping
-        By the name of each worker that is there: how many tasks it holds.
+        The number of tasks on each worker that has arrived, by the worker's name.
     draining : collection of str
-        Nodes that are to take no more jobs.
+        Nodes that take no more jobs.
     """
 
     now: float
-    rows: Mapping[str, QueuedJob]
+    queue: Mapping[str, QueuedJob]
     workers: Mapping[str, int] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How a pool is kept.
+    """Limits and times by which the jobs of a pool are managed.
 
     Attributes
     ----------
@@ -77,15 +77,15 @@ class Rules:
         Workers per job.
     max_jobs : int or None
     failures : int
-        So many jobs that fail one after the other, with none at work, end it.
+        After so many failed jobs in a row, with no job at work, the cluster ends.
     connect_within : float
-        Seconds for the workers of a running job to be there.
+        Seconds for the workers of a running job to arrive.
     lead : float
-        Seconds before its end at which another job is asked for.
+        Seconds before a job's time limit at which its replacement is submitted.
     early : float
-        Seconds before its end at which its workers take no more work.
+        Seconds before a job's time limit at which its workers take no more work.
     pause : float
-        Seconds before a job is asked for after one that failed; doubled with each further failure.
+        Seconds before the next submission after a failed job; doubled with each further failure.
     """
 
     processes: int = 1
@@ -99,35 +99,35 @@ class Rules:
 
 @dataclass(frozen=True)
 class SubmitJobs:
-    """Ask Slurm for so many jobs."""
+    """Submit this number of jobs."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """End these jobs."""
+    """Cancel these jobs."""
 
     jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
 class Drain:
-    """Give the workers of these jobs no more work; what they run is finished."""
+    """Give the workers of these jobs no more work; running tasks are finished."""
 
     jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A line for the user."""
+    """Show a line to the user."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Nothing helps: end it, with the reason, and the job whose log tells more."""
+    """End the cluster for this reason; the log of the job, if there is one, shows more."""
 
     reason: str
     job: Job | None = None
@@ -138,15 +138,15 @@ Action: TypeAlias = SubmitJobs | Cancel | Drain | Report | Stop
 
 @dataclass(frozen=True)
 class JobSet:
-    """The jobs of one pool, and how the last ones fared.
+    """The jobs of one pool, and the failures of the last ones.
 
     Attributes
     ----------
     jobs : tuple of Job
     failed : int
-        Jobs that failed, or were refused, since a worker last arrived.
+        Jobs that failed or were refused since the last arrival of a worker.
     not_before : float
-        When the next job may be asked for.
+        When the next job may be submitted.
     last : Stop or None
         Why the last one failed.
     """
@@ -156,12 +156,12 @@ class JobSet:
     not_before: float = 0.0
     last: Stop | None = None
 
-    def took(self, job: Job) -> JobSet:
-        """With a job that Slurm has taken."""
+    def with_job(self, job: Job) -> JobSet:
+        """The set with one more job, which Slurm has accepted."""
         return replace(self, jobs=(*self.jobs, job))
 
-    def failing(self, count: int, last: Stop, now: float, rules: Rules) -> JobSet:
-        """After so many further failures."""
+    def with_failures(self, count: int, last: Stop, now: float, rules: Rules) -> JobSet:
+        """The set after this number of further failures."""
         failed = self.failed + count
         pause = min(LONGEST_PAUSE, rules.pause * 2 ** min(failed, 16))
         return replace(self, failed=failed, not_before=now + pause, last=last)
@@ -169,166 +169,168 @@ class JobSet:
 
 @dataclass(frozen=True)
 class _JobUpdate:
-    """What a look says of one job: as it is remembered now, or why it is gone."""
+    """What a snapshot means for one job: its new state, or how it ended."""
 
     job: Job
-    gone: str | None = None
+    end: str | None = None
     cancel: bool = False
     drain: bool = False
-    came: bool = False
+    has_arrived: bool = False
 
     @property
-    def failure(self) -> bool:
-        """Whether it ended before it was of any use."""
-        return self.gone is not None and not self.job.arrived and not self.job.leaving
+    def failed(self) -> bool:
+        """Whether the job ended before one of its workers arrived."""
+        return self.end is not None and not self.job.arrived and not self.job.leaving
 
 
-def decide(fleet: JobSet, look: Snapshot, rules: Rules, wanted: int) -> tuple[JobSet, Sequence[Action]]:
-    """What is to be done so that there are as many workers as are wanted.
+def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tuple[JobSet, Sequence[Action]]:
+    """The actions that bring a pool to a number of workers.
 
     Parameters
     ----------
-    fleet : JobSet
-    look : Snapshot
+    jobs : JobSet
+    snapshot : Snapshot
     rules : Rules
-    wanted : int
-        Workers.
+    workers : int
+        The number of workers that the pool should have.
 
     Returns
     -------
     JobSet
-        To be handed in with the next look.
+        To be passed with the next snapshot.
     sequence of Action
 
     Examples
     --------
-    >>> fleet, actions = decide(JobSet(), Snapshot(now=0.0, rows={}), Rules(processes=4), wanted=32)
+    >>> jobs, actions = decide(JobSet(), Snapshot(now=0.0, queue={}), Rules(processes=4), workers=32)
     >>> actions
     (SubmitJobs(count=8),)
     """
-    verdicts = [_judge(job, look, rules) for job in fleet.jobs]
-    fleet = replace(fleet, jobs=tuple(verdict.job for verdict in verdicts if verdict.gone is None))
-    if any(verdict.came for verdict in verdicts):
-        fleet = replace(fleet, failed=0, not_before=0.0, last=None)
-    if failures := [verdict for verdict in verdicts if verdict.failure]:
+    updates = [_update(job, snapshot, rules) for job in jobs.jobs]
+    jobs = replace(jobs, jobs=tuple(update.job for update in updates if update.end is None))
+    if any(update.has_arrived for update in updates):
+        jobs = replace(jobs, failed=0, not_before=0.0, last=None)
+    if failures := [update for update in updates if update.failed]:
         last = failures[-1]
-        fleet = fleet.failing(len(failures), Stop(f"job {last.job.id} {last.gone}", last.job), look.now, rules)
+        jobs = jobs.with_failures(len(failures), Stop(f"job {last.job.id} {last.end}", last.job), snapshot.now, rules)
     actions = [
-        *_told(verdicts),
-        *_some(Cancel, (verdict.job for verdict in verdicts if verdict.cancel)),
-        *_some(Drain, (verdict.job for verdict in verdicts if verdict.drain)),
+        *_reports(updates),
+        *_unless_empty(Cancel, (update.job for update in updates if update.cancel)),
+        *_unless_empty(Drain, (update.job for update in updates if update.drain)),
     ]
-    if (stop := hopeless(fleet, rules)) is not None:
-        return fleet, (*actions, stop)
-    fleet, more = _resize(fleet, look, rules, -(-wanted // rules.processes))
-    return fleet, (*actions, *more)
+    if (stop := should_stop(jobs, rules)) is not None:
+        return jobs, (*actions, stop)
+    jobs, more = _resize(jobs, snapshot, rules, -(-workers // rules.processes))
+    return jobs, (*actions, *more)
 
 
-def hopeless(fleet: JobSet, rules: Rules) -> Stop | None:
-    """Whether to give up: as many failures as are borne, and no job at work that could go on alone."""
-    if fleet.failed < rules.failures or fleet.last is None or any(job.arrived for job in fleet.jobs):
+def should_stop(jobs: JobSet, rules: Rules) -> Stop | None:
+    """Whether to give up: too many failures in a row, and no job with workers that could continue alone."""
+    if jobs.failed < rules.failures or jobs.last is None or any(job.arrived for job in jobs.jobs):
         return None
-    reason = f"{fleet.failed} jobs in a row came to nothing; the last: {fleet.last.reason}."
-    return Stop(reason, fleet.last.job)
+    return Stop(f"{jobs.failed} jobs in a row failed; the last: {jobs.last.reason}.", jobs.last.job)
 
 
-def _judge(job: Job, look: Snapshot, rules: Rules) -> _JobUpdate:
-    row, held = look.rows.get(job.id), job.held(look.workers)
-    if row is None or not row.alive:
-        if row is None and job.submitted >= look.now:
-            return _JobUpdate(job)  # younger than the look
-        return _JobUpdate(job, gone=_ended(row))
-    if row.pending:
-        return _JobUpdate(replace(job, lacking=None))
-    came = bool(held) and not job.arrived
-    complete = len(held) >= rules.processes
-    lacking = None if complete else look.now if job.lacking is None else job.lacking
-    late = lacking is not None and look.now - lacking >= rules.connect_within
-    job = replace(job, lacking=lacking, arrived=job.arrived or bool(held))
-    if late and not held:
-        told = f"on {row.nodes} has run for {rules.connect_within:g} s without its worker"
-        return _JobUpdate(job, gone=told, cancel=True)
-    ends = row.left is not None and row.left <= rules.early
-    off_duty = late or ends or row.nodes in look.draining
-    leaving = job.leaving or off_duty or (row.left is not None and row.left <= rules.lead)
-    if job.drained and not any(held):
-        return _JobUpdate(job, gone="has nothing more to do", cancel=True)
-    # drained first and ended at a later look: what is on its way to it meanwhile goes elsewhere
-    drain = not job.drained and (off_duty or (leaving and not any(held)))
-    return _JobUpdate(replace(job, leaving=leaving, drained=job.drained or drain), drain=drain, came=came)
+def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
+    queued, tasks = snapshot.queue.get(job.id), job.task_counts(snapshot.workers)
+    if queued is None or not queued.alive:
+        if queued is None and job.submitted >= snapshot.now:
+            return _JobUpdate(job)  # it was submitted after the snapshot
+        return _JobUpdate(job, end=_end(queued))
+    if queued.pending:
+        return _JobUpdate(replace(job, incomplete_since=None))
+    has_arrived = bool(tasks) and not job.arrived
+    is_complete = len(tasks) >= rules.processes
+    since = None if is_complete else snapshot.now if job.incomplete_since is None else job.incomplete_since
+    late = since is not None and snapshot.now - since >= rules.connect_within
+    job = replace(job, incomplete_since=since, arrived=job.arrived or bool(tasks))
+    if late and not tasks:
+        end = f"on {queued.nodes} has run for {rules.connect_within:g} s, but its worker did not arrive"
+        return _JobUpdate(job, end=end, cancel=True)
+    ends_soon = queued.left is not None and queued.left <= rules.early
+    off_duty = late or ends_soon or queued.nodes in snapshot.draining
+    leaving = job.leaving or off_duty or (queued.left is not None and queued.left <= rules.lead)
+    if job.drained and not any(tasks):
+        return _JobUpdate(job, end="has no more work", cancel=True)
+    # drained first and cancelled with a later snapshot: tasks sent to it in between run elsewhere
+    drain = not job.drained and (off_duty or (leaving and not any(tasks)))
+    return _JobUpdate(replace(job, leaving=leaving, drained=job.drained or drain), drain=drain, has_arrived=has_arrived)
 
 
-def _ended(row: QueuedJob | None) -> str:
-    if row is None:
-        return "is not in the queue any more"
-    how = "is ending" if row.state == "COMPLETING" else f"ended as {row.state}"  # as what, Slurm tells only then
-    reason = f" ({row.reason})" if row.reason else ""
-    return f"{how}{reason}" + (f" on {row.nodes}" if row.nodes else "")
+def _end(queued: QueuedJob | None) -> str:
+    if queued is None:
+        return "is no longer in the queue"
+    # of a job that is COMPLETING Slurm does not report yet how it ended
+    end = "is ending" if queued.state == "COMPLETING" else f"ended as {queued.state}"
+    reason = f" ({queued.reason})" if queued.reason else ""
+    return f"{end}{reason}" + (f" on {queued.nodes}" if queued.nodes else "")
 
 
-def _told(verdicts: Iterable[_JobUpdate]) -> Iterator[Report]:
-    """One line for jobs that ended alike; those that were to leave are no news."""
-    lost = [verdict for verdict in verdicts if verdict.gone and not verdict.job.leaving]
-    for how, alike in groupby(sorted(lost, key=lambda verdict: str(verdict.gone)), key=lambda verdict: verdict.gone):
-        ids = [verdict.job.id for verdict in alike]
+def _reports(updates: Iterable[_JobUpdate]) -> Iterator[Report]:
+    """One line for all jobs that ended alike; jobs that were to leave are not reported."""
+    lost = [update for update in updates if update.end and not update.job.leaving]
+    for end, alike in groupby(sorted(lost, key=lambda update: str(update.end)), key=lambda update: update.end):
+        ids = [update.job.id for update in alike]
         shown = ", ".join(ids[:8]) + (" ..." if len(ids) > 8 else "")
-        yield Report(f"Job {shown} {how}." if len(ids) == 1 else f"{len(ids)} jobs, {shown}: each {how}.")
+        yield Report(f"Job {shown} {end}." if len(ids) == 1 else f"{len(ids)} jobs, {shown}: each {end}.")
 
 
-def _some(kind: type[Cancel] | type[Drain], jobs: Iterable[Job]) -> Iterator[Cancel | Drain]:
-    if some := tuple(jobs):
-        yield kind(some)
+def _unless_empty(kind: type[Cancel] | type[Drain], jobs: Iterable[Job]) -> Iterator[Cancel | Drain]:
+    if all_jobs := tuple(jobs):
+        yield kind(all_jobs)
 
 
-def _resize(fleet: JobSet, look: Snapshot, rules: Rules, wanted: int) -> tuple[JobSet, Sequence[Action]]:
-    """Ask for jobs that are lacking, or part with those that are too many."""
-    serving = [job for job in fleet.jobs if not job.leaving]
-    if len(serving) > wanted:
-        return _part(fleet, look, sorted(serving, key=lambda job: _worth(job, look))[: len(serving) - wanted])
-    count = wanted - len(serving)
+def _resize(jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int) -> tuple[JobSet, Sequence[Action]]:
+    """Submit missing jobs, or release surplus ones."""
+    serving = [job for job in jobs.jobs if not job.leaving]
+    if len(serving) > target:
+        order = sorted(serving, key=lambda job: _release_order(job, snapshot))
+        return _release(jobs, snapshot, order[: len(serving) - target])
+    count = target - len(serving)
     if rules.max_jobs is not None:
-        count = min(count, rules.max_jobs - len(fleet.jobs))
-    if fleet.failed:
-        # while some are at work a single job now and then tries whether it is well again
-        count = 0 if look.now < fleet.not_before else min(count, 1) if fleet.failed >= rules.failures else count
-    return fleet, (SubmitJobs(count),) if count > 0 else ()
+        count = min(count, rules.max_jobs - len(jobs.jobs))
+    if jobs.failed:
+        # while other jobs work, a single job is submitted from time to time to see whether jobs start again
+        count = 0 if snapshot.now < jobs.not_before else min(count, 1) if jobs.failed >= rules.failures else count
+    return jobs, (SubmitJobs(count),) if count > 0 else ()
 
 
-def _part(fleet: JobSet, look: Snapshot, surplus: Sequence[Job]) -> tuple[JobSet, Sequence[Action]]:
-    idle = [job for job in surplus if not any(job.held(look.workers))]
+def _release(jobs: JobSet, snapshot: Snapshot, surplus: Sequence[Job]) -> tuple[JobSet, Sequence[Action]]:
+    """Cancel surplus jobs that are idle, and drain the busy ones."""
+    idle = [job for job in surplus if not any(job.task_counts(snapshot.workers))]
     busy = {job.id for job in surplus if job not in idle}
-    kept = [job for job in fleet.jobs if job not in idle]
-    jobs = tuple(replace(job, leaving=True, drained=True) if job.id in busy else job for job in kept)
-    parting = (job for job in jobs if job.id in busy)
-    return replace(fleet, jobs=jobs), (*_some(Cancel, idle), *_some(Drain, parting))
+    kept = [job for job in jobs.jobs if job not in idle]
+    remaining = tuple(replace(job, leaving=True, drained=True) if job.id in busy else job for job in kept)
+    drained = (job for job in remaining if job.id in busy)
+    return replace(jobs, jobs=remaining), (*_unless_empty(Cancel, idle), *_unless_empty(Drain, drained))
 
 
-def _worth(job: Job, look: Snapshot) -> tuple[bool, int, float]:
-    """Jobs that are parted with first: those without a worker, then those with the least to do, then the youngest."""
-    held = job.held(look.workers)
-    return bool(held), sum(held), -job.submitted
+def _release_order(job: Job, snapshot: Snapshot) -> tuple[bool, int, float]:
+    """Jobs without a worker are released first, then those with the fewest tasks, then the youngest."""
+    tasks = job.task_counts(snapshot.workers)
+    return bool(tasks), sum(tasks), -job.submitted
 
 
-def demand(held: Sequence[int]) -> int:
-    """How many workers there would be work for, from the tasks that each of those there holds.
+def demand(task_counts: Sequence[int]) -> int:
+    """How many workers have work, from the number of tasks on each.
 
-    While all are busy more work may be waiting than is seen here, so that their number is doubled.
+    While all are busy, more work may be waiting than is visible here, so that the number is doubled.
 
     Examples
     --------
     >>> demand([1, 1, 1]), demand([1, 0, 1]), demand([])
     (6, 2, 0)
     """
-    busy = sum(tasks > 0 for tasks in held)
-    return 2 * busy if busy == len(held) else busy
+    busy = sum(tasks > 0 for tasks in task_counts)
+    return 2 * busy if busy == len(task_counts) else busy
 
 
-def follow(demands: Iterable[int], fewest: int, most: int) -> int:
-    """How many workers an adaptive pool should have: as many as there was work for in the last while, within limits.
+def adaptive_size(demands: Iterable[int], fewest: int, most: int) -> int:
+    """The number of workers of an adaptive pool: the largest recent demand, within limits.
 
     Examples
     --------
-    >>> follow([3, 9, 4], fewest=1, most=8), follow([], fewest=2, most=8)
+    >>> adaptive_size([3, 9, 4], fewest=1, most=8), adaptive_size([], fewest=2, most=8)
     (8, 2)
     """
     return max(fewest, min(most, max(demands, default=0)))

@@ -1,22 +1,24 @@
-"""What a Slurm offers, as `sinfo` and `scontrol` tell it: partitions, their limits, their nodes and GPUs.
+"""What a site offers, as `sinfo`, `scontrol` and `sacctmgr` print it: partitions, limits, nodes, GPUs, accounts.
 
-Only what both have printed in the same form since Slurm 20 is read: rows of fields that we name ourselves, and
-``Key=Value`` pairs of which unknown ones are passed over.
+Only output whose form has not changed since Slurm 20 is parsed: rows of fields that we name ourselves, and
+``Key=Value`` pairs, of which unknown ones are ignored.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from daskmetrics.cluster.slurm._commands import slurm
+from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
 from daskmetrics.core._times import parse_walltime
+from daskmetrics.core.errors import DaskmetricsError
 
-ROWS = "%P|%D|%c|%m|%G|%T|%f|%N"
-"""Fields asked of ``sinfo --exact``: partition, nodes, CPUs, MiB, GRES, state, features, names."""
+NODE_FIELDS = "%P|%D|%c|%m|%G|%T|%f|%N"
+"""Format of ``sinfo --exact``: partition, nodes, CPUs, MiB, GRES, state, features, names."""
 USABLE = ("idle", "mixed", "allocated", "completing", "planned", "reserved", "powering_up", "powered_down")
 
 
@@ -32,7 +34,7 @@ class Nodes:
     gpus : mapping of str to int
         Of one node, by type; the type is empty where the site names none.
     state : str
-        As sinfo has it, without the signs that follow it.
+        As sinfo prints it, without the signs that follow it.
     names : str
         As a host list, such as ``gpu[0-3]``.
     """
@@ -47,7 +49,7 @@ class Nodes:
 
     @property
     def is_usable(self) -> bool:
-        """Whether jobs run there, now or when it is their turn."""
+        """Whether jobs run there, now or later."""
         return self.state in USABLE
 
 
@@ -61,7 +63,7 @@ class Partition:
     default : bool
     up : bool
     longest : float or None
-        Seconds that a job may take; None without limit.
+        Time limit of a job in seconds; None without limit.
     accounts : tuple of str
         The only ones that may use it; empty for all.
     qos : tuple of str
@@ -81,15 +83,15 @@ class Partition:
     def gpus(self) -> Counter[str]:
         """GPUs of all usable nodes, by type."""
         total: Counter[str] = Counter()
-        for each in self.nodes:
-            if each.is_usable:
-                total.update({name: n * each.count for name, n in each.gpus.items()})
+        for nodes in self.nodes:
+            if nodes.is_usable:
+                total.update({kind: count * nodes.count for kind, count in nodes.gpus.items()})
         return total
 
 
 @dataclass(frozen=True)
 class Site:
-    """A Slurm: its version and its partitions."""
+    """An installation of Slurm: its version and its partitions."""
 
     version: str
     partitions: tuple[Partition, ...]
@@ -101,121 +103,117 @@ def read_site() -> Site:
     Raises
     ------
     ConfigError
-        If there is none.
+        If Slurm is not installed here.
     SlurmError
         If it does not answer.
     """
     version = slurm("sinfo", "--version").split()[-1]
-    shown = slurm("scontrol", "--oneliner", "show", "partition")
-    return Site(version, partitions(shown, slurm("sinfo", "--noheader", "--exact", f"--format={ROWS}")))
+    printed = slurm("scontrol", "--oneliner", "show", "partition")
+    rows = slurm("sinfo", "--noheader", "--exact", f"--format={NODE_FIELDS}")
+    return Site(version, parse_partitions(printed, rows))
 
 
-def partitions(shown: str, rows: str) -> tuple[Partition, ...]:
-    """Partitions from what ``scontrol -o show partition`` and ``sinfo -o`` with `ROWS` printed."""
+def parse_partitions(printed: str, rows: str = "") -> tuple[Partition, ...]:
+    """Partitions from the output of ``scontrol -o show partition`` and of ``sinfo`` with `NODE_FIELDS`."""
     nodes: dict[str, list[Nodes]] = {}
-    for name, each in _node_rows(rows):
-        nodes.setdefault(name, []).append(each)
+    for name, alike in _parse_nodes(rows):
+        nodes.setdefault(name, []).append(alike)
     return tuple(
         Partition(
             name=pairs["PartitionName"],
             default=pairs.get("Default") == "YES",
             up=pairs.get("State", "UP") == "UP",
-            longest=limit(pairs.get("MaxTime", "UNLIMITED")),
-            accounts=_only(pairs.get("AllowAccounts", "ALL")),
-            qos=_only(pairs.get("AllowQos", "ALL")),
+            longest=parse_limit(pairs.get("MaxTime", "UNLIMITED")),
+            accounts=_names(pairs.get("AllowAccounts", "ALL")),
+            qos=_names(pairs.get("AllowQos", "ALL")),
             nodes=tuple(nodes.get(pairs["PartitionName"], ())),
         )
-        for pairs in map(pairs_of, shown.splitlines())
+        for pairs in map(parse_pairs, printed.splitlines())
         if "PartitionName" in pairs
     )
 
 
-def _node_rows(rows: str) -> Iterator[tuple[str, Nodes]]:
-    for row in rows.splitlines():
-        if not row.strip():
-            continue
+def _parse_nodes(rows: str) -> Iterator[tuple[str, Nodes]]:
+    for row in filter(str.strip, rows.splitlines()):
         name, count, cpus, memory, gres, state, features, names = (part.strip() for part in row.split("|"))
-        yield (
-            name.rstrip("*"),
-            Nodes(
-                count=int(count),
-                cpus=_number(cpus),
-                memory=_number(memory),
-                gpus=gpus(gres),
-                state=re.sub(r"[^a-z_].*", "", state.lower()),  # '*' not responding, '~' asleep, '-' planned, ...
-                features=_only(features),
-                names=names,
-            ),
-        )
+        # '24+': each of these nodes has at least 24
+        cpus, memory = cpus.rstrip("+"), memory.rstrip("+")
+        state, gpus = parse_node_state(state), parse_gpus(gres)
+        yield name.rstrip("*"), Nodes(int(count), int(cpus), int(memory), gpus, state, _names(features), names)
 
 
-def pairs_of(line: str) -> dict[str, str]:
-    """The ``Key=Value`` pairs of a line of scontrol; a value may itself hold equal signs.
+def parse_node_state(text: str) -> str:
+    """A node's state without the signs that follow it: '*' not responding, '~' asleep, '-' planned."""
+    return re.sub(r"[^a-z_].*", "", text.lower())
+
+
+def parse_gpus(gres: str) -> dict[str, int]:
+    """GPUs by type, from the generic resources of a node or a job.
 
     Examples
     --------
-    >>> pairs_of("PartitionName=gpu MaxTime=1-00:00:00 TRES=cpu=16,node=2")["TRES"]
-    'cpu=16,node=2'
-    """
-    return dict(word.split("=", 1) for word in line.split() if "=" in word)
-
-
-def gpus(gres: str) -> dict[str, int]:
-    """GPUs by type, from a node's generic resources.
-
-    Examples
-    --------
-    >>> gpus("gpu:a100:4(S:0-1),gpu:a100_1g.5gb:7,shard:8"), gpus("gpu:2"), gpus("(null)")
+    >>> parse_gpus("gpu:a100:4(S:0-1),gpu:a100_1g.5gb:7,shard:8"), parse_gpus("gpu:2"), parse_gpus("(null)")
     ({'a100': 4, 'a100_1g.5gb': 7}, {'': 2}, {})
     """
-    found: Counter[str] = Counter()
-    for kind, *about in (entry.split(":") for entry in re.sub(r"\((?!null)[^)]*\)", "", gres).split(",")):
-        count = re.match(r"\d+", about[-1]) if about else None
+    counts: Counter[str] = Counter()
+    for kind, *fields in (entry.split(":") for entry in re.sub(r"\((?!null)[^)]*\)", "", gres).split(",")):
+        count = re.match(r"\d+", fields[-1]) if fields else None
         if kind.removeprefix("gres/") == "gpu" and count:
-            name = next((word for word in about[:-1] if word not in ("(null)", "no_consume")), "")
-            found[name] += int(count[0])
-    return dict(found)
+            name = next((word for word in fields[:-1] if word not in ("(null)", "no_consume")), "")
+            counts[name] += int(count[0])
+    return dict(counts)
 
 
-def limit(time: str) -> float | None:
-    """A limit of Slurm's in seconds; None for no limit.
+def parse_limit(text: str) -> float | None:
+    """A time limit in seconds; None for no limit.
 
     Examples
     --------
-    >>> limit("1-12:00:00"), limit("UNLIMITED")
+    >>> parse_limit("1-12:00:00"), parse_limit("UNLIMITED")
     (129600.0, None)
     """
-    return float(parse_walltime(time)) if time[:1].isdigit() else None  # UNLIMITED, INFINITE, NONE, n/a
+    return float(parse_walltime(text)) if text[:1].isdigit() else None  # UNLIMITED, INFINITE, NONE, n/a
 
 
-def _number(text: str) -> int:
-    return int(text.rstrip("+"))  # '24+': nodes of this row have at least so many
+def _names(text: str) -> tuple[str, ...]:
+    return () if text in ("ALL", "(null)", "") else tuple(text.split(","))
 
 
-def _only(names: str) -> tuple[str, ...]:
-    return () if names in ("ALL", "(null)", "") else tuple(names.split(","))
+def first_node(hosts: str) -> tuple[str, str]:
+    """Name of the first node of a host list such as ``gpu[0-3]``, and its address as Slurm knows it."""
+    name = next(iter(slurm("scontrol", "show", "hostnames", hosts).split()), "")
+    return name, parse_pairs(slurm("scontrol", "--oneliner", "show", "node", name)).get("NodeAddr", name)
 
 
-def interface_to(nodes: str) -> str | None:
-    """The network interface of this machine by which nodes are reached, or None if that is not to be found out.
-
-    Parameters
-    ----------
-    nodes : str
-        A host list, such as ``gpu[0-3]``; the first of them is asked for.
-    """
+def interface_to(address: str) -> str | None:
+    """The network interface of this machine that leads to an address, or None if it cannot be determined."""
     import psutil
 
-    first = next(iter(slurm("scontrol", "show", "hostnames", nodes).split()), "")
-    address = pairs_of(slurm("scontrol", "--oneliner", "show", "node", first)).get("NodeAddr", first)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))  # sends nothing: it only asks the system for a route
-            own = probe.getsockname()[0]
+            local = probe.getsockname()[0]
     except OSError:
         return None
-    return _named(own, {name: [a.address for a in found] for name, found in psutil.net_if_addrs().items()})
+    interfaces = psutil.net_if_addrs().items()
+    return next((name for name, addresses in interfaces if local in [each.address for each in addresses]), None)
 
 
-def _named(address: str, interfaces: Mapping[str, Iterable[str]]) -> str | None:
-    return next((name for name, addresses in interfaces.items() if address in addresses), None)
+def user_accounts() -> tuple[str, ...] | None:
+    """The user's accounts, or None where the site has no accounting."""
+    return tuple(dict.fromkeys(_accounting("associations", f"user={os.environ.get('USER', '')}", "account"))) or None
+
+
+def job_limit() -> int | None:
+    """The smallest limit on the user's submitted jobs, of associations and QOS; None if there is none."""
+    words = _accounting("associations", f"user={os.environ.get('USER', '')}", "maxsubmitjobs")
+    words += _accounting("qos", "", "maxsubmitjobsperuser")
+    return min((int(word) for word in words if word.isdigit()), default=None)
+
+
+def _accounting(table: str, condition: str, field: str) -> list[str]:
+    """One column of a table of ``sacctmgr``; nothing where the site has no accounting."""
+    try:
+        return slurm("sacctmgr", "-nP", "show", table, *filter(None, [condition]), f"format={field}").split()
+    except DaskmetricsError:
+        return []

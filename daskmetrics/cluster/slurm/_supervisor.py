@@ -1,6 +1,6 @@
-"""Keeps the number of workers of a Slurm cluster: looks at the queue, asks for jobs, tells the user.
+"""Keeps the number of workers of a Slurm cluster: reads the queue, submits jobs, reports to the user.
 
-It decides nothing itself, see `daskmetrics.cluster.slurm._jobs`.
+The decisions are made in `daskmetrics.cluster.slurm._jobs`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.cluster.slurm import _commands as commands
-from daskmetrics.cluster.slurm._commands import QueuedJob, SlurmError, slurm, summary
+from daskmetrics.cluster.slurm._commands import SlurmError, summary
 from daskmetrics.cluster.slurm._jobs import (
+    Action,
     Cancel,
     Drain,
     Job,
@@ -30,9 +31,9 @@ from daskmetrics.cluster.slurm._jobs import (
     Snapshot,
     Stop,
     SubmitJobs,
+    adaptive_size,
     decide,
     demand,
-    follow,
 )
 from daskmetrics.cluster.slurm._script import LaunchInfo, WorkerPool, early, job_name, pools, script
 from daskmetrics.config import Cluster
@@ -40,56 +41,79 @@ from daskmetrics.core._events import CLUSTER
 from daskmetrics.core._times import parse_walltime
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 
-TICK = 0.5  # seconds between looks at the scheduler, which costs nothing
-HASTE = 0.1  # share of the time between looks at the queue after which one is due if a worker is gone
-LEAD = 600.0  # seconds before a job's end at which the next is asked for; less of a short job
-MEMORY = 60.0  # seconds for which an adaptive pool remembers what it had to do
+TICK = 0.5  # seconds between two readings of the scheduler, which cost nothing
+URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worker is gone
+LEAD = 600.0  # seconds before a job's time limit at which the next is submitted; less for a short job
+DEMAND_WINDOW = 60.0  # seconds of past demand that an adaptive pool considers
 TAIL = 20  # lines of a failed job's log that are shown
 
 
 @dataclass
 class _PoolState:
-    """A pool with what is known of its jobs."""
+    """A pool with the state of its jobs."""
 
     pool: WorkerPool
     rules: Rules
-    wanted: int
     fewest: int
-    fleet: JobSet = field(default_factory=JobSet)
+    most: int
+    jobs: JobSet = field(default_factory=JobSet)
     demands: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def target(self, snapshot: Snapshot) -> int:
+        """The number of workers that the pool should have now."""
+        if self.fewest == self.most:
+            return self.most
+        serving = [job for job in self.jobs.jobs if not job.drained]
+        tasks = [number for job in serving for number in job.task_counts(snapshot.workers)]
+        self.demands.append((snapshot.now, demand(tasks)))
+        while self.demands[0][0] < snapshot.now - DEMAND_WINDOW:
+            self.demands.popleft()
+        return adaptive_size((workers for _, workers in self.demands), self.fewest, self.most)
+
+
+def _pool_state(pool: WorkerPool, profile: Cluster) -> _PoolState:
+    rules = Rules(
+        processes=pool.processes,
+        max_jobs=pool.max_jobs,
+        failures=profile.failures,
+        connect_within=profile.connect_within,
+        lead=min(LEAD, parse_walltime(pool.walltime) / 10),
+        early=early(pool),
+    )
+    return _PoolState(pool, rules, pool.fewest, pool.workers)
 
 
 class Supervisor:
-    """The jobs of one cluster.
+    """Manages the jobs of one cluster.
 
     Parameters
     ----------
     profile : Cluster
-    post : LaunchInfo
-        What its jobs have in common: where they report, and for whom.
+    launch : LaunchInfo
+        What the scripts of its jobs have in common.
     scheduler : distributed.Scheduler
         In this process, and in the event loop that `run` is awaited in.
-    say : callable
+    on_message : callable
         Called with lines for the user, from that loop.
     """
 
-    def __init__(self, profile: Cluster, post: LaunchInfo, scheduler: Any, say: Callable[[str], None]) -> None:
-        self.profile, self.post, self.scheduler, self.say = profile, post, scheduler, say
-        self.pools = {pool.name: _kept(pool, profile) for pool in pools(profile)}
+    def __init__(self, profile: Cluster, launch: LaunchInfo, scheduler: Any, on_message: Callable[[str], None]) -> None:
+        self.profile, self.launch, self.scheduler, self.on_message = profile, launch, scheduler, on_message
+        self.pools = {pool.name: _pool_state(pool, profile) for pool in pools(profile)}
         self.problem: ClusterLostError | None = None
-        self._guard = CancelOnExit()
+        self._canceller = CancelOnExit()
         self._numbers = count()
-        self._ending = False
-        self._told = ""
-        self._silent = False
+        self._is_ending = False
+        self._reported_reasons = ""
+        self._slurm_is_silent = False
 
     def scale(self, fewest: int, most: int, pool: str | None = None) -> None:
-        """Want another number of workers of a pool, by default the main one; between the two it follows the work."""
-        kept = self._pool(pool)
-        kept.fewest, kept.wanted = fewest, most
+        """Set the number of workers of a pool, by default the main one; between the two it follows the work."""
+        state = self._pool(pool)
+        state.fewest, state.most = fewest, most
 
     def processes(self, pool: str | None = None) -> int:
-        """Workers of each job of a pool, by default the main one."""
+        """The number of workers of each job of a pool, by default the main one."""
         return self._pool(pool).pool.processes
 
     def _pool(self, name: str | None) -> _PoolState:
@@ -99,176 +123,141 @@ class Supervisor:
         return self.pools[name]
 
     async def run(self) -> None:
-        """Keep the pools until it is cancelled or nothing helps; then `problem` says what, and the scheduler ends."""
-        looked, there = -math.inf, 0
+        """Manage the pools; if jobs keep failing, set `problem` and close the scheduler."""
+        read_at, workers = -math.inf, 0
         while self.problem is None:
-            here = len(self.scheduler.workers)
-            due = self.profile.poll_seconds * (HASTE if here < there or self._uncertain() else 1)
-            if time.monotonic() - looked >= due:
-                looked, there = time.monotonic(), here
-                await self._keep()
+            workers_now = len(self.scheduler.workers)
+            urgent = workers_now < workers or any(state.jobs.failed for state in self.pools.values())
+            if time.monotonic() - read_at >= self.profile.poll_seconds * (URGENT if urgent else 1):
+                read_at, workers = time.monotonic(), workers_now
+                await self._update_pools()
             await asyncio.sleep(min(TICK, self.profile.poll_seconds))
         await self.scheduler.close(reason=str(self.problem))
 
-    def _uncertain(self) -> bool:
-        """Whether jobs failed just now: the next look tells whether it goes on."""
-        return any(kept.fleet.failed for kept in self.pools.values())
-
-    async def _keep(self) -> None:
-        look = await self._look()
-        if look is None:
+    async def _update_pools(self) -> None:
+        snapshot = await self._snapshot()
+        if snapshot is None:
             return
-        for kept in self.pools.values():
-            kept.fleet, actions = decide(kept.fleet, look, kept.rules, self._wanted(kept, look))
+        for state in self.pools.values():
+            state.jobs, actions = decide(state.jobs, snapshot, state.rules, state.target(snapshot))
             for action in actions:
-                await self._perform(kept, action)
-        self._tell(look)
+                await self._perform(state, action)
+        self._report_queue(snapshot)
 
-    async def _look(self) -> Snapshot | None:
-        """What there is, or None if Slurm does not answer: then nothing is decided."""
-        now, workers = time.monotonic(), self._workers()
+    async def _snapshot(self) -> Snapshot | None:
+        """The present state, or None if Slurm does not answer: then nothing is decided."""
+        now = time.monotonic()
+        workers = {str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()}
         try:
-            rows = await asyncio.to_thread(commands.queue, name=job_name(self.post.run))
+            queue = await asyncio.to_thread(commands.queue, name=job_name(self.launch.run))
             draining = await asyncio.to_thread(commands.draining)
         except SlurmError as error:
-            if not self._silent:
-                self.say(f"Slurm does not answer ({error}); jobs go on, and none is replaced until it does.")
-            self._silent = True
+            if not self._slurm_is_silent:
+                self.on_message(f"Slurm does not answer ({error}). Jobs continue; lost jobs are replaced later.")
+            self._slurm_is_silent = True
             return None
-        if self._silent:
-            self.say("Slurm answers again.")
-        self._silent = False
-        return Snapshot(now, {row.id: row for row in rows}, workers, draining)
+        if self._slurm_is_silent:
+            self.on_message("Slurm answers again.")
+        self._slurm_is_silent = False
+        return Snapshot(now, {job.id: job for job in queue}, workers, draining)
 
-    def _workers(self) -> Mapping[str, int]:
-        return {str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()}
-
-    def _wanted(self, kept: _PoolState, look: Snapshot) -> int:
-        if kept.fewest == kept.wanted:
-            return kept.wanted
-        held = [tasks for job in kept.fleet.jobs if not job.drained for tasks in job.held(look.workers)]
-        kept.demands.append((look.now, demand(held)))
-        while kept.demands[0][0] < look.now - MEMORY:
-            kept.demands.popleft()
-        return follow((wanted for _, wanted in kept.demands), kept.fewest, kept.wanted)
-
-    async def _perform(self, kept: _PoolState, action: SubmitJobs | Cancel | Drain | Report | Stop) -> None:
+    async def _perform(self, state: _PoolState, action: Action) -> None:
         match action:
             case SubmitJobs(number):
-                await self._submit(kept, number)
+                await self._submit(state, number)
             case Cancel(jobs):
-                await asyncio.to_thread(_cancel, [job.id for job in jobs])
+                with suppress(SlurmError):  # it has ended meanwhile, or is cancelled again at the end
+                    await asyncio.to_thread(commands.cancel, [job.id for job in jobs])
             case Drain(jobs):
                 self._drain(jobs)
             case Report(text):
-                self.say(text)
+                self.on_message(text)
             case Stop(reason, job):
-                self.problem = ClusterLostError(f"{reason[:1].upper()}{reason[1:]}{self._log(job)}")
+                self.problem = ClusterLostError(f"{reason[:1].upper()}{reason[1:]}{self._end_of_log(job)}")
 
-    async def _submit(self, kept: _PoolState, number: int) -> None:
-        """Ask for so many jobs, one after the other, until one is refused."""
+    async def _submit(self, state: _PoolState, number: int) -> None:
+        """Submit this number of jobs one after the other, until one is refused."""
         for _ in range(number):
-            if self._ending:
+            if self._is_ending:
                 return
-            name = f"{kept.pool.name}-{next(self._numbers)}"
-            text = script(self.profile, kept.pool, replace(self.post, worker=name))
+            name = f"{state.pool.name}-{next(self._numbers)}"
+            text = script(self.profile, state.pool, replace(self.launch, worker=name))
             try:
                 job = await asyncio.shield(asyncio.to_thread(self._sbatch, text))
             except SlurmError as error:
-                self._refused(kept, error)
+                self._on_refusal(state, error)
                 return
-            kept.fleet = kept.fleet.took(Job(job, name, time.monotonic()))
+            state.jobs = state.jobs.with_job(Job(job, name, time.monotonic()))
 
     def _sbatch(self, text: str) -> str:
-        job = slurm("sbatch", "--parsable", script=text).split()[0].partition(";")[0]
-        self._guard.add(job)  # in this thread, whatever becomes of who waits for it
+        job = commands.submit(text)
+        self._canceller.add(job)  # in this thread, even if the coroutine that waits for it is cancelled
         return job
 
-    def _refused(self, kept: _PoolState, error: SlurmError) -> None:
-        self.say(f"Slurm took no further {kept.pool.name} job: {error}.")
-        if not error.passing:
-            now = time.monotonic()
-            kept.fleet = kept.fleet.failing(1, Stop(f"Slurm refused it: {error}"), now, kept.rules)
+    def _on_refusal(self, state: _PoolState, error: SlurmError) -> None:
+        self.on_message(f"Slurm refused a further {state.pool.name} job: {error}.")
+        if not error.is_transient:
+            last = Stop(f"Slurm refused it: {error}")
+            state.jobs = state.jobs.with_failures(1, last, time.monotonic(), state.rules)
 
     def _drain(self, jobs: tuple[Job, ...]) -> None:
-        """Let workers offer nothing any more, which the driver hears of; what runs there is not disturbed."""
+        """Set the resources of the jobs' workers to zero, which the driver sees; running tasks are not disturbed."""
         for worker in list(self.scheduler.workers.values()):
-            if any(job.held({str(worker.name): 0}) for job in jobs):
+            if any(job.task_counts({str(worker.name): 0}) for job in jobs):
                 nothing = dict.fromkeys(worker.resources, 0)
                 self.scheduler.add_resources(worker=worker.address, resources=nothing)
 
-    def _tell(self, look: Snapshot) -> None:
-        """Report how the jobs stand whenever other reasons hold them up; the live page shows it always."""
-        rows = self._own(look)
-        self.scheduler.log_event(CLUSTER, {"text": f"Jobs: {summary(rows)}"})
-        reasons = sorted({row.reason or row.state for row in rows if row.pending})
-        if (text := ", ".join(reasons)) != self._told:
-            self._told = text
-            if reasons:
-                self.say(f"Jobs: {summary(rows)}.")
+    def _report_queue(self, snapshot: Snapshot) -> None:
+        """Report the jobs to the user when the reasons that they wait for change; the live page shows them always."""
+        ids = {job.id for state in self.pools.values() for job in state.jobs.jobs}
+        queued = [job for job in snapshot.queue.values() if job.id in ids]
+        self.scheduler.log_event(CLUSTER, {"text": f"Jobs: {summary(queued)}"})
+        reasons = ", ".join(sorted({job.reason or job.state for job in queued if job.pending}))
+        if reasons and reasons != self._reported_reasons:
+            self.on_message(f"Jobs: {summary(queued)}.")
+        self._reported_reasons = reasons
 
-    def _own(self, look: Snapshot) -> list[QueuedJob]:
-        ids = {job.id for kept in self.pools.values() for job in kept.fleet.jobs}
-        return [row for row in look.rows.values() if row.id in ids]
-
-    def _log(self, job: Job | None) -> str:
-        """The end of a job's log, as it is shown below the reason."""
+    def _end_of_log(self, job: Job | None) -> str:
+        """The last lines of a job's log, to be shown below the reason."""
         if job is None:
             return ""
-        path = Path(self.profile.logs) / f"{job_name(self.post.run)}-{job.id}.log"
+        path = Path(self.profile.logs) / f"{job_name(self.launch.run)}-{job.id}.log"
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
-            return f"\nIt left no log '{path}': do the nodes see this folder?"
+            return f"\nThe job wrote no log '{path}': is this folder on a file system that the nodes share?"
         return f"\nThe end of its log '{path}':\n" + "\n".join(f"  {line}" for line in lines[-TAIL:])
 
     def end(self) -> None:
-        """Have all jobs cancelled. It blocks until Slurm knows."""
-        self._ending = True
+        """Cancel all jobs; returns when Slurm has received the request."""
+        self._is_ending = True
         try:
-            self._guard.release()
+            self._canceller.cancel_all()
         except SlurmError as error:
-            self.say(f"The jobs could not be cancelled ({error}); they end by themselves within two minutes.")
+            self.on_message(f"The jobs could not be cancelled ({error}); they end by themselves within two minutes.")
 
 
 def rehearse(profile: Cluster, run: str) -> None:
-    """Have Slurm check a job of each pool before anything is started.
+    """Let Slurm check a job of each pool before anything is started.
 
     Raises
     ------
     ConfigError
-        With Slurm's words, if it would refuse one.
+        If Slurm would refuse one, with Slurm's message.
     """
     for pool in pools(profile):
         try:
-            said = commands.rehearse(script(profile, pool, LaunchInfo(run=run)))
+            rehearsal = commands.rehearse(script(profile, pool, LaunchInfo(run=run)))
         except SlurmError as error:
-            raise ConfigError(f"Slurm cannot be asked for jobs: {error}.") from None
-        if said.refusal:
+            raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None
+        if rehearsal.refusal:
             raise ConfigError(
-                f"Slurm would not take the {pool.name} jobs of this profile: {said.refusal}. Nothing was submitted. "
-                "See its partition, account, qos, walltime, gpus_per_job, memory and directives."
+                f"Slurm would refuse the {pool.name} jobs of this profile: {rehearsal.refusal}. Nothing was submitted. "
+                "Check its partition, account, qos, walltime, gpus_per_job, memory and directives."
             )
 
 
-def _kept(pool: WorkerPool, profile: Cluster) -> _PoolState:
-    rules = Rules(
-        processes=pool.processes,
-        max_jobs=pool.max_jobs,
-        failures=profile.failures,
-        connect_within=profile.connect_within,
-        lead=min(LEAD, parse_walltime(pool.walltime) / 10),
-        early=early(pool),
-    )
-    return _PoolState(pool, rules, pool.workers, pool.fewest)
-
-
-def _cancel(jobs: list[str]) -> None:
-    with suppress(SlurmError):  # it has ended meanwhile, or will be asked for again at the end
-        slurm("scancel", *jobs)
-
-
-# it reads ids until the pipe closes, which the system sees to even after a SIGKILL
+# it reads ids until the pipe closes, which the system does even after a SIGKILL of the driver
 READ_AND_CANCEL = """
 trap '' HUP INT TERM
 while read -r id; do ids="$ids $id"; done
@@ -277,7 +266,7 @@ while read -r id; do ids="$ids $id"; done
 
 
 class CancelOnExit:
-    """Knows the ids of all jobs. It outlives the driver by the moment that it takes to cancel them."""
+    """A process that cancels all jobs when the driver ends, however it ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -285,27 +274,27 @@ class CancelOnExit:
             ["/bin/sh", "-c", READ_AND_CANCEL],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # of jobs that have ended it would say so
+            stderr=subprocess.DEVNULL,  # it would complain about jobs that have ended
             text=True,
-            start_new_session=True,  # what ends the driver's group must not end it
+            start_new_session=True,  # a signal to the driver's process group must not end it
         )
 
     def add(self, job: str) -> None:
-        """Answer for a job; one that comes when all is over is cancelled at once."""
+        """Add a job; after `cancel_all` it is cancelled at once."""
         with self._lock:
             if self._process.stdin and not self._process.stdin.closed:
                 self._process.stdin.write(f"{job}\n")
                 self._process.stdin.flush()
                 return
-        slurm("scancel", job)
+        commands.cancel([job])
 
-    def release(self) -> None:
-        """Have all jobs cancelled and wait until Slurm knows.
+    def cancel_all(self) -> None:
+        """Cancel all jobs; returns when Slurm has received the request.
 
         Raises
         ------
         SlurmError
-            If it could not be told: the jobs then end by themselves, a minute after their workers miss the scheduler.
+            If Slurm does not answer: the jobs then end by themselves, a minute after their workers lose the scheduler.
         """
         with self._lock:
             if self._process.stdin:

@@ -18,12 +18,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from daskmetrics.cluster.slurm import _commands as commands
-from daskmetrics.cluster.slurm._partitions import Site, interface_to, pairs_of, read_site
+from daskmetrics.cluster.slurm import _partitions as partitions
+from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.cluster.slurm._script import script
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder, cache_folder
+from daskmetrics.core._gpus import gpu_models
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.execution._handshake import gpus
 from daskmetrics.execution._journal import holder, read, records, standing
 from daskmetrics.planning.doctor._facts import Folder, History, Hub, Machine, Slurm
 
@@ -43,7 +44,7 @@ def machine(named: str | None = None) -> Machine:
         versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         interfaces=(there := interfaces()),
         cpus=len(os.sched_getaffinity(0)),
-        gpus=tuple(gpus()),
+        gpus=tuple(gpu_models()),
         gpu_driver=driver,
         gpu_used=used,
         infiniband=any(Path("/sys/class/infiniband").glob("*")),
@@ -110,42 +111,28 @@ def slurm(profile: Cluster) -> Slurm:
     if lacking:
         return Slurm(lacking)
     try:
-        site = read_site()
+        site = partitions.read_site()
         refusal = commands.rehearse(script(profile)).refusal
     except DaskmetricsError as error:
         return Slurm(problem=str(error))
-    addresses, reached_by = _addresses(profile, site)
-    return Slurm((), None, site, refusal, _accounts(), _max_jobs(), addresses, reached_by)
+    addresses, reached_by = _first_node(profile, site)
+    accounts, limit = partitions.user_accounts(), partitions.job_limit()
+    return Slurm((), None, site, refusal, accounts, limit, addresses, reached_by)
 
 
-def _addresses(profile: Cluster, site: Site) -> tuple[dict[str, str], str | None]:
+def _first_node(profile: Cluster, site: Site) -> tuple[dict[str, str], str | None]:
+    """Name and IP address of a node of the profile's partition, and the interface that leads to it."""
     own = [each for each in site.partitions if each.name == profile.partition] or list(site.partitions)
-    names = next((nodes.names for each in own for nodes in each.nodes if nodes.names), "")
-    if not names:
-        return {}, None
+    hosts = next((nodes.names for each in own for nodes in each.nodes if nodes.names), "")
     with suppress(DaskmetricsError):
-        first = commands.slurm("scontrol", "show", "hostnames", names).split()[0]
-        wanted = pairs_of(commands.slurm("scontrol", "-o", "show", "node", first)).get("NodeAddr", first)
-        try:
-            address = socket.gethostbyname(wanted)
-        except OSError:
-            address = ""
-        return {first: address}, interface_to(names)
+        if hosts:
+            name, address = partitions.first_node(hosts)
+            try:
+                ip = socket.gethostbyname(address)
+            except OSError:
+                ip = ""
+            return {name: ip}, partitions.interface_to(address)
     return {}, None
-
-
-def _accounts() -> tuple[str, ...] | None:
-    text = _printed("sacctmgr", "-nP", "show", "associations", f"user={os.environ.get('USER', '')}", "format=account")
-    return tuple(dict.fromkeys(text.split())) or None if text else None
-
-
-def _max_jobs() -> int | None:
-    """The least limit on submitted jobs among the user's associations and their QOS, where there is accounting."""
-    user = os.environ.get("USER", "")
-    own = _printed("sacctmgr", "-nP", "show", "associations", f"user={user}", "format=maxsubmitjobs")
-    qos = _printed("sacctmgr", "-nP", "show", "qos", "format=maxsubmitjobsperuser")
-    numbers = [int(word) for text in (own, qos) for word in (text or "").split() if word.isdigit()]
-    return min(numbers, default=None)
 
 
 def folders(profile: Cluster, run: RunFolder) -> tuple[Folder, ...]:

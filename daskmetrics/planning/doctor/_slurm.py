@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from dask.utils import parse_bytes
 
-from daskmetrics.cluster.slurm._partitions import Nodes, Partition, gpus
+from daskmetrics.cluster.slurm._partitions import Nodes, Partition, parse_gpus
+from daskmetrics.core._gpus import VISIBLE, split_gpus
 from daskmetrics.core._text import duration
 from daskmetrics.core._times import parse_walltime
 from daskmetrics.core.errors import unknown
@@ -197,7 +198,7 @@ def _gpus_asked(directives: Iterable[str]) -> int | None:
         found = re.match(r"--(gres|gpus|gpus-per-node|gpus-per-task)[= ](.+)", line)
         if found:
             text = found[2].split()[0]
-            number = sum(gpus(text).values()) if found[1] == "gres" else int(text.rpartition(":")[2] or 0)
+            number = sum(parse_gpus(text).values()) if found[1] == "gres" else int(text.rpartition(":")[2] or 0)
             return number or None
     return None
 
@@ -212,7 +213,7 @@ def allocation_layout(facts: Facts) -> Finding | None:
     if "SLURM_JOB_ID" not in own:
         return None
     tasks = int(own.get("SLURM_NTASKS", "1") or 1)
-    visible = [gpu for gpu in own.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    visible = split_gpus(own.get(VISIBLE, ""))
     per_node = len(visible) or len(facts.here.gpus)
     total = per_node * int(own.get("SLURM_NNODES", "1") or 1)
     if per_node and tasks < total:

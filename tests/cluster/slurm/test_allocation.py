@@ -9,7 +9,7 @@ from daskmetrics.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("shown", "gpus"),
+    ("printed", "gpus"),
     [
         # 22.05, with details
         ("NumNodes=2 NumCPUs=8 TRES=cpu=8,mem=2G,node=2 JOB_GRES=gpu:l40s:4 Nodes=g[0-1] GRES=gpu:l40s:2(IDX:0-1)", 4),
@@ -23,31 +23,31 @@ from daskmetrics.core.errors import ConfigError
     ],
     ids=["gres", "types", "tres", "per node", "none"],
 )
-def test_what_a_job_holds(shown, gpus):
-    assert parse_allocation("7", shown) == Allocation("7", cpus=8, gpus=gpus)
+def test_the_resources_of_a_job_are_parsed(printed, gpus):
+    assert parse_allocation("7", printed) == Allocation("7", cpus=8, gpus=gpus)
 
 
-def test_when_a_job_ends():
+def test_the_end_of_a_job_is_parsed():
     assert parse_allocation("7", "NumCPUs=8 EndTime=2030-01-01T14:05:00").ends == datetime(2030, 1, 1, 14, 5)
     assert parse_allocation("7", "NumCPUs=8 EndTime=Unknown").ends is None
 
 
-def test_a_worker_per_gpu_or_by_cpus_where_there_is_none():
+def test_there_is_one_worker_per_gpu_and_without_gpus_cpus_decide():
     assert Allocation("7", cpus=8, gpus=4).slots(threads=2) == 4
     assert Allocation("7", cpus=8, gpus=0).slots(threads=3) == 2
 
 
 @pytest.mark.parametrize("gpus", [0, 4])
-def test_too_few_cpus_are_told(gpus):
+def test_too_few_cpus_are_reported(gpus):
     with pytest.raises(ConfigError, match=f"Job 7 has 2 CPUs and {gpus} GPUs: too few"):
         Allocation("7", cpus=2, gpus=gpus).slots(threads=3)
 
 
-def test_outside_of_an_allocation_it_says_how_to_get_one():
+def test_outside_an_allocation_the_error_says_how_to_get_one():
     with pytest.raises(ConfigError, match=r"SLURM_JOB_ID is not set.*salloc --gres=gpu:4"):
         present({})
 
 
-def test_more_workers_than_find_room_are_refused():
-    with pytest.raises(ConfigError, match=r"9 workers do not fit into job 7.*Ask for --workers 4"):
+def test_more_workers_than_fit_are_refused():
+    with pytest.raises(ConfigError, match=r"9 workers do not fit into job 7.*Use --workers 4"):
         Allocation("7", cpus=8, gpus=4).require(9, threads=2)

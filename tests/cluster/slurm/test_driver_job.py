@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm._driver_job import DriverFiles, JobState, parse_state, script, submit, submitted
+from daskmetrics.cluster.slurm._commands import JobState, parse_job_state
+from daskmetrics.cluster.slurm._driver_job import DriverFiles, script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 
 RECORDED = Path(__file__).parent / "recorded" / "driver.sbatch"
@@ -19,8 +20,7 @@ SITE = {
 }
 
 
-def test_the_script_of_a_driver():
-    """Compared with a recorded one, so that a change of it is seen."""
+def test_the_script_of_a_driver_is_as_recorded():
     command = ["/env/bin/python", "-u", "-m", "daskmetrics", "run", "/data/my runs/demo/driver/config.yaml"]
     text = script(config.cluster(SITE), "demo", DriverFiles(Path("/data/my runs/demo/driver")), command)
     if os.environ.get("DASKMETRICS_RECORD"):
@@ -29,23 +29,23 @@ def test_the_script_of_a_driver():
     assert text == RECORDED.read_text()
 
 
-def test_a_folder_that_would_be_more_than_a_path_in_the_script():
-    with pytest.raises(ConfigError, match="cannot stand in a job script"):
+def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused():
+    with pytest.raises(ConfigError, match="cannot be written into a job script"):
         script(config.cluster(SITE), "demo", DriverFiles(Path('/data/a"\n#SBATCH --uid=0')), ["true"])
 
 
-def test_a_mistake_in_the_section_is_named():
+def test_a_misspelt_key_of_the_section_is_named():
     with pytest.raises(ConfigError, match=r"Unknown key 'wall'\. Did you mean 'walltime'"):
         config.cluster({"kind": "slurm", "driver": {"wall": "1"}})
 
 
-def test_the_configuration_comes_back_as_it_was_submitted():
+def test_the_submitted_configuration_reads_back_unchanged():
     wanted = config.parse({"name": "x", "models": [{"name": "m", "source": "s"}], "cluster": SITE})
     assert config.parse(yaml.safe_load(yaml.safe_dump(wanted.as_dict()))) == wanted
 
 
 @pytest.mark.parametrize(
-    ("shown", "state"),
+    ("printed", "state"),
     [
         (
             "JobId=7 JobState=PENDING Reason=Resources StartTime=2030-01-01T14:05:00 ExitCode=0:0",
@@ -56,14 +56,14 @@ def test_the_configuration_comes_back_as_it_was_submitted():
         ("JobId=7 JobState=CANCELLED+ Reason=None", JobState("CANCELLED")),
     ],
 )  # fmt: skip
-def test_how_a_job_stands(shown, state):
-    assert parse_state(shown) == state
+def test_the_state_of_a_job_is_parsed(printed, state):
+    assert parse_job_state(printed) == state
     assert state.ended == (state.name != "PENDING")
 
 
-def test_where_there_is_no_slurm_nothing_is_remembered(tmp_path, monkeypatch):
+def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    place = DriverFiles(tmp_path / "driver")
-    with pytest.raises(ConfigError, match="There is no 'sbatch' here"):
-        submit(config.cluster(SITE), "demo", place, "name: demo\n")
-    assert submitted(place) is None
+    files = DriverFiles(tmp_path / "driver")
+    with pytest.raises(ConfigError, match="'sbatch' is not on PATH"):
+        submit(config.cluster(SITE), "demo", files, "name: demo\n")
+    assert submitted(files) is None

@@ -1,4 +1,4 @@
-"""What is done about jobs, look by look: no Slurm, no clock. The same on a real Slurm is in tests/slurm."""
+"""Decisions about jobs, one snapshot after the other, without Slurm and clock; with a real Slurm in tests/slurm."""
 
 from __future__ import annotations
 
@@ -20,172 +20,172 @@ from daskmetrics.cluster.slurm._jobs import (
 
 
 class Bench:
-    """A pool and a queue that take each other's word."""
+    """A pool and a queue that carries out its actions."""
 
-    def __init__(self, wanted: int = 2, **rules) -> None:
-        self.rules, self.wanted = Rules(**rules), wanted
-        self.fleet, self.now, self.number = JobSet(), 0.0, 0
-        self.rows: dict[str, QueuedJob] = {}
+    def __init__(self, target: int = 2, **rules) -> None:
+        self.rules, self.target = Rules(**rules), target
+        self.jobs, self.now, self.number = JobSet(), 0.0, 0
+        self.queue: dict[str, QueuedJob] = {}
         self.workers: dict[str, int] = {}
         self.draining: set[str] = set()
 
-    def look(self, after: float = 30.0) -> list:
+    def step(self, after: float = 30.0) -> list:
         self.now += after
-        seen = Snapshot(self.now, dict(self.rows), dict(self.workers), frozenset(self.draining))
-        self.fleet, actions = decide(self.fleet, seen, self.rules, self.wanted)
+        snapshot = Snapshot(self.now, dict(self.queue), dict(self.workers), frozenset(self.draining))
+        self.jobs, actions = decide(self.jobs, snapshot, self.rules, self.target)
         for action in actions:
             if isinstance(action, SubmitJobs):
-                self.take(action.count)
+                self.submit(action.count)
             if isinstance(action, Cancel):
                 for job in action.jobs:
                     self.end(job.id, "CANCELLED")
         return list(actions)
 
-    def take(self, count: int) -> None:
+    def submit(self, count: int) -> None:
         for _ in range(count):
             self.number += 1
             job = str(self.number)
-            self.fleet = self.fleet.took(Job(job, f"gpu-{job}", self.now))
-            self.rows[job] = QueuedJob(job, "daskmetrics-x", "PENDING", "Priority", None, 3600, "", "gpu")
+            self.jobs = self.jobs.with_job(Job(job, f"gpu-{job}", self.now))
+            self.queue[job] = QueuedJob(job, "daskmetrics-x", "PENDING", "Priority", None, 3600, "", "gpu")
 
-    def run(self, *jobs: str, come: bool = True) -> None:
+    def run(self, *jobs: str, arrive: bool = True) -> None:
         for job in jobs:
-            self.rows[job] = replace(self.rows[job], state="RUNNING", nodes=f"node{job}", reason="")
-            if come:
+            self.queue[job] = replace(self.queue[job], state="RUNNING", nodes=f"node{job}", reason="")
+            if arrive:
                 names = [f"gpu-{job}-{i}" for i in range(self.rules.processes)]
                 self.workers |= dict.fromkeys(names if self.rules.processes > 1 else [f"gpu-{job}"], 0)
 
     def end(self, job: str, state: str, reason: str = "") -> None:
-        self.rows[job] = replace(self.rows[job], state=state, reason=reason)
-        self.workers = {name: held for name, held in self.workers.items() if name.split("-")[1] != job}
+        self.queue[job] = replace(self.queue[job], state=state, reason=reason)
+        self.workers = {name: tasks for name, tasks in self.workers.items() if name.split("-")[1] != job}
 
     def kinds(self, after: float = 30.0) -> list[type]:
-        return [type(action) for action in self.look(after)]
+        return [type(action) for action in self.step(after)]
 
     def ids(self) -> list[str]:
-        return [job.id for job in self.fleet.jobs]
+        return [job.id for job in self.jobs.jobs]
 
 
-def test_nothing_is_done_while_all_is_well():
-    bench = Bench(wanted=3)
-    assert bench.look() == [SubmitJobs(3)]
-    assert bench.look() == []
+def test_nothing_is_done_while_all_jobs_run():
+    bench = Bench(target=3)
+    assert bench.step() == [SubmitJobs(3)]
+    assert bench.step() == []
     bench.run("1", "2", "3")
-    assert bench.look() == [] and bench.fleet.failed == 0
+    assert bench.step() == [] and bench.jobs.failed == 0
 
 
-def test_a_job_that_is_lost_in_mid_run_is_replaced_and_its_end_told():
+def test_a_lost_job_is_replaced_and_its_end_reported():
     bench = Bench()
-    bench.look()
+    bench.step()
     bench.run("1", "2")
-    bench.look()
+    bench.step()
     bench.end("2", "NODE_FAIL")
-    assert bench.look() == [Report("Job 2 ended as NODE_FAIL on node2."), SubmitJobs(1)]
-    assert bench.ids() == ["1", "3"] and bench.fleet.failed == 0
+    assert bench.step() == [Report("Job 2 ended as NODE_FAIL on node2."), SubmitJobs(1)]
+    assert bench.ids() == ["1", "3"] and bench.jobs.failed == 0
 
 
-def test_jobs_that_end_alike_are_told_in_one_line():
-    bench = Bench(wanted=12)
-    bench.look()
+def test_jobs_that_end_alike_are_reported_in_one_line():
+    bench = Bench(target=12)
+    bench.step()
     bench.run(*(str(i) for i in range(1, 13)))
-    bench.look()
+    bench.step()
     for i in range(1, 13):
-        del bench.rows[str(i)]
-    (told, more) = bench.look()
-    assert told == Report("12 jobs, 1, 2, 3, 4, 5, 6, 7, 8 ...: each is not in the queue any more.")
+        del bench.queue[str(i)]
+    (report, more) = bench.step()
+    assert report == Report("12 jobs, 1, 2, 3, 4, 5, 6, 7, 8 ...: each is no longer in the queue.")
     assert more == SubmitJobs(12)
 
 
-def test_a_job_that_is_younger_than_the_look_is_not_lost():
-    bench = Bench(wanted=1)
-    bench.look()
-    bench.rows.clear()
-    seen = Snapshot(0.0, {})
-    assert decide(bench.fleet, seen, bench.rules, 1) == (bench.fleet, ())
+def test_a_job_submitted_after_the_snapshot_is_not_lost():
+    bench = Bench(target=1)
+    bench.step()
+    bench.queue.clear()
+    old = Snapshot(0.0, {})
+    assert decide(bench.jobs, old, bench.rules, 1) == (bench.jobs, ())
 
 
-def test_what_fails_before_its_worker_came_is_tried_again_later_and_later_and_then_it_stops():
-    bench = Bench(wanted=1, failures=3, pause=10.0)
-    bench.look()
+def test_failing_jobs_are_retried_at_growing_intervals_and_then_the_cluster_stops():
+    bench = Bench(target=1, failures=3, pause=10.0)
+    bench.step()
     tries = []
     for _ in range(40):
         bench.end(str(bench.number), "FAILED", "NonZeroExitCode")
-        actions = bench.look(after=5.0)
+        actions = bench.step(after=5.0)
         tries += [bench.now] * (SubmitJobs(1) in actions)
         if actions and isinstance(actions[-1], Stop):
             break
     assert tries == [55.0, 100.0]
-    assert actions[-1].reason.startswith("3 jobs in a row came to nothing; the last: job 3 ended as FAILED (NonZero")
+    assert actions[-1].reason.startswith("3 jobs in a row failed; the last: job 3 ended as FAILED (NonZero")
     assert actions[-1].job.id == "3"
 
 
-def test_all_failing_at_once_stops_at_once():
-    bench = Bench(wanted=8)
-    bench.look()
+def test_if_all_jobs_fail_at_once_the_cluster_stops_at_once():
+    bench = Bench(target=8)
+    bench.step()
     for i in range(1, 9):
         bench.end(str(i), "FAILED")
     assert bench.kinds() == [Report, Stop]
 
 
-def test_while_some_work_one_job_now_and_then_tries_whether_it_is_well_again():
-    bench = Bench(wanted=8, failures=2, pause=10.0)
-    bench.look()
+def test_while_other_jobs_work_single_jobs_are_retried_periodically():
+    bench = Bench(target=8, failures=2, pause=10.0)
+    bench.step()
     bench.run("1")
-    bench.look()
+    bench.step()
     for i in range(2, 9):
         bench.end(str(i), "FAILED")
     assert bench.kinds() == [Report]
-    assert bench.look(after=3600) == [SubmitJobs(1)]
+    assert bench.step(after=3600) == [SubmitJobs(1)]
     bench.run("9")
-    assert bench.look() == [SubmitJobs(6)], "it is"
+    assert bench.step() == [SubmitJobs(6)], "jobs start again"
 
 
-def test_a_job_whose_worker_never_comes_is_replaced():
-    bench = Bench(wanted=1, connect_within=100.0)
-    bench.look()
-    bench.run("1", come=False)
-    assert [bench.look() for _ in range(4)] == [[]] * 4
-    told, cancelled = bench.look()
-    assert told == Report("Job 1 on node1 has run for 100 s without its worker.")
-    assert [job.id for job in cancelled.jobs] == ["1"] and bench.fleet.failed == 1
-    assert bench.look() == [SubmitJobs(1)]
+def test_a_job_whose_worker_never_arrives_is_replaced():
+    bench = Bench(target=1, connect_within=100.0)
+    bench.step()
+    bench.run("1", arrive=False)
+    assert [bench.step() for _ in range(4)] == [[]] * 4
+    report, cancelled = bench.step()
+    assert report == Report("Job 1 on node1 has run for 100 s, but its worker did not arrive.")
+    assert [job.id for job in cancelled.jobs] == ["1"] and bench.jobs.failed == 1
+    assert bench.step() == [SubmitJobs(1)]
 
 
-def test_waiting_in_the_queue_is_no_failure():
-    bench = Bench(wanted=1, connect_within=100.0)
-    bench.look()
-    assert [bench.look(after=10_000) for _ in range(5)] == [[]] * 5
+def test_waiting_in_the_queue_is_not_a_failure():
+    bench = Bench(target=1, connect_within=100.0)
+    bench.step()
+    assert [bench.step(after=10_000) for _ in range(5)] == [[]] * 5
 
 
-def test_a_requeued_job_may_come_back():
-    bench = Bench(wanted=1, connect_within=100.0)
-    bench.look()
+def test_a_requeued_job_is_kept():
+    bench = Bench(target=1, connect_within=100.0)
+    bench.step()
     bench.run("1")
-    bench.look()
+    bench.step()
     bench.end("1", "PENDING", "BeginTime")
-    assert [bench.look() for _ in range(5)] == [[]] * 5
+    assert [bench.step() for _ in range(5)] == [[]] * 5
 
 
-def test_before_its_end_a_job_is_replaced_then_drained_then_ended():
-    bench = Bench(wanted=1, lead=600.0, early=60.0)
-    bench.look()
+def test_before_its_time_limit_a_job_is_replaced_then_drained_then_cancelled():
+    bench = Bench(target=1, lead=600.0, early=60.0)
+    bench.step()
     bench.run("1")
     bench.workers["gpu-1"] = 1
-    bench.rows["1"] = replace(bench.rows["1"], left=500)
-    assert bench.look() == [SubmitJobs(1)]
+    bench.queue["1"] = replace(bench.queue["1"], left=500)
+    assert bench.step() == [SubmitJobs(1)]
     bench.run("2")
-    bench.rows["1"] = replace(bench.rows["1"], left=50)
+    bench.queue["1"] = replace(bench.queue["1"], left=50)
     assert bench.kinds() == [Drain]
-    assert bench.look() == [], "it has a unit to finish"
+    assert bench.step() == [], "it has a unit to finish"
     bench.workers["gpu-1"] = 0
-    (cancelled,) = bench.look()
+    (cancelled,) = bench.step()
     assert [job.id for job in cancelled.jobs] == ["1"]
-    assert bench.look() == [] and bench.ids() == ["2"] and bench.fleet.failed == 0
+    assert bench.step() == [] and bench.ids() == ["2"] and bench.jobs.failed == 0
 
 
-def test_a_node_that_drains_is_left_once_its_unit_is_done():
-    bench = Bench(wanted=1)
-    bench.look()
+def test_a_job_on_a_draining_node_is_cancelled_once_its_unit_is_done():
+    bench = Bench(target=1)
+    bench.step()
     bench.run("1")
     bench.workers["gpu-1"] = 1
     bench.draining.add("node1")
@@ -194,42 +194,42 @@ def test_a_node_that_drains_is_left_once_its_unit_is_done():
     assert bench.kinds() == [Cancel]
 
 
-def test_a_whole_node_job_that_lost_a_worker_for_good_is_replaced():
-    bench = Bench(wanted=8, processes=4, connect_within=100.0)
-    assert bench.look() == [SubmitJobs(2)]
+def test_a_whole_node_job_that_lost_a_worker_is_replaced():
+    bench = Bench(target=8, processes=4, connect_within=100.0)
+    assert bench.step() == [SubmitJobs(2)]
     bench.run("1", "2")
-    bench.look()
+    bench.step()
     del bench.workers["gpu-1-3"]
     bench.workers["gpu-1-0"] = 1
-    assert [bench.look() for _ in range(4)] == [[]] * 4
+    assert [bench.step() for _ in range(4)] == [[]] * 4
     assert bench.kinds() == [Drain, SubmitJobs]
-    assert bench.look() == []
+    assert bench.step() == []
     bench.workers["gpu-1-0"] = 0
     assert bench.kinds() == [Cancel]
 
 
-def test_no_more_jobs_than_allowed_are_in_the_queue():
-    bench = Bench(wanted=8, max_jobs=3)
-    assert bench.look() == [SubmitJobs(3)]
+def test_the_queue_never_holds_more_jobs_than_allowed():
+    bench = Bench(target=8, max_jobs=3)
+    assert bench.step() == [SubmitJobs(3)]
     bench.run("1", "2", "3")
-    bench.rows["1"] = replace(bench.rows["1"], left=10)
-    assert SubmitJobs(1) not in bench.look()
+    bench.queue["1"] = replace(bench.queue["1"], left=10)
+    assert SubmitJobs(1) not in bench.step()
 
 
-def test_fewer_are_wanted():
-    """Jobs in the queue go first, then idle ones; a busy one finishes what it runs."""
-    bench = Bench(wanted=4)
-    bench.look()
+def test_scaling_down_releases_idle_jobs_first():
+    """Jobs in the queue are cancelled first, then idle ones; a busy one finishes its unit."""
+    bench = Bench(target=4)
+    bench.step()
     bench.run("1", "2", "3")
     bench.workers |= {"gpu-1": 2, "gpu-2": 0, "gpu-3": 1}
-    bench.look()
-    bench.wanted = 1
-    cancelled, drained = bench.look()
+    bench.step()
+    bench.target = 1
+    cancelled, drained = bench.step()
     assert {job.id for job in cancelled.jobs} == {"4", "2"} and [job.id for job in drained.jobs] == ["3"]
-    assert bench.look() == []
+    assert bench.step() == []
     bench.workers["gpu-3"] = 0
     assert bench.kinds() == [Cancel] and bench.ids() == ["1"]
 
 
 def test_names_that_begin_alike_are_different_jobs():
-    assert Job("7", "gpu-1", 0.0).held({"gpu-1": 1, "gpu-11": 2, "gpu-12-0": 3, "gpu-1-0": 4}) == [1, 4]
+    assert Job("7", "gpu-1", 0.0).task_counts({"gpu-1": 1, "gpu-11": 2, "gpu-12-0": 3, "gpu-1-0": 4}) == [1, 4]

@@ -5,19 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.cluster.slurm import _partitions as site
-from daskmetrics.cluster.slurm._partitions import Partition, partitions
+from daskmetrics.cluster.slurm._partitions import Partition, parse_partitions, read_site
 from daskmetrics.core.errors import ConfigError
 
 SITES = Path(__file__).parent / "sites"
 
 
 def read(version: str) -> dict[str, Partition]:
-    shown, rows = ((SITES / f"{version}-{what}.txt").read_text() for what in ("partitions", "nodes"))
-    return {each.name: each for each in partitions(shown, rows)}
+    printed, rows = ((SITES / f"{version}-{what}.txt").read_text() for what in ("partitions", "nodes"))
+    return {each.name: each for each in parse_partitions(printed, rows)}
 
 
-def test_the_recorded_site():
+def test_a_recorded_site_is_parsed():
     gpu = read("22.05")["gpu"]
     assert gpu.default and gpu.up and gpu.longest == 86400 and gpu.accounts == ()
     [nodes] = gpu.nodes
@@ -25,27 +24,27 @@ def test_the_recorded_site():
     assert nodes.is_usable and gpu.gpus == {"l40s": 4}
 
 
-def test_a_mixed_site_of_a_later_version():
-    found = read("23.11")
-    assert [name for name, each in found.items() if each.default] == ["cpu"]
-    assert [name for name, each in found.items() if not each.up] == ["old"]
-    assert found["lab"].accounts == ("smith", "jones") and found["lab"].longest is None
-    assert found["gpu"].qos == ("gpu", "gpu-long") and found["gpu"].accounts == ()
-    assert [nodes.state for nodes in found["gpu"].nodes] == ["mixed", "drained", "idle", "powered_down"]
-    assert [nodes.state for nodes in found["cpu"].nodes if not nodes.is_usable] == ["down"]
-    # the drained node's are not counted; sleeping ones are, since Slurm wakes them
-    assert found["gpu"].gpus == {"a100": 30, "a100_1g.5gb": 42, "l40s": 16}
-    assert found["old"].nodes[0].gpus == {"k80": 4}
-    assert found["gpu"].nodes[0].features == ("amd", "ib", "nvlink") and found["lab"].nodes[0].features == ()
+def test_a_mixed_site_of_a_later_version_is_parsed():
+    partitions = read("23.11")
+    assert [name for name, each in partitions.items() if each.default] == ["cpu"]
+    assert [name for name, each in partitions.items() if not each.up] == ["old"]
+    assert partitions["lab"].accounts == ("smith", "jones") and partitions["lab"].longest is None
+    assert partitions["gpu"].qos == ("gpu", "gpu-long") and partitions["gpu"].accounts == ()
+    assert [nodes.state for nodes in partitions["gpu"].nodes] == ["mixed", "drained", "idle", "powered_down"]
+    assert [nodes.state for nodes in partitions["cpu"].nodes if not nodes.is_usable] == ["down"]
+    # GPUs of the drained node are not counted; those of sleeping nodes are, since Slurm wakes them
+    assert partitions["gpu"].gpus == {"a100": 30, "a100_1g.5gb": 42, "l40s": 16}
+    assert partitions["old"].nodes[0].gpus == {"k80": 4}
+    assert partitions["gpu"].nodes[0].features == ("amd", "ib", "nvlink") and partitions["lab"].nodes[0].features == ()
 
 
-def test_an_early_version_that_names_no_type():
-    found = read("20.02")["all"]
-    assert found.longest is None and found.gpus == {"": 8}
-    assert (found.nodes[0].cpus, found.nodes[0].memory) == (16, 64000)
+def test_an_early_version_without_gpu_types_is_parsed():
+    partition = read("20.02")["all"]
+    assert partition.longest is None and partition.gpus == {"": 8}
+    assert (partition.nodes[0].cpus, partition.nodes[0].memory) == (16, 64000)
 
 
-def test_where_there_is_no_slurm(monkeypatch):
+def test_without_slurm_the_error_says_so(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ConfigError, match="There is no 'sinfo' here"):
-        site.read_site()
+    with pytest.raises(ConfigError, match="'sinfo' is not on PATH"):
+        read_site()

@@ -15,19 +15,19 @@ from tests.cluster.slurm.test_partitions import read
 
 def proposed(version: str, *without: str) -> tuple[str, config.Cluster]:
     site = Site(version, tuple(each for name, each in read(version).items() if name not in without))
-    text = profile_text(site, "ib0")
+    text = profile_text(site, *choose(site), "ib0")
     return text, config.cluster(yaml.safe_load(text))
 
 
-def test_the_partition_with_gpus_is_chosen_that_everybody_may_use():
+def test_a_partition_with_gpus_that_is_open_to_all_accounts_is_chosen():
     text, profile = proposed("23.11")
     assert (profile.partition, profile.gpu_type, profile.gpus_per_job) == ("gpu", "a100", 1)
     assert profile.account is None and "# account: NAME" in text
-    assert "also there: a100_1g.5gb, l40s" in text
+    assert "also available: a100_1g.5gb, l40s" in text
     assert "--gres=gpu:a100:1" in script(profile, pools(profile)[0])
 
 
-def test_a_worker_gets_its_share_of_a_node_and_no_more_than_it_can_use():
+def test_a_worker_gets_its_share_of_a_node_up_to_a_limit():
     _, profile = proposed("23.11")
     assert (profile.threads, profile.memory) == (8, "64GiB")  # of 64 CPUs and 500 GiB for four
     _, profile = proposed("20.02")
@@ -35,7 +35,7 @@ def test_a_worker_gets_its_share_of_a_node_and_no_more_than_it_can_use():
     assert profile.walltime == "04:00:00"
 
 
-def test_every_partition_stands_in_the_comments():
+def test_every_partition_is_listed_in_the_comments():
     text, _ = proposed("23.11")
     for part in (
         "cpu*: up to 7-00:00:00",
@@ -46,28 +46,28 @@ def test_every_partition_stands_in_the_comments():
     assert "16 nodes of 128 CPUs, 2000 GiB, 8 x h100; allocated" in text
 
 
-def test_an_account_is_named_where_only_some_may():
+def test_where_only_some_accounts_may_one_is_named():
     text, profile = proposed("23.11", "gpu")
     assert (profile.partition, profile.account) == ("lab", "smith") and "also allowed: jones" in text
 
 
-def test_without_gpus_workers_ask_for_none():
+def test_without_gpus_workers_request_none():
     _, profile = proposed("23.11", "gpu", "lab", "old")
     assert (profile.partition, profile.gpus_per_job, profile.gpu_type) == ("cpu", 0, None)
     assert "--gres" not in script(profile, pools(profile)[0])
 
 
-def test_gpus_without_a_type_are_asked_for_without_one():
+def test_gpus_without_a_type_are_requested_without_one():
     _, profile = proposed("20.02")
     assert (profile.gpus_per_job, profile.gpu_type) == (1, None)
 
 
-def test_a_shorter_limit_counts():
+def test_a_shorter_time_limit_is_used():
     site = Site("22.05", tuple(replace(each, longest=1800.0) for each in read("22.05").values()))
-    assert yaml.safe_load(profile_text(site, None))["walltime"] == "00:30:00"
+    assert yaml.safe_load(profile_text(site, *choose(site), None))["walltime"] == "00:30:00"
 
 
-def test_where_nothing_is_up():
+def test_a_site_without_a_usable_partition_is_refused():
     down = tuple(replace(each, up=False) for each in read("22.05").values())
     with pytest.raises(ConfigError, match=r"No partition is up.*Partitions: gpu"):
         choose(Site("22.05", down))
