@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import os
-import platform
 import resource
 import shutil
 import sys
@@ -15,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import yaml
@@ -26,6 +24,7 @@ from daskmetrics import store
 from daskmetrics.bandit import Campaign, champions
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config._checkpoints import require_on_hub
+from daskmetrics.core._environment import environment
 from daskmetrics.core._files import RunFolder, atomic_write, private
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import room_for
@@ -40,6 +39,7 @@ from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._prepare import VERSION, Experiment
 from daskmetrics.experiment._progress import Display, said
 
+PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker idles while the driver thinks
 
 
@@ -153,7 +153,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             "tasks": {task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
             "widths": dict(experiment.widths),
             "window": searching.window(experiment, journal.entries),
-            "environment": environment(),
+            "environment": environment(*PACKAGES),
         }
     )
     _lay_out(_plan(experiment), folder, journal)
@@ -166,19 +166,9 @@ def _plan(experiment: Experiment) -> store.Plan:
         "protocol": config["protocol"],
         "corpus": {**config["corpus"], "key": experiment.prompts_key},
         "seed": experiment.config.seed,
-        "environment": environment(),
+        "environment": environment(*PACKAGES),
     }
     return _store_plan(experiment, attributes)
-
-
-def environment() -> dict[str, str]:
-    """Versions and machine, as kept beside the numbers."""
-    packages = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
-    return {
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        **{name: version(name) for name in packages},
-    }
 
 
 class _Driver:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version as version_of_package
 from typing import Any
 
+from daskmetrics.core._environment import environment
 from daskmetrics.core._times import parse_duration
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution.map._function import PreparedFunction, prepare
@@ -71,7 +69,7 @@ class MapSpec:
             "batch_size": self.options.batch_size,
             "retries": self.options.retries,
             "timeout": self.options.timeout_seconds,
-            "environment": environment(),
+            "environment": environment("daskmetrics", "distributed", "numpy"),
         }
 
 
@@ -94,13 +92,3 @@ def make_spec(
     prepared = prepare(function, version)
     items = make_items(values, prepared.name, prepared.version, seed)
     return MapSpec(prepared, items, options or MapOptions(), seed, reference)
-
-
-def environment() -> dict[str, str]:
-    """Versions and machine, which the journal keeps next to the values."""
-    packages = ("daskmetrics", "distributed", "numpy")
-    return {
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        **{name: version_of_package(name) for name in packages},
-    }
