@@ -30,13 +30,16 @@ if TYPE_CHECKING:
 SOME_FAILED = 3
 """Exit code if every item has a result and some of them failed."""
 SHOWN_FAILURES = 10
-COUNT = click.IntRange(1)
 PATH = click.Path(path_type=Path)
 
 
 def _click(help: str, *names: str, **settings: Any) -> dict[str, Any]:
-    """Settings of the click option that a field of `MapCommand` stands for; the field gives its name and default."""
+    """Settings of the click option of a field of `MapCommand`; the field gives its name and default."""
     return {"names": names, "help": help, "show_default": True, **settings}
+
+
+def _number(help: str, least: int = 1) -> dict[str, Any]:
+    return _click(help, type=click.IntRange(least), metavar="N")
 
 
 @dataclass(frozen=True)
@@ -44,32 +47,26 @@ class MapCommand:
     """The arguments of ``daskmetrics map``; each field but the function is an option of the command line."""
 
     function: str
-    iterations: Annotated[int | None, _click("The items are 0, 1, ..., N-1.", type=COUNT, metavar="N")] = None
+    iterations: Annotated[int | None, _number("The items are 0, 1, ..., N-1.")] = None
     items: Annotated[Path | None, _click("Read the items from a file: .jsonl, .csv, .txt.", type=PATH)] = None
-    workers: Annotated[int | None, _click("Number of workers.  [default: 2, or the profile's]", type=COUNT)] = None
-    batch_size: Annotated[int, _click("Items per Dask task.", type=COUNT)] = 10
-    max_retries: Annotated[int, _click("How often a failed item is tried again.", type=click.IntRange(0))] = 3
+    workers: Annotated[int | None, _number("Number of workers.  [default: 2, or the profile's]")] = None
+    batch_size: Annotated[int, _number("Items per Dask task.")] = 10
+    max_retries: Annotated[int, _number("How often a failed item is tried again.", 0)] = 3
     timeout: Annotated[str, _click("For one item: 90s, 5m, 2h, none.", metavar="TIME")] = "5m"
-    seed: Annotated[int, _click("Seed of the run; a parameter 'seed' of FUNCTION receives one per item.", type=int)] = 0
-    version: Annotated[str | None, _click("Version of FUNCTION, used instead of a hash.", metavar="TEXT")] = None
+    seed: Annotated[int, _click("Seed of the run; a parameter 'seed' of FUNCTION receives one per item.")] = 0
+    version: Annotated[str | None, _click("Version of FUNCTION, instead of a hash of its source.")] = None
     resume: Annotated[bool, _click("Continue the run in the folder, or refuse to.", "--resume/--no-resume")] = True
-    retry_failed: Annotated[bool, _click("Run items that failed again.", is_flag=True)] = False
+    retry_failed: Annotated[bool, _click("Run items that failed again.")] = False
     output: Annotated[Path | None, _click("Write results.parquet, .csv, .jsonl, .zarr or .nc.", type=PATH)] = None
     cluster: Annotated[str | None, _click("Profile, or its YAML file.  [default: local]", metavar="PROFILE")] = None
-    cpus_per_worker: Annotated[int | None, _click("Pin each worker to N CPUs.", type=COUNT, metavar="N")] = None
-    gpus_per_worker: Annotated[
-        int | None, _click("Show each worker N GPUs of its own.", type=click.IntRange(0), metavar="N")
-    ] = None
+    cpus_per_worker: Annotated[int | None, _number("Pin each worker to N CPUs of its own.")] = None
+    gpus_per_worker: Annotated[int | None, _number("Show each worker N GPUs of its own.", 0)] = None
     folder: Annotated[Path | None, _click("Folder of the journal.  [default: runs/FUNCTION]", type=PATH)] = None
-    serial: Annotated[bool, _click("Debug: run in this process, without workers and timeouts.", is_flag=True)] = False
-    dry_run: Annotated[bool, _click("Show what would run, and start nothing.", is_flag=True)] = False
-    verify: Annotated[
-        int | None, _click("Check the map: run N of its items again.", type=click.IntRange(0), metavar="N")
-    ] = None
-    ignore: Annotated[
-        tuple[str, ...], _click("With --verify: a field that may differ.", multiple=True, metavar="FIELD")
-    ] = ()
-    tolerance: Annotated[float, _click("With --verify: the relative difference allowed.", type=float)] = 0.0
+    serial: Annotated[bool, _click("Debug: run in this process, without workers and timeouts.")] = False
+    dry_run: Annotated[bool, _click("Show what would run, and start nothing.")] = False
+    verify: Annotated[int | None, _number("Check the map: run N of its items again.", 0)] = None
+    ignore: Annotated[tuple[str, ...], _click("With --verify: a field that may differ.", metavar="FIELD")] = ()
+    tolerance: Annotated[float, _click("With --verify: the relative difference allowed.")] = 0.0
 
     @property
     def run_folder(self) -> RunFolder:
@@ -81,7 +78,10 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(fields(MapCommand)[1:]):
         settings = dict(hints[option.name].__metadata__[0])
         names = settings.pop("names") or (f"--{option.name.replace('_', '-')}",)
-        command = click.option(*names, option.name, default=option.default, **settings)(command)
+        flag, multiple = isinstance(option.default, bool), option.default == ()
+        command = click.option(
+            *names, option.name, default=option.default, is_flag=flag, multiple=multiple, **settings
+        )(command)
     return command
 
 
