@@ -64,11 +64,11 @@ def build(folder: Path, shape: Shape, checkpoints: int) -> list[Any]:
     import torch
 
     from daskmetrics.config._checkpoints import Location
-    from daskmetrics.models._tokens import transformers
+    from daskmetrics.models._tokens import import_transformers
     from daskmetrics.training import _tokenizer as tokenizer
 
     fitted = tokenizer.fit(short_texts(1000), 4096)
-    config = transformers().GPTNeoXConfig(
+    config = import_transformers().GPTNeoXConfig(
         vocab_size=shape.vocabulary,
         hidden_size=shape.width,
         num_hidden_layers=shape.depth,
@@ -80,7 +80,7 @@ def build(folder: Path, shape: Shape, checkpoints: int) -> list[Any]:
     for i in range(checkpoints):
         torch.manual_seed(i)
         place = folder / f"step{i}"
-        transformers().AutoModel.from_config(config).save_pretrained(place)
+        import_transformers().AutoModel.from_config(config).save_pretrained(place)
         tokenizer.save(fitted, place, 2048)
         locations.append(Location(str(place), None, str(place)))
     return locations

@@ -53,7 +53,7 @@ def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, flo
     from daskmetrics.experiment import _worker as worker
     from daskmetrics.models import _tokens as tokens
 
-    tokens._TOKENS._kept.clear()
+    tokens._TOKENS._values.clear()
     where = Location(str(minilm()), None, "minilm")
     job = worker.EncodeJob("key", where, Protocol(), task, tuple(layers), str(scratch), 1 << 30)
     embeddings = worker.encode(job)

@@ -1,14 +1,15 @@
-"""From a checkpoint to the hidden states of all its layers in one pass over the texts.
+"""From a checkpoint to the hidden states of all its layers, in one forward pass over the texts.
 
-=============  =========================================================================================
-`model`        a checkpoint that is ready to read texts
-`networks`     networks of this process, into which the weights of the next checkpoint are swapped
-`weights`      what lies in safetensors files, and its reading ahead of need
-`anatomy`      where the blocks and the final norm of an architecture are
-`forward`      one forward pass, whose states are handed out as they appear
-`tokens`       texts as token ids, once per tokenizer and process
-`batches`      which texts go together, padding and pooling
-=============  =========================================================================================
+============ =====================================================================================
+`_model`     a loaded checkpoint that reads texts
+`_networks`  networks of this process, into which the weights of the next checkpoint are copied
+`_weights`   the tensors of safetensors files, read in the background if wanted
+`_forward`   one forward pass that hands out the states of each layer; where architectures keep them
+`_tokens`    texts as token ids, cached by tokenizer
+`_batches`   which texts go together, padding and pooling
+============ =====================================================================================
+
+All of it is internal; runs use it through `daskmetrics.run`.
 """
 
 from __future__ import annotations

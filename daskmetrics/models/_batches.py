@@ -21,7 +21,7 @@ def plan_batches(lengths: Sequence[int], budget: int, rows: Iterable[int] | None
     budget : int
         Padded tokens per batch.
     rows : iterable of int, optional
-        Which texts are to be planned; by default all.
+        Texts to plan; by default all.
 
     Examples
     --------
@@ -37,12 +37,12 @@ def plan_batches(lengths: Sequence[int], budget: int, rows: Iterable[int] | None
     return batches
 
 
-def halved(batch: Sequence[int], lengths: Sequence[int], budget: int) -> int:
-    """The budget after this batch did not fit into memory: half of it, or of the batch where that is smaller.
+def reduced_budget(batch: Sequence[int], lengths: Sequence[int], budget: int) -> int:
+    """The token budget to try after a batch ran out of memory: half of the budget or of the batch, the smaller one.
 
     Examples
     --------
-    >>> halved([0, 1, 2], lengths=[10, 10, 20], budget=64)
+    >>> reduced_budget([0, 1, 2], lengths=[10, 10, 20], budget=64)
     30
     """
     padded = len(batch) * max(lengths[row] for row in batch)

@@ -1,4 +1,4 @@
-"""One forward pass, whose states are handed out as they appear and end at the deepest wanted layer."""
+"""One forward pass that hands out the states of each layer and stops after the deepest requested one."""
 
 from __future__ import annotations
 
@@ -14,60 +14,66 @@ from torch import Tensor, nn
 
 from daskmetrics.core.errors import DataError
 
-See = Callable[[int, Tensor], None]
-"""Takes a layer and its raw states (B, T, D), which are read and not kept."""
+OnStates = Callable[[int, Tensor], None]
+"""Receives a layer and its raw states (B, T, D), which are not kept."""
 
 
-class _DeepEnough(Exception):
-    """Nothing below is wanted."""
+class _StopForward(Exception):
+    """Ends the pass after the deepest requested layer."""
 
 
 @torch.inference_mode()
-def run(network: Any, anatomy: Anatomy, inputs: Mapping[str, Tensor], layers: Collection[int], see: See) -> None:
-    """Call ``see`` with the states of each wanted layer as the blocks leave them, before any final norm.
+def run(
+    network: Any, parts: NetworkParts, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
+) -> None:
+    """Call ``on_states`` with the states of each requested layer as its block returns them, before any final norm.
 
     Parameters
     ----------
     network : transformers.PreTrainedModel
         As ``AutoModel`` loads it.
-    anatomy : Anatomy
-        With known blocks nothing is kept, and no block below the deepest wanted layer runs; else all states are
-        kept until the pass is over.
+    parts : NetworkParts
+        If its blocks are known, no states are kept and no block after the deepest requested layer runs; otherwise
+        all states are kept until the pass ends.
     inputs : mapping
         ``input_ids`` and ``attention_mask``.
     layers : collection of int
         0 is the input of the first block.
-    see : callable
+    on_states : callable
 
     Raises
     ------
     DataError
         If an unknown architecture does not return one state per layer.
     """
-    if anatomy.blocks:
-        _by_hooks(network, anatomy.blocks, inputs, layers, see)
+    if parts.blocks:
+        _by_hooks(network, parts.blocks, inputs, layers, on_states)
     else:
-        _by_outputs(network, anatomy.final_norm, inputs, layers, see)
+        _by_outputs(network, parts.final_norm, inputs, layers, on_states)
 
 
 def _by_hooks(
-    network: Any, blocks: tuple[nn.Module, ...], inputs: Mapping[str, Tensor], layers: Collection[int], see: See
+    network: Any,
+    blocks: tuple[nn.Module, ...],
+    inputs: Mapping[str, Tensor],
+    layers: Collection[int],
+    on_states: OnStates,
 ) -> None:
     deepest = max(layers)
 
     def show(layer: int, states: Tensor) -> None:
-        see(layer, states)
+        on_states(layer, states)
         if layer == deepest:
-            raise _DeepEnough
+            raise _StopForward
 
-    with ExitStack() as hooks, suppress(_DeepEnough):
+    with ExitStack() as hooks, suppress(_StopForward):
         for layer in layers:
             hooks.enter_context(_hooked(blocks, layer, show))
         network(**inputs, use_cache=False, return_dict=True)
 
 
 @contextmanager
-def _hooked(blocks: tuple[nn.Module, ...], layer: int, show: See) -> Iterator[None]:
+def _hooked(blocks: tuple[nn.Module, ...], layer: int, show: OnStates) -> Iterator[None]:
     def before(_: nn.Module, args: tuple[Any, ...]) -> None:
         show(0, args[0])
 
@@ -83,7 +89,11 @@ def _hooked(blocks: tuple[nn.Module, ...], layer: int, show: See) -> Iterator[No
 
 
 def _by_outputs(
-    network: Any, final_norm: nn.Module | None, inputs: Mapping[str, Tensor], layers: Collection[int], see: See
+    network: Any,
+    final_norm: nn.Module | None,
+    inputs: Mapping[str, Tensor],
+    layers: Collection[int],
+    on_states: OnStates,
 ) -> None:
     before_norm: list[Tensor] = []
     with ExitStack() as hooks:
@@ -95,21 +105,21 @@ def _by_outputs(
     if len(hidden) != depth + 1:
         raise DataError(
             f"A {network.config.model_type} of {depth} blocks returned {len(hidden)} hidden states where {depth + 1} "
-            "were expected. Add the architecture to daskmetrics.models._forward.FAMILIES."
+            "were expected. Add the architecture to daskmetrics.models._forward.ARCHITECTURES."
         )
     for layer in sorted(layers):
-        # transformers has applied the final norm to the last one only
-        see(layer, before_norm[0] if before_norm and layer == depth else hidden[layer])
+        # transformers has applied the final norm to the last layer only
+        on_states(layer, before_norm[0] if before_norm and layer == depth else hidden[layer])
 
 
 @dataclass(frozen=True)
-class Family:
+class Architecture:
     """Names of the parts of a network, as ``AutoModel`` builds it.
 
     Attributes
     ----------
     blocks : str
-        The list of blocks; its entry k takes layer k and gives layer k + 1.
+        The list of blocks; block k reads layer k and returns layer k + 1.
     final_norm : str or None
         The norm after the last block, if there is one: encoders such as BERT have it inside each block.
     """
@@ -118,15 +128,15 @@ class Family:
     final_norm: str | None
 
 
-_LLAMA = Family("layers", "norm")
-_BERT = Family("encoder.layer", None)
-_MAMBA = Family("layers", "norm_f")
+_LLAMA = Architecture("layers", "norm")
+_BERT = Architecture("encoder.layer", None)
+_MAMBA = Architecture("layers", "norm_f")
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
-        "gpt_neox": Family("layers", "final_layer_norm"),
-        "gpt2": Family("h", "ln_f"),
-        "gpt_neo": Family("h", "ln_f"),
+        "gpt_neox": Architecture("layers", "final_layer_norm"),
+        "gpt2": Architecture("h", "ln_f"),
+        "gpt_neo": Architecture("h", "ln_f"),
         **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "olmo2", "phi3"), _LLAMA),
         **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), _BERT),
         # transformers leaves the embeddings out of a Mamba's hidden_states and shifts the rest by one
@@ -136,22 +146,22 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 """The architectures whose states are read block by block, by ``model_type``."""
 
 _FINAL_NORMS = ("final_layer_norm", "ln_f", "norm", "norm_f", "final_norm")
-"""Where the final norm is in architectures that are not in the table."""
+"""Names of the final norm in architectures that are not in the table."""
 
 
 @dataclass(frozen=True)
-class Anatomy:
-    """The parts of one network. Without blocks, ``output_hidden_states`` is what can be had."""
+class NetworkParts:
+    """The parts of one network. If its blocks are unknown, states come from ``output_hidden_states``."""
 
     blocks: tuple[nn.Module, ...]
     final_norm: nn.Module | None
 
 
-def anatomy_of(network: Any) -> Anatomy:
+def parts_of(network: Any) -> NetworkParts:
     """Find the blocks and the final norm of a network."""
-    family = FAMILIES.get(network.config.model_type)
-    if family is None:
-        found = (getattr(network, name, None) for name in _FINAL_NORMS)
-        return Anatomy((), next((module for module in found if isinstance(module, nn.Module)), None))
-    blocks = tuple(attrgetter(family.blocks)(network))
-    return Anatomy(blocks, getattr(network, family.final_norm) if family.final_norm else None)
+    architecture = ARCHITECTURES.get(network.config.model_type)
+    if architecture is None:
+        norms = (getattr(network, name, None) for name in _FINAL_NORMS)
+        return NetworkParts((), next((module for module in norms if isinstance(module, nn.Module)), None))
+    blocks = tuple(attrgetter(architecture.blocks)(network))
+    return NetworkParts(blocks, getattr(network, architecture.final_norm) if architecture.final_norm else None)

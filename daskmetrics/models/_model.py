@@ -1,4 +1,4 @@
-"""A checkpoint that is ready to read texts."""
+"""A loaded checkpoint that reads texts."""
 
 from __future__ import annotations
 
@@ -15,32 +15,31 @@ from torch import Tensor
 from daskmetrics.config import Protocol
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.models import _forward as forward
-from daskmetrics.models._batches import halved, pad_batch, plan_batches, pool
-from daskmetrics.models._networks import POOL, Network
+from daskmetrics.models._batches import pad_batch, plan_batches, pool, reduced_budget
+from daskmetrics.models._networks import NETWORKS, Network
 from daskmetrics.models._tokens import Tokenizer, Tokens
 
-Take = Callable[[int, Tensor, Tensor, Tensor], None]
-"""Takes layer, rows (B,), states (B, T, D) and mask (B, T); the states are gone afterwards."""
+OnBatch = Callable[[int, Tensor, Tensor, Tensor], None]
+"""Receives a layer, rows (B,), states (B, T, D) and mask (B, T); the states are valid during the call only."""
 
 _BUDGETS: dict[str, int] = {}
 """Padded tokens per batch that fitted into memory, by architecture, dtype and device."""
 
 
 class LoadedModel:
-    """A checkpoint ready to read texts.
+    """A loaded checkpoint that reads texts.
 
-    Used as a context manager, it leaves its network to the next checkpoint of the same architecture.
+    As a context manager, it returns its network for the next checkpoint of the same architecture.
 
     Parameters
     ----------
     location : Location
-        What to load.
     protocol : Protocol
         How texts become vectors.
     device : str, optional
-        By default the GPU if there is one.
+        By default the GPU, if there is one.
     following : Location, optional
-        What will probably be loaded next: its weights are read in the background.
+        The checkpoint that will probably be loaded next; its weights are read in the background.
 
     Raises
     ------
@@ -55,11 +54,11 @@ class LoadedModel:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._location = location
         self._tokenizer = Tokenizer(location)
-        self._networks = {self._dtype: POOL.borrow(location, self._dtype, self.device)}
+        self._networks = {self._dtype: NETWORKS.borrow(location, self._dtype, self.device)}
         config = self.network.module.config
         self.depth, self.width = int(config.num_hidden_layers), int(config.hidden_size)
         if following is not None:
-            POOL.prefetch.begin(following, pinned=self._on_gpu)
+            NETWORKS.prefetch.begin(following, pinned=self._on_gpu)
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +67,7 @@ class LoadedModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for network in self._networks.values():
-            POOL.give_back(network)
+            NETWORKS.give_back(network)
         self._networks.clear()
 
     @property
@@ -78,90 +77,92 @@ class LoadedModel:
 
     @property
     def max_length(self) -> int:
-        """Tokens of a text that are read: the protocol's bound, or what the model has positions for."""
+        """Tokens of a text that are read: the limit of the protocol, or the model's number of positions."""
         config = self.network.module.config
         positions = getattr(config, "max_position_embeddings", None) or self.protocol.max_length
         return min(self.protocol.max_length, int(positions))
 
-    def read(self, texts: Sequence[str], layers: Sequence[int], take: Take) -> None:
-        """One forward pass over all texts, in batches of texts of like length.
+    def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
+        """Run one forward pass over all texts, in batches of texts of similar length.
 
         Parameters
         ----------
         texts : sequence of str
         layers : sequence of int
-            No block below the deepest of them runs.
-        take : callable
-            Called with each layer of each batch as it appears. Rows may come again: a batch that did not fit into
-            memory is read anew in halves, and one that overflows in half precision in float32.
+            No block after the deepest of them runs.
+        on_batch : callable
+            Called with each layer of each batch. Rows may come again: a batch that runs out of memory is repeated in
+            halves, and one that overflows in half precision is repeated in float32.
         """
         if not texts or not layers:
             return
         tokens = self._tokenizer(texts, self.max_length)
-        overflow = self._pass(self.network, tokens, None, layers, take)
+        overflow = self._pass(self.network, tokens, None, layers, on_batch)
         if overflow:
-            self._pass(self._in_float32(), tokens, overflow, layers, take)
+            self._pass(self._in_float32(), tokens, overflow, layers, on_batch)
 
     def encode(self, texts: Sequence[str], layers: Sequence[int], pooling: str) -> np.ndarray:
         """Vectors of all texts at these layers: an array (len(layers), len(texts), D) of float32."""
         vectors = torch.empty((len(layers), len(texts), self.width), device=self.device)
         place = {layer: i for i, layer in enumerate(layers)}
 
-        def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
+        def on_batch(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
             vectors[place[layer], rows] = pool(states, mask, pooling).float()
 
-        self.read(texts, layers, take)
+        self.read(texts, layers, on_batch)
         return vectors.cpu().numpy()
 
     def _pass(
-        self, network: Network, tokens: Tokens, rows: Iterable[int] | None, layers: Sequence[int], take: Take
+        self, network: Network, tokens: Tokens, rows: Iterable[int] | None, layers: Sequence[int], on_batch: OnBatch
     ) -> list[int]:
-        """Read these rows; returns those of batches that overflowed in half precision."""
+        """Read some rows; returns the rows of batches that overflowed in half precision."""
         budget = min(_BUDGETS.get(network.key, self.protocol.batch_tokens), self.protocol.batch_tokens)
         waiting = deque(plan_batches(tokens.lengths, budget, rows))
         read: list[tuple[list[int], Tensor]] = []
         while waiting:
             batch = waiting[0]
             try:
-                finite = self._forward(network, batch, tokens, layers, take)
+                finite = self._forward(network, batch, tokens, layers, on_batch)
             except torch.OutOfMemoryError:
                 if len(batch) == 1:
                     raise
-                budget = _BUDGETS[network.key] = halved(batch, tokens.lengths, budget)
+                budget = _BUDGETS[network.key] = reduced_budget(batch, tokens.lengths, budget)
                 waiting = deque(plan_batches(tokens.lengths, budget, chain.from_iterable(waiting)))
             else:
                 read.append((waiting.popleft(), finite))
-        # asked for at the end, so that nothing waits for the device in between
+        # read at the end, so that the loop does not wait for the device
         return [row for batch, finite in read if not finite for row in batch]
 
-    def _forward(self, network: Network, rows: list[int], tokens: Tokens, layers: Sequence[int], take: Take) -> Tensor:
-        """Read one batch; whether its states are finite, which only half precision makes it worth asking."""
+    def _forward(
+        self, network: Network, rows: list[int], tokens: Tokens, layers: Sequence[int], on_batch: OnBatch
+    ) -> Tensor:
+        """Read one batch; returns whether its states are finite, which is checked in half precision only."""
         ids, mask = pad_batch([tokens[row] for row in rows], self._tokenizer.pad, self.protocol.padding)
-        ids, mask, index = self._moved(ids), self._moved(mask), self._moved(torch.tensor(rows))
+        ids, mask, index = self._to_device(ids), self._to_device(mask), self._to_device(torch.tensor(rows))
         deepest = max(layers) if network.dtype.itemsize < 4 else None
         finite = torch.tensor(True)
 
-        def see(layer: int, raw: Tensor) -> None:
+        def on_states(layer: int, raw: Tensor) -> None:
             nonlocal finite
-            if layer == deepest:  # what overflows above stays so down the residual stream
+            if layer == deepest:  # an overflow in an earlier layer stays in the residual stream
                 finite = (raw.abs().amax(-1).isfinite() | ~mask).all()
-            take(layer, index, self._as_wanted(network, layer, raw), mask)
+            on_batch(layer, index, self._normed(network, layer, raw), mask)
 
-        forward.run(network.module, network.anatomy, {"input_ids": ids, "attention_mask": mask.long()}, layers, see)
+        forward.run(network.module, network.parts, {"input_ids": ids, "attention_mask": mask.long()}, layers, on_states)
         return finite
 
-    def _as_wanted(self, network: Network, layer: int, raw: Tensor) -> Tensor:
-        """States as the protocol reads them."""
-        wanted, norm = self.protocol.state_norm, network.anatomy.final_norm
-        normed = wanted == "final_ln" or (wanted == "hidden_states" and layer == self.depth)
-        return cast(Tensor, norm(raw)) if normed and norm is not None else raw
+    def _normed(self, network: Network, layer: int, raw: Tensor) -> Tensor:
+        """States with the final norm applied where the protocol asks for it."""
+        mode, norm = self.protocol.state_norm, network.parts.final_norm
+        applies = mode == "final_ln" or (mode == "hidden_states" and layer == self.depth)
+        return cast(Tensor, norm(raw)) if applies and norm is not None else raw
 
     def _in_float32(self) -> Network:
         if torch.float32 not in self._networks:
-            self._networks[torch.float32] = POOL.borrow(self._location, torch.float32, self.device)
+            self._networks[torch.float32] = NETWORKS.borrow(self._location, torch.float32, self.device)
         return self._networks[torch.float32]
 
-    def _moved(self, tensor: Tensor) -> Tensor:
+    def _to_device(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory().to(self.device, non_blocking=True) if self._on_gpu else tensor
 
     @property

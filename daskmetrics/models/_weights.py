@@ -1,4 +1,4 @@
-"""What lies in a checkpoint's safetensors files, and its reading ahead of need."""
+"""The tensors in a checkpoint's safetensors files, and reading them in the background."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def folder_of(location: Location) -> Path | None:
 
 
 def open_weights(location: Location) -> Weights | None:
-    """All tensors by the names in the files, mapped and not yet read; None if they cannot be had here."""
+    """All tensors by their names in the files, memory-mapped; None if there are no readable files."""
     from safetensors import safe_open
 
     weights: dict[str, Tensor] = {}
     try:
         for path in _files(location):
             with safe_open(path, framework="pt") as file:
-                weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except Exception:  # foreign files; whoever loads them next says what is wrong with them
+                weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except Exception:  # foreign files; transformers loads them next and reports what is wrong
         return None
     return weights or None
 
@@ -60,14 +60,14 @@ class Prefetch:
         self._thread: Thread | None = None
 
     def begin(self, location: Location, pinned: bool = False) -> None:
-        """Start to read, unless something is being read already.
+        """Start to read, unless another checkpoint is being read.
 
         Parameters
         ----------
         location : Location
-            Of the checkpoint that will be loaded next, probably. What was read before and not taken is dropped.
+            The checkpoint that will probably be loaded next. Weights that were read before and not taken are dropped.
         pinned : bool
-            Whether to use page-locked memory, from which a GPU copies without waiting.
+            Use page-locked memory, from which a GPU copies asynchronously.
         """
         if location == self._location or (self._thread is not None and self._thread.is_alive()):
             return
@@ -77,10 +77,11 @@ class Prefetch:
 
     def take(self, location: Location) -> Weights | None:
         """The weights of this checkpoint, if they were read; waits for them if they are being read."""
-        wanted = location == self._location
-        if wanted and self._thread is not None:
-            self._thread.join()
-        weights = self._weights if wanted else None
+        weights = None
+        if location == self._location:
+            if self._thread is not None:
+                self._thread.join()
+            weights = self._weights
         self._location = self._weights = None
         return weights
 

@@ -67,14 +67,14 @@ def build(kind: str, folder: Path, tokenizer: Path, seed: int = 0, head: bool = 
 
 
 @pytest.fixture
-def own_pool(monkeypatch):
+def fresh_pool(monkeypatch):
     """A pool that no other test has filled."""
-    pool = networks.Pool()
-    monkeypatch.setattr("daskmetrics.models._model.POOL", pool)
+    pool = networks.NetworkPool()
+    monkeypatch.setattr("daskmetrics.models._model.NETWORKS", pool)
     return pool
 
 
 @pytest.fixture
-def own_tokens(monkeypatch):
-    monkeypatch.setattr(tokens, "_TOKENS", tokens.Recent(8))
-    monkeypatch.setattr(tokens, "_TOKENIZERS", tokens.Recent(4))
+def fresh_tokens(monkeypatch):
+    monkeypatch.setattr(tokens, "_TOKENS", tokens.LRUCache(8))
+    monkeypatch.setattr(tokens, "_TOKENIZERS", tokens.LRUCache(4))

@@ -11,7 +11,7 @@ from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel
 from daskmetrics.models import _forward as forward
-from daskmetrics.models._forward import FAMILIES, Anatomy, anatomy_of
+from daskmetrics.models._forward import ARCHITECTURES, NetworkParts, parts_of
 
 from .conftest import KINDS, at, build
 
@@ -19,14 +19,14 @@ TEXTS = ["one", "a much longer sentence about layers of a network", "two words",
 
 
 def test_every_architecture_is_tried():
-    assert KINDS.keys() == FAMILIES.keys()
+    assert KINDS.keys() == ARCHITECTURES.keys()
 
 
 def expected(folder, text, state_norm):
     """All layers of one text, without padding: (depth + 1, D)."""
     network = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    family, raw = FAMILIES[network.config.model_type], []
-    norm = getattr(network, family.final_norm) if family.final_norm else None
+    architecture, raw = ARCHITECTURES[network.config.model_type], []
+    norm = getattr(network, architecture.final_norm) if architecture.final_norm else None
     if norm is not None:
         norm.register_forward_pre_hook(lambda _, args: raw.append(args[0]))
     ids = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")["input_ids"]
@@ -51,20 +51,20 @@ def test_a_batch_equals_its_texts_one_by_one(tmp_path, minilm, kind, state_norm)
         np.testing.assert_allclose(vectors[:, row], wanted, atol=3e-5 * abs(wanted).max())
 
 
-def states_of(network, anatomy, layers, inputs):
+def states_of(network, parts, layers, inputs):
     seen = {}
-    forward.run(network, anatomy, inputs, layers, lambda layer, states: seen.__setitem__(layer, states.clone()))
+    forward.run(network, parts, inputs, layers, lambda layer, states: seen.__setitem__(layer, states.clone()))
     return seen
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "mamba" not in kind])
 def test_hooks_see_what_transformers_returns(tmp_path, minilm, kind):
     network = AutoModel.from_pretrained(build(kind, tmp_path / kind, minilm)).eval()
-    anatomy = anatomy_of(network)
+    parts = parts_of(network)
     ids = torch.arange(24).reshape(3, 8) + 100
     inputs = {"input_ids": ids, "attention_mask": (torch.arange(8) < torch.tensor([[8], [5], [2]])).long()}
-    by_hooks = states_of(network, anatomy, [0, 1, 2, 3], inputs)
-    by_outputs = states_of(network, Anatomy((), anatomy.final_norm), [0, 1, 2, 3], inputs)
+    by_hooks = states_of(network, parts, [0, 1, 2, 3], inputs)
+    by_outputs = states_of(network, NetworkParts((), parts.final_norm), [0, 1, 2, 3], inputs)
     assert all(torch.equal(by_hooks[layer], by_outputs[layer]) for layer in range(4))
 
 
@@ -75,7 +75,7 @@ def test_nothing_below_the_deepest_wanted_layer_runs(tmp_path, minilm, deepest):
     for i, block in enumerate(network.layers):
         block.register_forward_hook(lambda *_, i=i: ran.append(i))
     ids = torch.arange(8)[None]
-    states_of(network, anatomy_of(network), [deepest], {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    states_of(network, parts_of(network), [deepest], {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
     assert ran == list(range(deepest))
     assert not any(block._forward_pre_hooks for block in network.layers)
 
@@ -85,4 +85,4 @@ def test_an_architecture_that_returns_too_little_is_named(tmp_path, minilm):
     network.config.num_hidden_layers = 4
     ids = torch.arange(8)[None]
     with pytest.raises(DataError, match="gpt_neox of 4 blocks returned 4"):
-        states_of(network, Anatomy((), None), [0], {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        states_of(network, NetworkParts((), None), [0], {"input_ids": ids, "attention_mask": torch.ones_like(ids)})

@@ -42,7 +42,7 @@ def test_swapped_weights_equal_loaded_ones(tmp_path, minilm, kind, head, dtype):
     if kind == "bert" and head:
         pytest.skip("has no pooler in its files; see below")
     folders = [build(kind, tmp_path / str(seed), minilm, seed, head) for seed in (0, 1)]
-    pool = networks.Pool()
+    pool = networks.NetworkPool()
     first = borrowed(pool, folders[0], dtype)
     pool.give_back(first)
     second = borrowed(pool, folders[1], dtype)
@@ -56,7 +56,7 @@ def test_minilm_after_other_weights(tmp_path, minilm):
     save_file(
         {k: v * 2 if v.is_floating_point() else v for k, v in weights.items()}, tmp_path / "other" / "model.safetensors"
     )
-    pool = networks.Pool()
+    pool = networks.NetworkPool()
     first = borrowed(pool, tmp_path / "other")
     pool.give_back(first)
     again = borrowed(pool, minilm)
@@ -66,7 +66,7 @@ def test_minilm_after_other_weights(tmp_path, minilm):
 
 def test_prefetched_weights_are_the_same(tmp_path, minilm):
     folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
-    pool = networks.Pool()
+    pool = networks.NetworkPool()
     first = borrowed(pool, folders[0])
     pool.give_back(first)
     pool.prefetch.begin(at(folders[1]))
@@ -76,7 +76,7 @@ def test_prefetched_weights_are_the_same(tmp_path, minilm):
 
 def test_a_checkpoint_that_a_network_holds_is_not_read_again(tmp_path, minilm, monkeypatch):
     folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
-    pool, read = networks.Pool(), []
+    pool, read = networks.NetworkPool(), []
     monkeypatch.setattr(networks, "open_weights", lambda location: read.append(location.path) or open_weights(location))
     for folder in (*folders, folders[1], folders[0]):
         network = borrowed(pool, folder)
@@ -92,7 +92,7 @@ def test_sharded_files(tmp_path, minilm):
         (folder / "model.safetensors").unlink()
         network.save_pretrained(folder, max_shard_size="1MB")
         assert (folder / "model.safetensors.index.json").is_file()
-    pool = networks.Pool()
+    pool = networks.NetworkPool()
     first = borrowed(pool, folders[0])
     pool.give_back(first)
     assert borrowed(pool, folders[1]) is first
@@ -111,7 +111,7 @@ def test_what_is_laid_out_differently_is_loaded_by_transformers(tmp_path, minilm
     if change == "another config":
         config = json.loads((folders[1] / "config.json").read_text())
         (folders[1] / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-3}))
-    pool = networks.Pool()
+    pool = networks.NetworkPool()
     first = borrowed(pool, folders[0])
     pool.give_back(first)
     second = borrowed(pool, folders[1])
@@ -121,7 +121,7 @@ def test_what_is_laid_out_differently_is_loaded_by_transformers(tmp_path, minilm
 
 def test_weights_that_are_not_all_in_the_files_are_never_swapped(tmp_path, minilm):
     """A masked language model is saved without BERT's pooler, which transformers then makes up."""
-    network = borrowed(networks.Pool(), build("bert", tmp_path / "0", minilm, head=True))
+    network = borrowed(networks.NetworkPool(), build("bert", tmp_path / "0", minilm, head=True))
     assert network.names is None
 
 
@@ -135,7 +135,7 @@ def test_weights_under_another_meaning_are_not_matched(tmp_path, minilm):
 
 
 def test_few_idle_networks_are_kept(tmp_path, minilm):
-    pool = networks.Pool()
+    pool = networks.NetworkPool()
     for kind in ("gpt_neox", "gpt2", "llama"):
         pool.give_back(borrowed(pool, build(kind, tmp_path / kind, minilm)))
     assert len(pool._idle) == 2
@@ -143,13 +143,13 @@ def test_few_idle_networks_are_kept(tmp_path, minilm):
 
 def test_a_network_in_use_is_not_given_to_another(tmp_path, minilm):
     folder = build("gpt_neox", tmp_path / "0", minilm)
-    pool = networks.Pool()
+    pool = networks.NetworkPool()
     assert borrowed(pool, folder) is not borrowed(pool, folder)
 
 
 def test_broken_weights_after_good_ones_are_named(tmp_path, minilm):
     good, broken = (build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1))
-    pool = networks.Pool()
+    pool = networks.NetworkPool()
     pool.give_back(borrowed(pool, good))
     (broken / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(DataError, match=str(broken)):

@@ -50,7 +50,7 @@ def test_the_same_bits_as_a_straightforward_pass(neox, state_norm, padding, laye
         assert np.array_equal(read.encode(TEXTS, layers, "mean"), straightforward(neox, protocol, layers))
 
 
-def test_the_same_bits_after_a_swap(neox, tmp_path, minilm, own_pool):
+def test_the_same_bits_after_a_swap(neox, tmp_path, minilm, fresh_pool):
     other = build("gpt_neox", tmp_path / "other", minilm, seed=1)
     with LoadedModel(at(other), Protocol(), following=at(neox)) as first:
         module = first.network.module
@@ -60,14 +60,14 @@ def test_the_same_bits_after_a_swap(neox, tmp_path, minilm, own_pool):
     assert np.array_equal(vectors, straightforward(neox, Protocol(), [0, 3]))
 
 
-def test_a_model_that_is_kept_keeps_its_weights(neox, tmp_path, minilm, own_pool):
+def test_a_model_that_is_kept_keeps_its_weights(neox, tmp_path, minilm, fresh_pool):
     kept = LoadedModel(at(neox), Protocol())
     before = kept.encode(TEXTS, [3], "mean")
     LoadedModel(at(build("gpt_neox", tmp_path / "other", minilm, seed=1)), Protocol())
     assert np.array_equal(kept.encode(TEXTS, [3], "mean"), before)
 
 
-def test_checkpoints_with_equal_tokenizers_share_what_was_read(neox, tmp_path, minilm, own_tokens, monkeypatch):
+def test_checkpoints_with_equal_tokenizers_share_what_was_read(neox, tmp_path, minilm, fresh_tokens, monkeypatch):
     other = build("gpt_neox", tmp_path / "other", minilm, seed=1)
     made = []
     plain = tokens.Tokenizer._read
@@ -83,7 +83,7 @@ def test_checkpoints_with_equal_tokenizers_share_what_was_read(neox, tmp_path, m
     assert len(made) == 4
 
 
-def test_tokens_are_those_of_the_tokenizer_however_many_texts(neox, monkeypatch, own_tokens):
+def test_tokens_are_those_of_the_tokenizer_however_many_texts(neox, monkeypatch, fresh_tokens):
     monkeypatch.setattr(tokens, "_CHUNK", 7)
     tokenizer = AutoTokenizer.from_pretrained(neox)
     read = tokens.Tokenizer(at(neox))(TEXTS, 6)
@@ -111,7 +111,7 @@ def budgets(monkeypatch):
     return model._BUDGETS
 
 
-def test_too_little_memory_halves_the_budget_for_good(neox, budgets, own_pool):
+def test_too_little_memory_halves_the_budget_for_good(neox, budgets, fresh_pool):
     expected = LoadedModel(at(neox), Protocol(batch_tokens=200)).encode(TEXTS, range(4), "mean")
     read = LoadedModel(at(neox), Protocol(batch_tokens=200))
     memory = Memory(read, 60)
@@ -125,7 +125,7 @@ def test_too_little_memory_halves_the_budget_for_good(neox, budgets, own_pool):
     assert max(memory.asked) <= 60
 
 
-def test_only_the_batch_that_did_not_fit_is_read_again(neox, budgets, own_pool):
+def test_only_the_batch_that_did_not_fit_is_read_again(neox, budgets, fresh_pool):
     read = LoadedModel(at(neox), Protocol(batch_tokens=64))
     batches = plan_batches(tokens.Tokenizer(at(neox))(TEXTS, 64).lengths, 64)
     seen, fail = [], [batches[-2]]
@@ -141,14 +141,14 @@ def test_only_the_batch_that_did_not_fit_is_read_again(neox, budgets, own_pool):
     assert sorted(row for layer, rows in seen for row in rows if layer == 2) == list(range(len(TEXTS)))
 
 
-def test_one_text_that_does_not_fit_is_an_error(neox, budgets, own_pool):
+def test_one_text_that_does_not_fit_is_an_error(neox, budgets, fresh_pool):
     read = LoadedModel(at(neox), Protocol())
     Memory(read, 4)
     with pytest.raises(torch.OutOfMemoryError):
         read.encode(TEXTS, [3], "mean")
 
 
-def test_what_overflows_in_half_precision_is_read_in_float32(tmp_path, minilm, own_pool):
+def test_what_overflows_in_half_precision_is_read_in_float32(tmp_path, minilm, fresh_pool):
     folder = build("gpt_neox", tmp_path / "0", minilm)
     network = AutoModel.from_pretrained(folder)
     with torch.no_grad():
