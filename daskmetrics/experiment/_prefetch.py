@@ -129,9 +129,9 @@ def _checkpoint(source: str, revision: str, files: tuple[str, ...]) -> Need:
 def _data_bytes(task: MtebTask) -> int:
     from huggingface_hub import HfApi
 
-    from daskmetrics.tasks import _benchmark as benchmark
+    from daskmetrics.tasks import _mteb_run as benchmark
 
-    about = benchmark.make(task.place).metadata.dataset
+    about = benchmark.make(task.target).metadata.dataset
     if Path(about["path"]).exists():
         return 0
     info = HfApi().dataset_info(about["path"], revision=about["revision"], files_metadata=True, timeout=10)

@@ -22,9 +22,9 @@ from daskmetrics.execution._journal import read as read_journal
 from daskmetrics.execution._journal import standing
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.experiment._run import begin
-from daskmetrics.tasks import _results as results
+from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks._mteb import MtebTask
-from daskmetrics.tasks._results import Result
+from daskmetrics.tasks._mteb_results import BenchmarkResult
 
 COLUMNS = (
     "model",
@@ -117,11 +117,11 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     return written, len(found) - written
 
 
-def _result(each: Scored, names: Mapping[str, str]) -> Result:
+def _result(each: Scored, names: Mapping[str, str]) -> BenchmarkResult:
     arm, value = each.cell.arm, each.record.value
     settings = {"layer": arm.layer, "protocol": value["protocol"][:12]} if "protocol" in value else {"layer": arm.layer}
     plain = {**value["detail"], "evaluation_time": each.record.seconds, "kg_co2_emissions": None}
-    return Result(names[arm.model], arm.revision, arm.layer, value["detail"]["task_name"], plain, settings)
+    return BenchmarkResult(names[arm.model], arm.revision, arm.layer, value["detail"]["task_name"], plain, settings)
 
 
 def take_in(experiment: Experiment, folder: RunFolder, source: Path) -> Taken:
@@ -138,7 +138,7 @@ def take_in(experiment: Experiment, folder: RunFolder, source: Path) -> Taken:
     """
     arms = {(name, arm.revision, arm.layer): arm for arm in experiment.arms for name in _names_of(experiment, arm)}
     tasks = {task.benchmark_name: task for task in experiment.tasks if isinstance(task, MtebTask)}
-    here: list[tuple[Result, Arm, MtebTask]] = []
+    here: list[tuple[BenchmarkResult, Arm, MtebTask]] = []
     elsewhere = other = unmarked = 0
     for result in results.read(source):
         arm, task = arms.get((result.model, result.revision, result.layer)), tasks.get(result.task)
@@ -163,11 +163,11 @@ def take_in(experiment: Experiment, folder: RunFolder, source: Path) -> Taken:
     return Taken(len(new), len(here) - len(new), elsewhere, other, unmarked)
 
 
-def _record(experiment: Experiment, result: Result, arm: Arm, task: MtebTask) -> Record:
-    plain = results.plain(result.plain)
-    texts = task.listed.texts if task.listed else len(task.texts()) if task.is_local else UNKNOWN_TASK.texts
+def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: MtebTask) -> Record:
+    plain = results.reduce(result.content)
+    texts = task.statistics.texts if task.statistics else len(task.texts()) if task.is_local else UNKNOWN_TASK.texts
     score = results.score(plain, task.kind, texts)
-    seconds = float(result.plain.get("evaluation_time") or 0.0)
+    seconds = float(result.content.get("evaluation_time") or 0.0)
     value = {
         "score": score.value,
         "stderr": score.stderr,

@@ -1,16 +1,21 @@
 """Tasks: texts to embed, and a score with its standard error for the embeddings.
 
-| file | what it holds |
-|---|---|
-| `task` | what a task is: the `Task` protocol and `Score` |
-| `registry` | from names to tasks |
-| `stdlib` | the embedded tasks, on text that every Python carries |
-| `own` | tasks on a user's file; `tables` reads its rows, `sheets` makes examples of them |
-| `mteb` | tasks of the benchmark; `benchmark` is the one file that imports it, `results` reads and writes its files |
-| `presets` | named lists of tasks |
-| `examples` | the data of a task of any kind, and how each kind is scored |
-| `probes` | from embeddings and labels to an accuracy |
-| `measures` | from embeddings to the scores that need no probe |
+================ ==========================================================================
+`_task`          what a task is: the `Task` protocol and `Score`
+`_registry`      from names to tasks
+`_stdlib`        the built-in tasks, on texts that every Python installation contains
+`_file`          tasks on a user's file
+`_tables`        rows of a user's file, and examples made of them
+`_mteb`          tasks of the benchmark
+`_mteb_run`      the one file that imports the benchmark
+`_mteb_results`  result files of the benchmark, read and written
+`_presets`       named lists of tasks
+`_examples`      the data of a task, and how each kind of task is scored
+`_probes`        from embeddings and labels to an accuracy
+`_measures`      from embeddings to the scores that need no probe
+================ ==========================================================================
+
+Modules with a leading underscore are internal.
 """
 
 from daskmetrics.tasks._registry import catalogue, resolve

@@ -1,4 +1,4 @@
-"""The data of a task of any kind, and how it is scored."""
+"""The data of a task, and how each kind of task is scored."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._measures import Judgement
-from daskmetrics.tasks._task import Embeddings, Score
+from daskmetrics.tasks._task import EmbeddingArray, Score
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Texts, and what is known of them.
+    """The texts of a task and their labels.
 
     Attributes
     ----------
     texts : tuple of str
-        Of pairs first all first texts, then all seconds; of a search first the queries, then the documents.
+        For pairs all first texts, then all second texts; for a retrieval the queries, then the documents.
     labels : tuple of float
-        The class of each text, 0 to K - 1; of pairs whether they belong together (0 or 1), or a grade of likeness.
-    judged : tuple of (query, document, relevance)
-        Of a search: places among the queries and among the documents.
+        The class of each text, 0 to K - 1; for pairs whether they belong together (0 or 1), or a grade of similarity.
+    judgements : tuple of (query, document, relevance)
+        For a retrieval: indices into the queries and into the documents.
     queries : int
-        How many of the texts are queries.
+        Number of queries among the texts.
     """
 
     texts: tuple[str, ...]
     labels: tuple[float, ...] = ()
-    judged: tuple[Judgement, ...] = ()
+    judgements: tuple[Judgement, ...] = ()
     queries: int = 0
 
 
 @dataclass(frozen=True)
-class Kind:
+class TaskKind:
     """How tasks of one kind are scored.
 
     Attributes
@@ -49,59 +49,59 @@ class Kind:
     """
 
     main_score: str
-    measure: Callable[[Embeddings, Examples, int, str], Score]
+    measure: Callable[[EmbeddingArray, Examples, int, str], Score]
 
 
-def require_fit(task: str, embeddings: Embeddings, texts: int) -> None:
-    """Make sure that embeddings are finite rows, one for each text.
+def check_embeddings(task: str, embeddings: EmbeddingArray, texts: int) -> None:
+    """Check that embeddings have one finite row for each text.
 
     Raises
     ------
     DataError
-        If not.
+        If they do not.
     """
     if embeddings.ndim != 2 or len(embeddings) != texts:
-        raise DataError(f"Task '{task}' wants embeddings of shape ({texts}, D), got {embeddings.shape}.")
+        raise DataError(f"Task '{task}' needs embeddings of shape ({texts}, D), got {embeddings.shape}.")
     if not np.isfinite(embeddings).all():
-        raise DataError(f"Task '{task}' got embeddings that are not finite; look at the model's weights.")
+        raise DataError(f"Task '{task}' got embeddings that are not finite; check the weights of the model.")
 
 
-def _classify(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
+def _score_classification(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
     return probes.classify(embeddings, np.array(examples.labels, dtype=np.int64), seed, probe)
 
 
-def _cluster(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
-    return measures.cluster(embeddings, np.array(examples.labels, dtype=np.int64), seed)
+def _score_clustering(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
+    return measures.v_measure(embeddings, np.array(examples.labels, dtype=np.int64), seed)
 
 
-def _match(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
+def _score_pairs(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
     first, second = np.split(embeddings, 2)
-    return measures.match(first, second, np.array(examples.labels, dtype=np.int64))
+    return measures.average_precision(first, second, np.array(examples.labels, dtype=np.int64))
 
 
-def _grade(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
+def _score_sts(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
     first, second = np.split(embeddings, 2)
-    return measures.grade(first, second, np.array(examples.labels, dtype=np.float64))
+    return measures.spearman(first, second, np.array(examples.labels, dtype=np.float64))
 
 
-def _search(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
+def _score_retrieval(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
     queries, documents = np.split(embeddings, [examples.queries])
-    return measures.search(queries, documents, examples.judged)
+    return measures.ndcg(queries, documents, examples.judgements)
 
 
-def _rerank(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
+def _score_reranking(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
     queries, documents = np.split(embeddings, [examples.queries])
-    return measures.rerank(queries, documents, examples.judged)
+    return measures.mean_average_precision(queries, documents, examples.judgements)
 
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, TaskKind] = MappingProxyType(
     {
-        "classification": Kind("accuracy", _classify),
-        "clustering": Kind("v_measure", _cluster),
-        "pair_classification": Kind("average_precision", _match),
-        "sts": Kind("spearman", _grade),
-        "retrieval": Kind("ndcg_at_10", _search),
-        "reranking": Kind("map", _rerank),
+        "classification": TaskKind("accuracy", _score_classification),
+        "clustering": TaskKind("v_measure", _score_clustering),
+        "pair_classification": TaskKind("average_precision", _score_pairs),
+        "sts": TaskKind("spearman", _score_sts),
+        "retrieval": TaskKind("ndcg_at_10", _score_retrieval),
+        "reranking": TaskKind("map", _score_reranking),
     }
 )
-"""The kinds of tasks, and how each is scored."""
+"""Kinds of tasks by name."""

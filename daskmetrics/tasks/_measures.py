@@ -1,7 +1,7 @@
-"""From embeddings to a score without a probe: clusters, likeness of pairs, ranks of documents.
+"""From embeddings to a score without a probe: clusters, similarity of pairs, ranks of documents.
 
-Pure functions of arrays; likeness is the cosine. Ties always count against the embeddings, so that constant ones gain
-nothing. Scikit-learn and SciPy are imported inside them, so that naming a task costs nothing.
+Pure functions of arrays; similarity is the cosine. Ties count against the embeddings, so that constant embeddings do
+not score well. Scikit-learn and SciPy are imported inside the functions, so that resolving a task is fast.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.tasks._task import Embeddings, Score
+from daskmetrics.tasks._task import EmbeddingArray, Score
 
 Judgement = tuple[int, int, float]
-"""A query, a document, and how relevant the document is; 0 is not at all."""
+"""A query, a document, and the relevance of the document; 0 is not relevant."""
 
-CUT = 10  # ranks that count in `search`
-_HALVES = 8  # draws of `cluster`
+CUT = 10  # ranks that count in `ndcg`
+_HALVES = 8  # draws of `v_measure`
 _BLOCKS = 20  # of a jackknife
-_HAIR = 1e-9  # equal vectors must tie whatever the order of summation
+_TOLERANCE = 1e-9  # equal vectors must tie in any order of summation
 
 
-def cluster(embeddings: Embeddings, labels: NDArray[np.int64], seed: int) -> Score:
+def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) -> Score:
     """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are labels.
 
     Parameters
@@ -44,26 +44,26 @@ def cluster(embeddings: Embeddings, labels: NDArray[np.int64], seed: int) -> Sco
     Examples
     --------
     >>> labels = np.arange(60) % 3
-    >>> round(cluster(9 * np.eye(3)[labels], labels, seed=0).value, 6)
+    >>> round(v_measure(9 * np.eye(3)[labels], labels, seed=0).value, 6)
     1.0
     """
     from sklearn.cluster import KMeans
     from sklearn.metrics import v_measure_score
 
     generator = np.random.default_rng(seed)
-    rows, found = np.asarray(embeddings, dtype=np.float64), []
+    rows, values = np.asarray(embeddings, dtype=np.float64), []
     for _ in range(_HALVES):
         drawn = generator.permutation(len(rows))[: max(2, len(rows) // 2)]
         distinct = len(np.unique(rows[drawn], axis=0))
-        wanted = min(len(np.unique(labels[drawn])), distinct)
+        clusters = min(len(np.unique(labels[drawn])), distinct)
         start = int(generator.integers(2**32))
-        means = KMeans(wanted, n_init=1, random_state=start).fit_predict(rows[drawn])
-        found.append(v_measure_score(labels[drawn], means))
-    return Score(float(np.mean(found)), float(np.std(found, ddof=1)), len(labels))
+        assigned = KMeans(clusters, n_init=1, random_state=start).fit_predict(rows[drawn])
+        values.append(v_measure_score(labels[drawn], assigned))
+    return Score(float(np.mean(values)), float(np.std(values, ddof=1)), len(labels))
 
 
-def match(first: Embeddings, second: Embeddings, labels: NDArray[np.int64]) -> Score:
-    """Average precision of the cosine as a sign that two texts belong together (label 1) or not (0).
+def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: NDArray[np.int64]) -> Score:
+    """Average precision of the cosine as a predictor that two texts belong together (label 1) or not (0).
 
     Returns
     -------
@@ -72,21 +72,21 @@ def match(first: Embeddings, second: Embeddings, labels: NDArray[np.int64]) -> S
 
     Examples
     --------
-    >>> match(np.eye(4), np.eye(4)[[0, 1, 3, 2]], np.array([1, 1, 0, 0])).value
+    >>> average_precision(np.eye(4), np.eye(4)[[0, 1, 3, 2]], np.array([1, 1, 0, 0])).value
     1.0
     """
     from sklearn.metrics import average_precision_score
 
-    likeness = _cosines(first, second)
+    similarity = _cosines(first, second)
 
     def precision(kept: NDArray[np.bool_]) -> float:
-        return float(average_precision_score(labels[kept], likeness[kept])) if labels[kept].any() else 0.0
+        return float(average_precision_score(labels[kept], similarity[kept])) if labels[kept].any() else 0.0
 
     return _jackknife(precision, labels)
 
 
-def grade(first: Embeddings, second: Embeddings, grades: NDArray[np.float64]) -> Score:
-    """Spearman's correlation of the cosine with a grade of likeness; 0 where all cosines are the same.
+def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.float64]) -> Score:
+    """Spearman's correlation of the cosine with a grade of similarity; 0 if all cosines are equal.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def grade(first: Embeddings, second: Embeddings, grades: NDArray[np.float64]) ->
     --------
     >>> angles = np.linspace(0, 1, 9)
     >>> turned = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    >>> grade(np.ones((9, 1)) * [1.0, 0.0], turned, -angles).value
+    >>> spearman(np.ones((9, 1)) * [1.0, 0.0], turned, -angles).value
     1.0
     """
     from scipy.stats import rankdata
@@ -108,8 +108,8 @@ def grade(first: Embeddings, second: Embeddings, grades: NDArray[np.float64]) ->
     return Score(rho, (1 - rho**2) * math.sqrt((1 + rho**2 / 2) / max(1, n - 3)), n)
 
 
-def retrieve(queries: Embeddings, documents: Embeddings) -> Score:
-    """Mean reciprocal rank of each query's own document among all, by cosine of the centred embeddings.
+def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> Score:
+    """Mean reciprocal rank of each query's document among all documents, by cosine of the centred embeddings.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def retrieve(queries: Embeddings, documents: Embeddings) -> Score:
 
     Examples
     --------
-    >>> retrieve(np.eye(4), np.eye(4)).value
+    >>> mean_reciprocal_rank(np.eye(4), np.eye(4)).value
     1.0
     """
     similarity = _unit(_centred(queries)) @ _unit(_centred(documents)).T
@@ -131,15 +131,15 @@ def retrieve(queries: Embeddings, documents: Embeddings) -> Score:
     return _mean(1.0 / ranks)
 
 
-def search(queries: Embeddings, documents: Embeddings, judged: Sequence[Judgement]) -> Score:
-    """Normalised discounted cumulative gain of the first ten documents, every document being a candidate.
+def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequence[Judgement]) -> Score:
+    """Normalised discounted cumulative gain of the first ten documents; every document is a candidate.
 
     Parameters
     ----------
     queries : ndarray, shape (queries, D)
     documents : ndarray, shape (documents, D)
-    judged : sequence of (query, document, relevance)
-        What is not listed is not relevant. The gain is the relevance itself, as trec_eval has it.
+    judgements : sequence of (query, document, relevance)
+        A pair that is not listed is not relevant. The gain is the relevance itself, as in trec_eval.
 
     Returns
     -------
@@ -148,13 +148,13 @@ def search(queries: Embeddings, documents: Embeddings, judged: Sequence[Judgemen
 
     Examples
     --------
-    >>> search(np.eye(3), np.eye(3), [(0, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0)]).value.__round__(3)
+    >>> ndcg(np.eye(3), np.eye(3), [(0, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0)]).value.__round__(3)
     0.833
     """
-    asked, there, gains = _unit(queries), _unit(documents), []
-    for row, relevant in _by_query(judged):
-        likeness = there @ asked[row]
-        ranks, gain = _ranks(likeness, {place: worth for place, worth in relevant.items() if worth > 0})
+    unit_queries, unit_documents, gains = _unit(queries), _unit(documents), []
+    for query, relevances in _by_query(judgements):
+        similarity = unit_documents @ unit_queries[query]
+        ranks, gain = _ranks(similarity, {index: value for index, value in relevances.items() if value > 0})
         if len(gain):
             best = np.sort(gain)[::-1][:CUT]
             ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
@@ -162,13 +162,15 @@ def search(queries: Embeddings, documents: Embeddings, judged: Sequence[Judgemen
     return _mean(np.array(gains))
 
 
-def rerank(queries: Embeddings, documents: Embeddings, judged: Sequence[Judgement]) -> Score:
+def mean_average_precision(
+    queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequence[Judgement]
+) -> Score:
     """Mean average precision over each query's own candidates.
 
     Parameters
     ----------
-    judged : sequence of (query, document, relevance)
-        All candidates of every query, those of relevance 0 as well.
+    judgements : sequence of (query, document, relevance)
+        All candidates of every query, also those of relevance 0.
 
     Returns
     -------
@@ -177,62 +179,60 @@ def rerank(queries: Embeddings, documents: Embeddings, judged: Sequence[Judgemen
 
     Examples
     --------
-    >>> rerank(np.eye(3), np.eye(3), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 0.0)]).value
+    >>> mean_average_precision(np.eye(3), np.eye(3), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 0.0)]).value
     0.75
     """
-    asked, there, found = _unit(queries), _unit(documents), []
-    for row, candidates in _by_query(judged):
-        places = list(candidates)
-        likeness = there[places] @ asked[row]
-        relevant = {i: candidates[place] for i, place in enumerate(places) if candidates[place] > 0}
-        ranks, _ = _ranks(likeness, relevant)
+    unit_queries, unit_documents, precisions = _unit(queries), _unit(documents), []
+    for query, relevances in _by_query(judgements):
+        similarity = unit_documents[list(relevances)] @ unit_queries[query]
+        relevant = {i: value for i, value in enumerate(relevances.values()) if value > 0}
+        ranks, _ = _ranks(similarity, relevant)
         if len(ranks):
-            found.append(float(np.mean((np.arange(len(ranks)) + 1) / ranks)))
-    return _mean(np.array(found))
+            precisions.append(float(np.mean((np.arange(len(ranks)) + 1) / ranks)))
+    return _mean(np.array(precisions))
 
 
-def _by_query(judged: Sequence[Judgement]) -> Iterator[tuple[int, dict[int, float]]]:
+def _by_query(judgements: Sequence[Judgement]) -> Iterator[tuple[int, dict[int, float]]]:
     """Each query with its documents and their relevance."""
-    for query, group in groupby(sorted(judged), key=itemgetter(0)):
+    for query, group in groupby(sorted(judgements), key=itemgetter(0)):
         yield query, {document: relevance for _, document, relevance in group}
 
 
 def _ranks(
-    likeness: NDArray[np.float64], relevant: dict[int, float]
+    similarity: NDArray[np.float64], relevant: dict[int, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ranks of the relevant documents, best first, and the relevance of each."""
-    places, worth = np.array(list(relevant), dtype=np.intp), np.array(list(relevant.values()), dtype=np.float64)
-    order = np.lexsort((worth, -likeness[places]))
-    places, worth = places[order], worth[order]
-    others = np.delete(likeness, places)
-    before = [int((others >= likeness[place] - _HAIR).sum()) for place in places]
-    ranks: NDArray[np.float64] = np.array([i + 1 + n for i, n in enumerate(before)], dtype=np.float64)
-    return ranks, worth
+    indices, values = np.array(list(relevant), dtype=np.intp), np.array(list(relevant.values()), dtype=np.float64)
+    order = np.lexsort((values, -similarity[indices]))
+    indices, values = indices[order], values[order]
+    others = np.delete(similarity, indices)
+    before = [int((others >= similarity[index] - _TOLERANCE).sum()) for index in indices]
+    return np.array([i + 1 + n for i, n in enumerate(before)], dtype=np.float64), values
 
 
-def _cosines(first: Embeddings, second: Embeddings) -> NDArray[np.float64]:
-    """Of row i of one with row i of the other."""
+def _cosines(first: EmbeddingArray, second: EmbeddingArray) -> NDArray[np.float64]:
+    """Cosine of row i of one with row i of the other."""
     return np.asarray((_unit(first) * _unit(second)).sum(axis=1))
 
 
-def _centred(rows: Embeddings) -> NDArray[np.float64]:
+def _centred(rows: EmbeddingArray) -> NDArray[np.float64]:
     return np.asarray(rows, dtype=np.float64) - np.mean(rows, axis=0, dtype=np.float64)
 
 
-def _unit(rows: Embeddings) -> NDArray[np.float64]:
-    """Rows of length one; a row of zeros stays."""
+def _unit(rows: EmbeddingArray) -> NDArray[np.float64]:
+    """Rows scaled to length one; a row of zeros stays."""
     wide = np.asarray(rows, dtype=np.float64)
     norms = np.linalg.norm(wide, axis=1, keepdims=True)
     return wide / np.where(norms > 0, norms, 1.0)
 
 
 def _jackknife(statistic: Callable[[NDArray[np.bool_]], float], labels: NDArray[np.int64]) -> Score:
-    """A statistic of all rows, and its error from leaving out blocks that have their share of each label."""
+    """A statistic of all rows, with a jackknife error over blocks that have equal shares of each label."""
     n = len(labels)
     blocks, block = min(_BLOCKS, n), np.empty(n, dtype=np.int64)
     block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
-    left = [statistic(block != i) for i in range(blocks)]
-    error = math.sqrt((blocks - 1) * float(np.var(left)))
+    leave_one_out = [statistic(block != i) for i in range(blocks)]
+    error = math.sqrt((blocks - 1) * float(np.var(leave_one_out)))
     return Score(statistic(np.ones(n, dtype=bool)), error, n)
 
 

@@ -1,7 +1,7 @@
 """Tasks of the Massive Text Embedding Benchmark, scored by the benchmark itself on embeddings made elsewhere.
 
-What a task's texts are is written down once, in the cache folder; who encodes them needs the benchmark no more. So one
-forward pass of a checkpoint serves the scores of all its layers, and only what scores imports the benchmark.
+The texts of a task are written once to the cache folder, so that only scoring imports the benchmark, and one forward
+pass of a checkpoint serves the scores of all its layers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, content_key
-from daskmetrics.tasks import _results as results
+from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks._presets import LAYER_BY_LAYER
-from daskmetrics.tasks._task import Embeddings, Pooling, Score
+from daskmetrics.tasks._task import EmbeddingArray, Pooling, Score
 
 _MAIN_SCORES: Mapping[str, str] = {
     "classification": "accuracy",
@@ -36,8 +36,8 @@ _MAIN_SCORES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Listed:
-    """What the benchmark says of a task without its data: number of texts, and characters in all."""
+class TextStatistics:
+    """The size of a task as the benchmark lists it: the number of texts and of their characters."""
 
     texts: int
     characters: int
@@ -45,22 +45,22 @@ class Listed:
 
 @dataclass(frozen=True)
 class MtebTask:
-    """One task of the benchmark; nothing is imported or loaded before its texts are asked for.
+    """One task of the benchmark; nothing is imported or loaded before its texts are read.
 
     Attributes
     ----------
-    place : str
-        As the benchmark calls it, such as ``Banking77Classification``; or ``package.module:Class`` of a task of one's
-        own, a subclass of one of ``mteb.abstasks``.
+    target : str
+        The benchmark's name, such as ``Banking77Classification``; or ``package.module:Class`` of a custom task, a
+        subclass of one of ``mteb.abstasks``.
     """
 
-    place: str
+    target: str
     pooling: Pooling | None = None
 
     @property
     def benchmark_name(self) -> str:
-        """What results are called in the benchmark's files."""
-        return self.place.rpartition(":")[2]
+        """The name in result files of the benchmark."""
+        return self.target.rpartition(":")[2]
 
     @property
     def name(self) -> str:
@@ -68,15 +68,15 @@ class MtebTask:
 
     @cached_property
     def kind(self) -> str:
-        """In our words; ``benchmark`` where the benchmark is not installed or has no word for it."""
-        if found := LAYER_BY_LAYER.get(self.benchmark_name):
-            return found
-        if self._is_own:
-            from daskmetrics.tasks import _benchmark as benchmark
+        """As in `daskmetrics.tasks.Task`; ``benchmark`` if the benchmark is not installed or does not know the task."""
+        if kind := LAYER_BY_LAYER.get(self.benchmark_name):
+            return kind
+        if self._is_custom:
+            from daskmetrics.tasks import _mteb_run as benchmark
 
-            return _snake(str(benchmark.make(self.place).metadata.type))
-        statistics = _statistics(self.benchmark_name)
-        return _snake(statistics.parent.name) if statistics else "benchmark"
+            return _snake(str(benchmark.make(self.target).metadata.type))
+        file = _statistics_file(self.benchmark_name)
+        return _snake(file.parent.name) if file else "benchmark"
 
     @property
     def main_score(self) -> str:
@@ -89,24 +89,24 @@ class MtebTask:
     @cached_property
     def key(self) -> Key:
         # a release of the benchmark pins the revision of each data set
-        return content_key("task", "mteb", _version(), self.place, self.pooling, *filter(None, [self.content]))
+        return content_key("task", "mteb", _version(), self.target, self.pooling, *filter(None, [self.content]))
 
     @cached_property
     def content(self) -> Key | None:
-        """Of the data set of a task of one's own, so that another content is another task."""
-        from daskmetrics.tasks import _benchmark as benchmark
+        """Key of the data set of a custom task: other data make another task."""
+        from daskmetrics.tasks import _mteb_run as benchmark
 
-        return benchmark.content(self.place) if self._is_own else None
+        return benchmark.content_of(self.target) if self._is_custom else None
 
     @property
     def is_local(self) -> bool:
-        return self._noted.is_file()
+        return self._texts_file.is_file()
 
     @property
-    def listed(self) -> Listed | None:
-        """Its size as the benchmark lists it; None where it does not."""
-        statistics = _statistics(self.benchmark_name)
-        return _listed(statistics) if statistics else None
+    def statistics(self) -> TextStatistics | None:
+        """The size that the benchmark lists; None if it lists none."""
+        file = _statistics_file(self.benchmark_name)
+        return _read_statistics(file) if file else None
 
     def texts(self) -> Sequence[str]:
         """Every distinct text that the benchmark hands to an encoder.
@@ -114,52 +114,52 @@ class MtebTask:
         Raises
         ------
         ConfigError
-            If the benchmark is not installed, or the task's data is neither here nor to be had.
+            If the benchmark is not installed, or the data is not cached and cannot be loaded.
         """
-        return _read_texts(self._noted) if self.is_local else self.fetch()
+        return _read_texts(self._texts_file) if self.is_local else self.fetch()
 
     def fetch(self) -> Sequence[str]:
-        """Load the task's data, from the hub if it is not cached, and write its texts down for those who encode them.
+        """Load the data, from the hub if it is not cached, and write the texts to the cache folder.
 
         Raises
         ------
         ConfigError
             As `texts`.
         """
-        from daskmetrics.tasks import _benchmark as benchmark
+        from daskmetrics.tasks import _mteb_run as benchmark
 
         try:
-            found = benchmark.texts_of(self.place, self.content)
+            texts = benchmark.texts_of(self.target, self.content)
         except ConfigError:
             raise
-        except Exception as error:  # whatever the benchmark and the hub make of data that is not there
+        except Exception as error:  # the benchmark and the hub fail in many ways
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(
-                f"The data of '{self.name}' is not here and cannot be loaded ({type(error).__name__}: {reason}). "
-                "Fetch it where there is a network, with the same cache folders: "
-                f"daskmetrics prefetch --task mteb:{self.place}"
+                f"The data of '{self.name}' is not cached and cannot be loaded ({type(error).__name__}: {reason}). "
+                "Fetch it on a machine with a network and the same cache folders: "
+                f"daskmetrics prefetch --task mteb:{self.target}"
             ) from None
-        self._noted.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(self._noted, json.dumps(found))
-        return found
+        self._texts_file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(self._texts_file, json.dumps(texts))
+        return texts
 
-    def evaluate(self, embeddings: Embeddings, seed: int) -> Score:
+    def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         """The benchmark's main score; it draws its own samples from its own fixed seed, so `seed` is not used.
 
-        Of the error only the order of magnitude is known, since the benchmark tells no more: of a classification that
-        of its test texts and its ten draws; of correlations that of Bonett and Wright (2000); of clusterings the spread
-        of the draws; else at most ``sqrt(v (1 - v) / n)``, of a mean over n pairs or queries of values in [0, 1].
+        The error is an estimate, because the benchmark does not report one. Classifications: from the number of test
+        texts and the spread of the ten draws. Correlations: Bonett and Wright (2000). Clusterings: the spread of the
+        draws. Others: at most ``sqrt(v (1 - v) / n)``, for a mean over n pairs or queries of values in [0, 1].
 
         Raises
         ------
         DataError
-            If the embeddings do not fit the texts, or the benchmark gives no number.
+            If the embeddings do not match the texts, or the benchmark returns no number.
         """
-        from daskmetrics.tasks import _benchmark as benchmark
+        from daskmetrics.tasks import _mteb_run as benchmark
 
-        rows = _rows(self._noted) if self.is_local else {text: row for row, text in enumerate(self.texts())}
+        rows = _rows(self._texts_file) if self.is_local else {text: row for row, text in enumerate(self.texts())}
         if embeddings.ndim != 2 or len(embeddings) != len(rows):
-            raise DataError(f"Task '{self.name}' wants embeddings of shape ({len(rows)}, D), got {embeddings.shape}.")
+            raise DataError(f"Task '{self.name}' needs embeddings of shape ({len(rows)}, D), got {embeddings.shape}.")
         table = np.asarray(embeddings, dtype=np.float32)
 
         def look_up(batch: list[str]) -> NDArray[np.float32]:
@@ -167,25 +167,25 @@ class MtebTask:
                 return table[[rows[text] for text in batch]]
             except KeyError:
                 raise DataError(
-                    f"The data of '{self.name}' has changed. Remove '{self._noted}' and run again."
+                    f"The data of '{self.name}' has changed. Remove '{self._texts_file}' and run again."
                 ) from None
 
-        result, encoded = benchmark.run(self.place, look_up, self.content)
-        plain = results.plain(json.loads(result.model_dump_json()))
-        return results.score(plain, self.kind, encoded.judged(self.kind))
+        result, calls = benchmark.run(self.target, look_up, self.content)
+        content = results.reduce(json.loads(result.model_dump_json()))
+        return results.score(content, self.kind, calls.scored_units(self.kind))
 
     @property
-    def _is_own(self) -> bool:
-        return ":" in self.place
+    def _is_custom(self) -> bool:
+        return ":" in self.target
 
     @property
-    def _noted(self) -> Path:
-        """Where its texts are written down."""
+    def _texts_file(self) -> Path:
+        """The file with its texts in the cache folder."""
         return cache_folder() / "tasks" / f"{self.key}.json"
 
 
 def _snake(kind: str) -> str:
-    """Our word for the benchmark's.
+    """A kind in snake case.
 
     >>> [_snake(kind) for kind in ("STS", "PairClassification")]
     ['sts', 'pair_classification']
@@ -204,24 +204,24 @@ def _rows(path: Path) -> Mapping[str, int]:
 
 
 @lru_cache
-def _statistics(name: str) -> Path | None:
-    """The file in which the benchmark lists the sizes of a task; found without importing it."""
+def _statistics_file(name: str) -> Path | None:
+    """The benchmark's file with the sizes of a task; found without importing the benchmark."""
     spec = find_spec("mteb")
-    places = spec.submodule_search_locations if spec else None
-    if not places or not re.fullmatch(r"[\w.() -]+", name):
+    folders = spec.submodule_search_locations if spec else None
+    if not folders or not re.fullmatch(r"[\w.() -]+", name):
         return None
-    return next(Path(places[0], "descriptive_stats").glob(f"*/{name}.json"), None)
+    return next(Path(folders[0], "descriptive_stats").glob(f"*/{name}.json"), None)
 
 
 @lru_cache
-def _listed(path: Path) -> Listed:
+def _read_statistics(path: Path) -> TextStatistics:
     splits = json.loads(path.read_text(encoding="utf-8")).values()
     statistics = [part for split in splits for name, part in split.items() if name.endswith("text_statistics") and part]
     statistics += [
         part for split in splits for name, part in split.items() if re.fullmatch("text[12]_statistics", name)
     ]
     unique = {id(part): part for part in statistics}.values()
-    return Listed(*(sum(part[field] for part in unique) for field in ("unique_texts", "total_text_length")))
+    return TextStatistics(*(sum(part[field] for part in unique) for field in ("unique_texts", "total_text_length")))
 
 
 def _version() -> str | None:

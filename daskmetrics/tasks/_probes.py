@@ -1,6 +1,6 @@
-"""From embeddings and labels to an accuracy: small classifiers, fitted and judged by cross-validation.
+"""From embeddings and labels to an accuracy: small classifiers, scored by cross-validation.
 
-Pure functions of arrays, one thread each. What fits is imported inside them, so that naming a task costs nothing.
+Pure functions of arrays, one thread each. Libraries are imported inside them, so that resolving a task is fast.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.tasks._task import Embeddings, Score
+from daskmetrics.tasks._task import EmbeddingArray, Score
 
 Labels = NDArray[np.int64]
 
 FOLDS = 3
 DEFAULT = "logistic"
-_SHRINKAGE = (
-    0.03  # C of the regression: strong, since there are about as many texts as dimensions; and quick to converge
-)
+# C of the regression: strong, since there are about as many texts as dimensions; it also converges quickly
+_SHRINKAGE = 0.03
 _NEIGHBOURS = 5
 _TREES = 100
 _DEPTH = 4
 
 
-def classify(embeddings: Embeddings, labels: Labels, seed: int, probe: str = DEFAULT) -> Score:
+def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str = DEFAULT) -> Score:
     """Accuracy of a cross-validated probe.
 
     Parameters
@@ -38,7 +37,7 @@ def classify(embeddings: Embeddings, labels: Labels, seed: int, probe: str = DEF
     labels : ndarray of int, shape (texts,)
         0 to K - 1, at least `FOLDS` texts of each class.
     seed : int
-        Decides the folds, and the chances of a probe that has some.
+        Decides the folds, and the random choices of the probe.
     probe : str
         One of `PROBES`.
 
@@ -69,19 +68,19 @@ def classify(embeddings: Embeddings, labels: Labels, seed: int, probe: str = DEF
     return _share(predicted == labels)
 
 
-def order(first: Embeddings, second: Embeddings, seed: int) -> Score:
-    """Accuracy of telling (first, second) from (second, first), by a probe on the difference of the two.
+def order(first: EmbeddingArray, second: EmbeddingArray, seed: int) -> Score:
+    """Accuracy of distinguishing (first, second) from (second, first), by a probe on their difference.
 
     Parameters
     ----------
     first, second : ndarray, shape (pairs, D)
     seed : int
-        Decides which half of the pairs is shown swapped, and the folds.
+        Decides which half of the pairs is swapped, and the folds.
 
     Returns
     -------
     Score
-        Each pair is judged once; chance is 1/2 and the error is binomial over pairs.
+        Each pair is predicted once; chance is 1/2 and the error is binomial over pairs.
 
     Examples
     --------
@@ -95,7 +94,7 @@ def order(first: Embeddings, second: Embeddings, seed: int) -> Score:
 
 
 def require(probe: str) -> None:
-    """Make sure that a probe can be fitted here.
+    """Check that a probe can be fitted on this machine.
 
     Raises
     ------
@@ -109,7 +108,7 @@ def require(probe: str) -> None:
 
 
 def library_version(probe: str) -> tuple[str, str]:
-    """The library that fits a probe and its version; both empty where it is not installed.
+    """The library of a probe and its version; both empty if it is not installed.
 
     Examples
     --------
@@ -141,7 +140,7 @@ def _knn(seed: int) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import Normalizer, StandardScaler
 
-    # of rows of length one the nearest by distance are the nearest by cosine
+    # for rows of length one, the nearest by distance is the nearest by cosine
     neighbours = KNeighborsClassifier(_NEIGHBOURS, algorithm="brute")
     return make_pipeline(StandardScaler(with_std=False), Normalizer(), neighbours)
 
@@ -166,7 +165,7 @@ def _lightgbm(seed: int) -> Any:
     trees = LGBMClassifier(
         n_estimators=_TREES, max_depth=_DEPTH, n_jobs=1, random_state=seed, deterministic=True, verbosity=-1
     )
-    # named columns: it invents names for others, and then complains that predictions come without them
+    # named columns: LightGBM invents names otherwise, and warns that predictions come without them
     return make_pipeline(FunctionTransformer(_named), trees)
 
 
@@ -193,7 +192,7 @@ PROBES: Mapping[str, Callable[[int], Any]] = MappingProxyType(
         "lightgbm": _lightgbm,
     }
 )
-"""What makes each probe, from a seed below 2^32."""
+"""Makers of probes by name; each takes a seed below 2^32."""
 
 _LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}
@@ -207,4 +206,4 @@ def _share(hits: NDArray[np.bool_]) -> Score:
 
 
 def _seed32(seed: int) -> int:
-    return seed % 2**32  # as far as scikit-learn counts
+    return seed % 2**32  # the largest seed of scikit-learn

@@ -1,9 +1,9 @@
 """From names to tasks.
 
-A name is an embedded task (``stdlib:order``), a set of them (``stdlib:all``, ``stdlib:demo``, ``stdlib:kinds``), a task
-of the benchmark (``mteb:Banking77Classification``), a preset (``preset:layer-by-layer-32``), a file or folder of one's
-own (``file:reviews.csv``), or what an installed package offers under the entry-point group ``daskmetrics.tasks``: the
-entry's name is the task's name, and it points to any `Task` object. Options follow in parentheses:
+A name is a built-in task (``stdlib:order``), a set of them (``stdlib:all``, ``stdlib:demo``, ``stdlib:kinds``), a task
+of the benchmark (``mteb:Banking77Classification``), a preset (``preset:layer-by-layer-32``), a user's file or
+folder (``file:reviews.csv``), or a task of an installed package, under the entry-point group ``daskmetrics.tasks``: the
+name of the entry is the name of the task, and it points to any `Task` object. Options follow in parentheses:
 ``file:reviews.csv(text=body, label=stars)``, ``stdlib:package(probe=lightgbm)``.
 """
 
@@ -16,7 +16,7 @@ from functools import partial
 from importlib.metadata import entry_points
 
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.tasks import _own as own
+from daskmetrics.tasks._file import file_task
 from daskmetrics.tasks._mteb import MtebTask
 from daskmetrics.tasks._presets import PRESETS
 from daskmetrics.tasks._stdlib import SETS, TASKS
@@ -29,24 +29,34 @@ _CALL = re.compile(r"(?P<name>.*?)\s*\((?P<options>[^()]*)\)")
 
 
 def catalogue() -> Mapping[str, Callable[[], Task]]:
-    """What makes each task that can be named without `MTEB`; others' code is loaded only when its task is made.
+    """Makers of the built-in tasks and those of installed packages, whose code is loaded when a task is made.
+
+    Returns
+    -------
+    mapping of str to callable
+        By name; a callable without arguments that returns a `Task`.
 
     Examples
     --------
     >>> catalogue()["stdlib:order"]().kind
     'pair_classification'
     """
-    embedded = {name: partial(TASKS.__getitem__, name) for name in TASKS}
-    return {**{entry.name: entry.load for entry in entry_points(group=GROUP)}, **embedded}
+    builtin = {name: partial(TASKS.__getitem__, name) for name in TASKS}
+    return {**{entry.name: entry.load for entry in entry_points(group=GROUP)}, **builtin}
 
 
 def resolve(names: Sequence[str]) -> tuple[Task, ...]:
-    """The tasks that the names stand for, each once, in the order in which they are first named.
+    """The tasks of some names, each once, in the order of their first name.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Tasks, sets of tasks and presets, such as ``stdlib:demo``, ``mteb:STS12`` or ``file:reviews.csv(label=stars)``.
 
     Raises
     ------
     ConfigError
-        For a name that stands for nothing.
+        If a name is unknown, a file is not valid, or two tasks have the same name.
 
     Examples
     --------
@@ -56,15 +66,15 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
     32
     """
     known = catalogue()
-    tasks = tuple(_task(name, known) for name in dict.fromkeys(_expanded(names)))
-    twice = [name for name, count in Counter(task.name for task in tasks).items() if count > 1]
-    if twice:
-        raise ConfigError(f"Two tasks are called '{twice[0]}': rename one of the files, which scores are stored under.")
+    tasks = tuple(_make(name, known) for name in dict.fromkeys(_expanded(names)))
+    duplicates = [name for name, count in Counter(task.name for task in tasks).items() if count > 1]
+    if duplicates:
+        raise ConfigError(f"Two tasks are named '{duplicates[0]}'. Scores are stored by name: rename one of the files.")
     return tasks
 
 
-def called(text: str) -> tuple[str, dict[str, str]]:
-    """A name and the options that follow it in parentheses.
+def parse_options(text: str) -> tuple[str, dict[str, str]]:
+    """Split a name from the options that follow it in parentheses.
 
     Raises
     ------
@@ -73,7 +83,7 @@ def called(text: str) -> tuple[str, dict[str, str]]:
 
     Examples
     --------
-    >>> called("file:reviews.csv(text=body, label=stars)")
+    >>> parse_options("file:reviews.csv(text=body, label=stars)")
     ('file:reviews.csv', {'text': 'body', 'label': 'stars'})
     """
     match = _CALL.fullmatch(text.strip())
@@ -93,16 +103,18 @@ def _expanded(names: Sequence[str]) -> Iterator[str]:
         yield from SETS.get(name) or PRESETS.get(name, (name,))
 
 
-def _task(text: str, known: Mapping[str, Callable[[], Task]]) -> Task:
+def _make(text: str, known: Mapping[str, Callable[[], Task]]) -> Task:
     if text in known:
         return known[text]()
-    name, options = called(text)
+    name, options = parse_options(text)
     if name.startswith(FILE) and name != FILE:
-        return own.task(name.removeprefix(FILE), options)
+        return file_task(name.removeprefix(FILE), options)
     if name in TASKS and options.keys() == {"probe"}:
         return TASKS[name].with_probe(options["probe"])
     if options and (name in known or name.startswith(MTEB)):
-        raise ConfigError(f"Task '{text}': '{name}' has no such options; classifications of 'stdlib:' have 'probe'.")
+        raise ConfigError(
+            f"Task '{text}': '{name}' does not have these options. Only classifications of 'stdlib:' have one: probe."
+        )
     if name.startswith(MTEB) and name != MTEB:
         return MtebTask(name.removeprefix(MTEB))
     raise unknown("task", text, [*known, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH"])

@@ -1,4 +1,4 @@
-"""Tasks on held-out text of the standard library: they need no download, and they want different arms."""
+"""Built-in tasks on held-out texts of the standard library: they need no download and prefer different arms."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks._examples import KINDS, Examples, require_fit
-from daskmetrics.tasks._task import Embeddings, Pooling, Score
+from daskmetrics.tasks._examples import KINDS, Examples, check_embeddings
+from daskmetrics.tasks._task import EmbeddingArray, Pooling, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -34,7 +34,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 
 @dataclass(frozen=True)
 class StdlibTask:
-    """A task whose examples are drawn from the corpus when they are first asked for."""
+    """A task whose examples are drawn from the corpus on first use."""
 
     name: str
     kind: str
@@ -42,13 +42,13 @@ class StdlibTask:
     pooling: Pooling | None
     description: str
     draw: Callable[[], Examples]
-    measure: Callable[[Embeddings, Examples, int, str], Score]
+    measure: Callable[[EmbeddingArray, Examples, int, str], Score]
     probe: str = probes.DEFAULT
 
     @property
     def key(self) -> Key:
         examples = self.draw()
-        content = [examples.texts, [int(label) for label in examples.labels], *filter(None, [examples.judged])]
+        content = [examples.texts, [int(label) for label in examples.labels], *filter(None, [examples.judgements])]
         fitted = [] if self.probe == probes.DEFAULT else [self.probe, *probes.library_version(self.probe)]
         return content_key("task", VERSION, self.name, self.pooling, *content, *fitted)
 
@@ -59,39 +59,39 @@ class StdlibTask:
     def texts(self) -> Sequence[str]:
         return self.draw().texts
 
-    def evaluate(self, embeddings: Embeddings, seed: int) -> Score:
+    def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         examples = self.draw()
-        require_fit(self.name, embeddings, len(examples.texts))
+        check_embeddings(self.name, embeddings, len(examples.texts))
         return self.measure(embeddings, examples, seed, self.probe)
 
     def with_probe(self, probe: str) -> StdlibTask:
-        """The same question, answered by another of `daskmetrics.tasks._probes.PROBES`.
+        """The same task with another of `daskmetrics.tasks._probes.PROBES`.
 
         Raises
         ------
         ConfigError
-            If it has no probe to choose, or the wanted one is unknown or not installed.
+            If the task has no probe, or the probe is unknown or not installed.
         """
         if self.measure is not KINDS["classification"].measure:
-            raise ConfigError(f"'{self.name}' is a {self.kind} task, which has no probe to choose; leave it out.")
+            raise ConfigError(f"'{self.name}' is a {self.kind} task, which has no probe; leave out the option.")
         probes.require(probe)
         return replace(self, name=f"{self.name}(probe={probe})", probe=probe)
 
 
 @cache
 def next_token() -> Examples:
-    """Passages cut off anywhere behind a letter or sign; the class is `what_follows`, equally many of each."""
+    """Passages cut off after a random character; the class is `what_follows`, equally many of each."""
     generator = random.Random(0)
-    found = []
+    labelled = []
     for text, _ in _passages(words=8):
         cut = generator.randrange(len(text) // 2, len(text))
         if not text[cut - 1].isspace():
-            found.append((text[:cut], what_follows(text[cut])))
-    return _balanced(found, each=300)
+            labelled.append((text[:cut], what_follows(text[cut])))
+    return _balanced(labelled, each=300)
 
 
 def what_follows(character: str) -> int:
-    """The class of a next character: 0, the word goes on; 1, it ends with a space; 2, it ends with a sign.
+    """The class of a next character: 0 for a character of a word, 1 for a space, 2 for anything else.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def what_follows(character: str) -> int:
 def halves() -> Examples:
     """First halves of sentences, then their second halves in the same order; full stops are left out."""
     sentences = [s.removesuffix(".").split() for paragraph in _paragraphs() for s in paragraph if s.endswith(".")]
-    cut = {(_joined(w[: len(w) // 2]), _joined(w[len(w) // 2 :])): None for w in sentences if 14 <= len(w) <= 30}
+    cut = {(" ".join(w[: len(w) // 2]), " ".join(w[len(w) // 2 :])): None for w in sentences if 14 <= len(w) <= 30}
     return _columns(cut, count=500)
 
 
@@ -129,20 +129,20 @@ def package() -> Examples:
 
 @cache
 def word() -> Examples:
-    """Passages that hold exactly one of twenty words of middling frequency; the class is that word."""
+    """Passages that contain exactly one of twenty words of medium frequency; the class is that word."""
     passages = [(text, set(_LONG_WORD.findall(text))) for text, _ in _passages(words=16)]
-    counts = Counter(found for _, words in passages for found in words)
-    by_count = sorted(counts, key=lambda found: (-counts[found], found))
-    index = {found: i for i, found in enumerate(by_count[100:120])}
+    counts = Counter(word for _, words in passages for word in words)
+    by_count = sorted(counts, key=lambda word: (-counts[word], word))
+    index = {word: i for i, word in enumerate(by_count[100:120])}
     hits = ((text, words & index.keys()) for text, words in passages)
     return _balanced(((text, index[hit.pop()]) for text, hit in hits if len(hit) == 1), each=24)
 
 
 @cache
 def closeness() -> Examples:
-    """Pairs of passages; the grade says how near they stand, equally many pairs of each.
+    """Pairs of passages; the grade says how close they are in the corpus, equally many pairs of each grade.
 
-    3, one goes on where the other ends; 2, both are of one document; 1, of one package; 0, of two.
+    3: consecutive; 2: in the same document; 1: in the same package; 0: in different packages.
     """
     generator = random.Random(3)
     by_document = [[passage.text for passage in corpus.passages([d], 16)] for d in corpus.held_out()]
@@ -157,27 +157,27 @@ def closeness() -> Examples:
         1: [(a[0], b[-1]) for documents in packages.values() for a, b in pairwise(documents)],
         0: list(combinations(some, 2)),
     }
-    drawn = [(*pair, grade) for grade, found in pairs.items() for pair in generator.sample(found, 75)]
+    drawn = [(*pair, grade) for grade, candidates in pairs.items() for pair in generator.sample(candidates, 75)]
     firsts, seconds, grades = zip(*drawn, strict=True)
     return Examples(firsts + seconds, grades)
 
 
 @cache
 def candidates() -> Examples:
-    """Sentences, each with ten candidates for the sentence that follows it: its own successor and nine others'."""
+    """Sentences, each with ten candidates for the sentence that follows it: its successor and nine others."""
     generator, pairs = random.Random(10), neighbours().texts
     n = len(pairs) // 2
-    judged = []
+    judgements = []
     for query in range(n):
         others = generator.sample([row for row in range(n) if row != query], 9)
-        judged += [(query, query, 1.0), *((query, row, 0.0) for row in others)]
-    return Examples(pairs, judged=tuple(judged), queries=n)
+        judgements += [(query, query, 1.0), *((query, row, 0.0) for row in others)]
+    return Examples(pairs, judgements=tuple(judgements), queries=n)
 
 
 def _passages(words: int) -> list[tuple[str, str]]:
-    """All held-out passages of so many words, shuffled, each text once, with its package."""
-    found = {passage.text: passage.package for passage in corpus.passages(corpus.held_out(), words)}
-    return random.Random(words).sample(list(found.items()), len(found))
+    """All held-out passages of this many words, shuffled, each text once, with its package."""
+    packages = {passage.text: passage.package for passage in corpus.passages(corpus.held_out(), words)}
+    return random.Random(words).sample(list(packages.items()), len(packages))
 
 
 def _paragraphs() -> Iterator[list[str]]:
@@ -187,37 +187,33 @@ def _paragraphs() -> Iterator[list[str]]:
             yield _SENTENCE_END.split(line)
 
 
-def _joined(words: Sequence[str]) -> str:
-    return " ".join(words)
-
-
 def _columns(pairs: Iterable[tuple[str, str]], count: int) -> Examples:
-    """At most `count` of the pairs, at random, no text twice: all first texts, then all seconds."""
-    found = list(pairs)
-    random.Random(count).shuffle(found)
-    unique = list({second: (first, second) for first, second in {p[0]: p for p in found}.values()}.values())[:count]
+    """At most `count` random pairs, no text twice: all first texts, then all second texts."""
+    shuffled = list(pairs)
+    random.Random(count).shuffle(shuffled)
+    unique = list({second: (first, second) for first, second in {p[0]: p for p in shuffled}.values()}.values())[:count]
     return Examples(tuple(first for first, _ in unique) + tuple(second for _, second in unique))
 
 
-def _balanced(found: Iterable[tuple[str, int]], each: int) -> Examples:
-    """The first `each` of every class, in the order in which they come."""
+def _balanced(labelled: Iterable[tuple[str, int]], each: int) -> Examples:
+    """The first `each` texts of every class, in their order."""
     count: dict[int, int] = defaultdict(int)
     kept = []
-    for text, label in found:
+    for text, label in labelled:
         if count[label] < each:
             count[label] += 1
             kept.append((text, label))
     return Examples(tuple(text for text, _ in kept), tuple(label for _, label in kept))
 
 
-def _order(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
+def _score_order(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
     first, second = np.split(embeddings, 2)
     return probes.order(first, second, seed)
 
 
-def _retrieve(embeddings: Embeddings, examples: Examples, seed: int, probe: str) -> Score:
+def _score_successors(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
     first, second = np.split(embeddings, 2)
-    return measures.retrieve(first, second)
+    return measures.mean_reciprocal_rank(first, second)
 
 
 TASKS: Mapping[str, StdlibTask] = {
@@ -228,7 +224,7 @@ TASKS: Mapping[str, StdlibTask] = {
             kind="classification",
             main_score="accuracy",
             pooling="last",
-            description="does the word go on, end with a space or end with a sign?",
+            description="does the word continue, or end with a space or with a sign?",
             draw=next_token,
             measure=KINDS["classification"].measure,
         ),
@@ -239,7 +235,7 @@ TASKS: Mapping[str, StdlibTask] = {
             pooling=None,
             description="which half of a sentence came first?",
             draw=halves,
-            measure=_order,
+            measure=_score_order,
         ),
         StdlibTask(
             name="stdlib:retrieval",
@@ -248,7 +244,7 @@ TASKS: Mapping[str, StdlibTask] = {
             pooling=None,
             description="which sentence follows this one?",
             draw=neighbours,
-            measure=_retrieve,
+            measure=_score_successors,
         ),
         StdlibTask(
             name="stdlib:package",
@@ -264,7 +260,7 @@ TASKS: Mapping[str, StdlibTask] = {
             kind="classification",
             main_score="accuracy",
             pooling=None,
-            description="which of twenty words does this text hold?",
+            description="which of twenty words does this text contain?",
             draw=word,
             measure=KINDS["classification"].measure,
         ),
@@ -273,7 +269,7 @@ TASKS: Mapping[str, StdlibTask] = {
             kind="clustering",
             main_score="v_measure",
             pooling=None,
-            description="do texts of one package lie together?",
+            description="are texts of one package close together?",
             draw=package,
             measure=KINDS["clustering"].measure,
         ),
@@ -282,7 +278,7 @@ TASKS: Mapping[str, StdlibTask] = {
             kind="sts",
             main_score="spearman",
             pooling=None,
-            description="how near to each other do two passages stand?",
+            description="how close to each other are two passages?",
             draw=closeness,
             measure=KINDS["sts"].measure,
         ),
@@ -305,4 +301,4 @@ SETS: Mapping[str, tuple[str, ...]] = {
         f"stdlib:{name}" for name in ("word", "clusters", "order", "closeness", "retrieval", "candidates")
     ),
 }
-"""All of them; those of the demo; one of each kind."""
+"""Named sets: all of them, those of the demo, one of each kind."""

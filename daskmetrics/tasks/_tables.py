@@ -1,7 +1,7 @@
-"""A user's file of text as rows with named columns, whatever its format.
+"""Rows of a user's file with named columns, and the examples of a task made of them.
 
-CSV and TSV with a header, JSON Lines, Parquet; a folder with one sub-folder of text files per class; or a folder in the
-layout of BEIR (``corpus.jsonl``, ``queries.jsonl``, ``qrels.tsv``).
+Formats are CSV and TSV with a header, JSON Lines, Parquet, a folder with one sub-folder of text files per class, and a
+folder in the layout of BEIR (``corpus.jsonl``, ``queries.jsonl``, ``qrels.tsv``).
 """
 
 from __future__ import annotations
@@ -11,23 +11,30 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks._examples import Examples
 from daskmetrics.tasks._probes import FOLDS
 
-#: Rows of a BEIR folder: one for each judgement, and one without a query for each document that nobody judged.
+#: Files of a BEIR folder. Its rows: one for each judgement, and one without a query for each document without one.
 BEIR = ("corpus.jsonl", "queries.jsonl")
+TRUE, FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _LONGEST_FIELD = 1 << 27
 
 
+PlacedRow = tuple[str, Mapping[str, Any]]
+"""The name of a row in messages, and its values by column."""
+
+
 @dataclass(frozen=True)
-class Table:
-    """Rows of a file, with the place of each for messages: ``line 7``, ``row 7`` or a file's name."""
+class TextTable:
+    """Rows of a file; `places` names each row in messages: ``line 7``, ``row 7`` or a file name."""
 
     path: Path
     columns: tuple[str, ...]
@@ -35,63 +42,62 @@ class Table:
     places: tuple[str, ...]
 
 
-def read(path: Path) -> Table:
+def read_table(path: Path) -> TextTable:
     """The rows of a file or folder.
 
     Raises
     ------
     ConfigError
-        If it is missing, of no known format, cannot be read, or holds no row; with the line where that is known.
+        If it is missing, has an unknown format, cannot be read or has no rows; with the line where it is known.
     """
     if path.is_dir():
-        reader: Callable[[Path], Rows] = _beir if (path / BEIR[0]).is_file() else _classes
+        reader: Callable[[Path], Iterator[PlacedRow]] = _beir if (path / BEIR[0]).is_file() else _classes
     elif not path.is_file():
         raise ConfigError(f"No file '{path}'. Name a file or folder of texts as file:PATH, relative to {Path.cwd()}.")
     elif path.suffix.lower() not in READERS:
         raise ConfigError(
-            f"'{path}' is of no known format ('{path.suffix}'). Give {', '.join(READERS)}, or a folder; plain text has "
+            f"'{path}' has an unknown format ('{path.suffix}'). Use {', '.join(READERS)}, or a folder; plain text has "
             "no labels: put it into a CSV file with the columns text and label."
         )
     else:
         reader = READERS[path.suffix.lower()]
     try:
-        found = list(reader(path))
+        placed = list(reader(path))
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"'{path}' is not UTF-8 text ({error.reason} at byte {error.start}). Convert it first, for instance with: "
             f"iconv -f latin1 -t utf-8 '{path}'"
         ) from None
-    if not found:
-        raise ConfigError(f"'{path}' holds no row. It needs a header and rows, or text files in a folder per class.")
-    columns = tuple(dict.fromkeys(name for _, row in found for name in row))
-    return Table(path, columns, tuple(row for _, row in found), tuple(place for place, _ in found))
+    if not placed:
+        raise ConfigError(f"'{path}' has no rows. It needs a header and rows, or one folder of text files per class.")
+    columns = tuple(dict.fromkeys(name for _, row in placed for name in row))
+    return TextTable(path, columns, tuple(row for _, row in placed), tuple(place for place, _ in placed))
 
 
-Rows = Iterator[tuple[str, Mapping[str, Any]]]
-
-
-def _csv(path: Path) -> Rows:
+def _csv(path: Path) -> Iterator[PlacedRow]:
     csv.field_size_limit(_LONGEST_FIELD)
     with path.open(encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
         names = reader.fieldnames or ()
         if len(set(names)) < len(names):
-            raise ConfigError(f"'{path}' names a column twice in its header: {', '.join(names)}.")
+            raise ConfigError(f"'{path}' has a column twice in its header: {', '.join(names)}.")
         try:
             for row in reader:
                 if None in row or None in row.values():
-                    got = sum(value is not None for name, value in row.items() if name is not None)
-                    got += len(row.get(None, ()))
+                    fields = sum(value is not None for name, value in row.items() if name is not None)
+                    fields += len(row.get(None, ()))
                     raise ConfigError(
-                        f"'{path}', line {reader.line_num}: {got} fields where the header has {len(names)}. Put texts "
-                        "with commas into double quotes."
+                        f"'{path}', line {reader.line_num} has {fields} fields, but the header has {len(names)}. Put "
+                        "texts with commas into double quotes."
                     )
                 yield f"line {reader.line_num}", row
         except csv.Error as error:
-            raise ConfigError(f"'{path}', line {reader.line_num}: {error}. Is a double quote left open?") from None
+            raise ConfigError(
+                f"'{path}', line {reader.line_num}: {error}. Is a closing double quote missing?"
+            ) from None
 
 
-def _json_lines(path: Path) -> Rows:
+def _json_lines(path: Path) -> Iterator[PlacedRow]:
     with path.open(encoding="utf-8-sig") as text:
         for number, line in enumerate(text, start=1):
             if not line.strip():
@@ -107,7 +113,7 @@ def _json_lines(path: Path) -> Rows:
             yield f"line {number}", row
 
 
-def _parquet(path: Path) -> Rows:
+def _parquet(path: Path) -> Iterator[PlacedRow]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
@@ -120,38 +126,38 @@ def _parquet(path: Path) -> Rows:
         yield f"row {number}", row
 
 
-def _classes(folder: Path) -> Rows:
-    """Each text file of each sub-folder, whose name is the class."""
+def _classes(folder: Path) -> Iterator[PlacedRow]:
+    """The text files of each sub-folder; the name of the sub-folder is the class."""
     for path in sorted(folder.glob("*/*.txt")):
         yield str(path.relative_to(folder)), {"text": path.read_text(encoding="utf-8"), "label": path.parent.name}
 
 
-def _beir(folder: Path) -> Rows:
+def _beir(folder: Path) -> Iterator[PlacedRow]:
     documents, queries = (
-        {_id(folder / name, place, row): _whole(row) for place, row in _json_lines(folder / name)}
+        {_id(folder / name, place, row): _title_and_text(row) for place, row in _json_lines(folder / name)}
         for name in BEIR
-        if _required(folder / name)
+        if _require_file(folder / name)
     )
-    found = next((p for p in (folder / "qrels.tsv", *sorted(folder.glob("qrels/*.tsv"))) if p.is_file()), None)
-    if found is None:
+    qrels = next((p for p in (folder / "qrels.tsv", *sorted(folder.glob("qrels/*.tsv"))) if p.is_file()), None)
+    if qrels is None:
         raise ConfigError(
-            f"'{folder}' lacks qrels.tsv (or qrels/test.tsv) with the columns query-id, corpus-id, score."
+            f"'{folder}' has no qrels.tsv (or qrels/test.tsv) with the columns query-id, corpus-id, score."
         )
-    left = dict(documents)
-    for place, row in _csv(found):
+    unjudged = dict(documents)
+    for place, row in _csv(qrels):
         query, document, score = (row.get(name) for name in ("query-id", "corpus-id", "score"))
-        for identity, known, where in ((query, queries, BEIR[1]), (document, documents, BEIR[0])):
+        for identity, known, file in ((query, queries, BEIR[1]), (document, documents, BEIR[0])):
             if identity not in known:
-                raise ConfigError(f"'{found}', {place}: '{identity}' is not among the _id of {where}.")
-        left.pop(str(document), None)
+                raise ConfigError(f"'{qrels}', {place}: no _id of {file} is '{identity}'.")
+        unjudged.pop(str(document), None)
         yield place, {"query": queries[str(query)], "document": documents[str(document)], "relevance": score}
-    for identity, text in left.items():
+    for identity, text in unjudged.items():
         yield f"document {identity}", {"document": text}
 
 
-def _required(path: Path) -> bool:
+def _require_file(path: Path) -> bool:
     if not path.is_file():
-        raise ConfigError(f"'{path.parent}' lacks {path.name}; a folder of documents and queries needs both.")
+        raise ConfigError(f"'{path.parent}' has no {path.name}; a folder of documents and queries needs both files.")
     return True
 
 
@@ -161,45 +167,42 @@ def _id(path: Path, place: str, row: Mapping[str, Any]) -> str:
     return str(row["_id"])
 
 
-def _whole(row: Mapping[str, Any]) -> str:
+def _title_and_text(row: Mapping[str, Any]) -> str:
     return f"{row.get('title') or ''} {row.get('text') or ''}".strip()
 
 
-READERS: Mapping[str, Callable[[Path], Rows]] = MappingProxyType(
+READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = MappingProxyType(
     {".csv": _csv, ".tsv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
 )
-"""What reads a file, by its suffix."""
+"""Readers of a file, by its suffix."""
 
 
-TRUE, FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
-
-
-def examples_of(table: Table, kind: str, columns: Mapping[str, str]) -> Examples:
-    """What a table holds as examples of this kind.
+def examples_of(table: TextTable, kind: str, columns: Mapping[str, str]) -> Examples:
+    """The rows of a table as examples of a kind of task.
 
     Parameters
     ----------
-    table : Table
+    table : TextTable
     kind : str
     columns : mapping
-        Of roles to columns; all that the kind needs.
+        The column of each role that the kind requires.
 
     Raises
     ------
     ConfigError
-        If a row does not fit, or there is too little to score.
+        If a row is not valid, or there are too few rows to score.
     """
-    return _READERS[kind](_Sheet(table, columns))
+    return _BUILDERS[kind](_RoleReader(table, columns))
 
 
-class _Sheet:
-    """A table read by roles, its mistakes told with their place."""
+class _RoleReader:
+    """Reads the columns of a table by role; errors name the row."""
 
-    def __init__(self, table: Table, columns: Mapping[str, str]) -> None:
+    def __init__(self, table: TextTable, columns: Mapping[str, str]) -> None:
         self.table, self.columns = table, columns
 
     def values(self, role: str) -> Iterator[tuple[str, Any]]:
-        """Place and value of each row."""
+        """The place and the value of each row."""
         column = self.columns[role]
         for place, row in zip(self.table.places, self.table.rows, strict=True):
             yield f"'{self.table.path}', {place}, column '{column}'", row.get(column)
@@ -210,13 +213,13 @@ class _Sheet:
     def numbers(self, role: str) -> tuple[float, ...]:
         return tuple(_number(place, value) for place, value in self.values(role))
 
-    def refuse(self, what: str) -> ConfigError:
-        return ConfigError(f"'{self.table.path}' {what}")
+    def error(self, problem: str) -> ConfigError:
+        return ConfigError(f"'{self.table.path}' {problem}")
 
 
 def _text(place: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{place}: a text was wanted, got {value!r}. Fill it in or remove the row.")
+        raise ConfigError(f"{place}: got {value!r}, not a text. Fill it in or remove the row.")
     return value
 
 
@@ -224,112 +227,101 @@ def _number(place: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"{place}: a number was wanted, got {value!r}.") from None
+        raise ConfigError(f"{place}: got {value!r}, not a number.") from None
     if not -1e300 < number < 1e300:
-        raise ConfigError(f"{place}: a finite number was wanted, got {value!r}.")
+        raise ConfigError(f"{place}: got {value!r}, not a finite number.")
     return number
 
 
-def _truth(place: str, value: Any) -> int:
+def _boolean(place: str, value: Any) -> int:
     word = str(value).strip().lower()
     if word not in (*TRUE, *FALSE):
-        raise ConfigError(f"{place}: 1 (they belong together) or 0 was wanted, got {value!r}.")
+        raise ConfigError(f"{place}: got {value!r}; write 1 if the texts belong together, else 0.")
     return int(word in TRUE)
 
 
-def _labelled(sheet: _Sheet, least: int) -> Examples:
-    texts = sheet.texts("text")
+def _labelled(reader: _RoleReader, least: int) -> Examples:
+    texts = reader.texts("text")
     labels = []
-    for place, value in sheet.values("label"):
+    for place, value in reader.values("label"):
         if value is None or not str(value).strip():
-            raise ConfigError(f"{place}: a label was wanted, got {value!r}. Fill it in or remove the row.")
+            raise ConfigError(f"{place}: got {value!r}, not a label. Fill it in or remove the row.")
         labels.append(str(value).strip())
     counts = Counter(labels)
     if len(counts) < 2:
-        raise sheet.refuse(f"has one label only, '{labels[0]}'; at least two are needed to tell apart.")
-    rare, times = min(counts.items(), key=lambda item: (item[1], item[0]))
-    if times < least:
-        raise sheet.refuse(
-            f"has {times} text{'s' * (times != 1)} with the label '{rare}', and {len(counts)} labels in all; {least} "
-            "of each are needed. Merge or remove rare labels, or name the right column: label=COLUMN"
+        raise reader.error(f"has only one label, '{labels[0]}'; a task needs at least two.")
+    rarest, count = min(counts.items(), key=lambda item: (item[1], item[0]))
+    if count < least:
+        raise reader.error(
+            f"has {plural(count, 'text')} with the label '{rarest}', and {len(counts)} labels in all; each label needs "
+            f"at least {least} texts. Merge or remove rare labels, or name the right column: label=COLUMN"
         )
     index = {label: i for i, label in enumerate(sorted(counts))}
     return Examples(texts, tuple(index[label] for label in labels))
 
 
-def _classification(sheet: _Sheet) -> Examples:
-    return _labelled(sheet, least=FOLDS)
-
-
-def _clustering(sheet: _Sheet) -> Examples:
-    return _labelled(sheet, least=2)
-
-
-def _pairs(sheet: _Sheet) -> Examples:
-    labels = tuple(_truth(place, value) for place, value in sheet.values("label"))
+def _pairs(reader: _RoleReader) -> Examples:
+    labels = tuple(_boolean(place, value) for place, value in reader.values("label"))
     if len(set(labels)) < 2:
-        raise sheet.refuse(
-            f"has pairs of label {labels[0]} only; some that belong together and some that do not are needed."
-        )
-    return Examples(sheet.texts("first") + sheet.texts("second"), labels)
+        raise reader.error(f"has only pairs with the label {labels[0]}; a task needs pairs of both labels.")
+    return Examples(reader.texts("first") + reader.texts("second"), labels)
 
 
-def _graded_pairs(sheet: _Sheet) -> Examples:
-    grades = sheet.numbers("grade")
+def _graded_pairs(reader: _RoleReader) -> Examples:
+    grades = reader.numbers("grade")
     if len(set(grades)) < 2 or len(grades) < 4:
-        raise sheet.refuse(
-            f"has {len(grades)} pairs and {len(set(grades))} different grades; at least four pairs and two are needed."
+        raise reader.error(
+            f"has {len(grades)} pairs and {len(set(grades))} different grades; a task needs at least four pairs "
+            "and two grades."
         )
-    return Examples(sheet.texts("first") + sheet.texts("second"), grades)
+    return Examples(reader.texts("first") + reader.texts("second"), grades)
 
 
-def _search(sheet: _Sheet) -> Examples:
-    documents = {text: i for i, text in enumerate(dict.fromkeys(sheet.texts("document")))}
+def _judged_pairs(reader: _RoleReader) -> Examples:
+    documents = {text: i for i, text in enumerate(dict.fromkeys(reader.texts("document")))}
     queries: dict[str, int] = {}
-    judged: dict[tuple[int, int], float] = {}
-    worths = sheet.values("relevance") if "relevance" in sheet.columns else repeat(("", 1))
-    for (place, query), (where, worth), document in zip(
-        sheet.values("query"), worths, sheet.texts("document"), strict=False
+    judgements: dict[tuple[int, int], float] = {}
+    relevances = reader.values("relevance") if "relevance" in reader.columns else repeat(("", 1))
+    for (place, query), (relevance_place, relevance), document in zip(
+        reader.values("query"), relevances, reader.texts("document"), strict=False
     ):
-        if query is not None and query != "":  # a row without one is a document that nobody judged
+        if query is not None and query != "":  # a row without a query is a document without a judgement
             row = queries.setdefault(_text(place, query), len(queries))
-            judged[row, documents[document]] = _number(where, worth)
+            judgements[row, documents[document]] = _number(relevance_place, relevance)
     if not queries:
-        raise sheet.refuse("has no query; each row needs a query and a document.")
-    texts = tuple(queries) + tuple(documents)
-    found = tuple((query, document, worth) for (query, document), worth in judged.items())
-    return Examples(texts, judged=found, queries=len(queries))
+        raise reader.error("has no query; each row needs a query and a document.")
+    flat = tuple((query, document, relevance) for (query, document), relevance in judgements.items())
+    return Examples(tuple(queries) + tuple(documents), judgements=flat, queries=len(queries))
 
 
-def _retrieval(sheet: _Sheet) -> Examples:
-    examples = _search(sheet)
-    count = len(examples.texts) - examples.queries
-    if count < 2:
-        raise sheet.refuse("has one document only; at least two are needed to search among.")
-    return _answered(sheet, examples)
+def _retrieval(reader: _RoleReader) -> Examples:
+    examples = _judged_pairs(reader)
+    if len(examples.texts) - examples.queries < 2:
+        raise reader.error("has only one document; a retrieval needs at least two.")
+    return _check_answered(reader, examples)
 
 
-def _reranking(sheet: _Sheet) -> Examples:
-    examples = _search(sheet)
-    if all(worth > 0 for _, _, worth in examples.judged):
-        raise sheet.refuse(
-            "has no candidate of relevance 0, so that every order is as good. Say kind=retrieval instead."
+def _reranking(reader: _RoleReader) -> Examples:
+    examples = _judged_pairs(reader)
+    if all(relevance > 0 for _, _, relevance in examples.judgements):
+        raise reader.error(
+            "has no candidate of relevance 0, so every order is equally good. Use kind=retrieval instead."
         )
-    return _answered(sheet, examples)
+    return _check_answered(reader, examples)
 
 
-def _answered(sheet: _Sheet, examples: Examples) -> Examples:
-    answered = {query for query, _, worth in examples.judged if worth > 0}
+def _check_answered(reader: _RoleReader, examples: Examples) -> Examples:
+    answered = {query for query, _, relevance in examples.judgements if relevance > 0}
     if len(answered) < examples.queries:
-        lost = next(text for i, text in enumerate(examples.texts[: examples.queries]) if i not in answered)
-        raise sheet.refuse(f"has no relevant document for the query '{lost[:60]}'. Add one or remove the query.")
+        query = next(text for i, text in enumerate(examples.texts[: examples.queries]) if i not in answered)
+        raise reader.error(f"has no relevant document for the query '{query[:60]}'. Add one or remove the query.")
     return examples
 
 
-_READERS: Mapping[str, Callable[[_Sheet], Examples]] = MappingProxyType(
+_BUILDERS: Mapping[str, Callable[[_RoleReader], Examples]] = MappingProxyType(
     {
-        "classification": _classification,
-        "clustering": _clustering,
+        "classification": partial(_labelled, least=FOLDS),
+        "clustering": partial(_labelled, least=2),
         "pair_classification": _pairs,
         "sts": _graded_pairs,
         "retrieval": _retrieval,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daskmetrics.core.names import Key
 
 Pooling = Literal["mean", "last"]
-Embeddings = NDArray[np.floating[Any]]
+EmbeddingArray = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Score:
     value : float
         The task's main score; higher is better.
     stderr : float
-        Standard error of `value` over the `n` units, the probe taken as given.
+        Standard error of `value` over the `n` units, for a given probe.
     n : int
         Units that were scored: texts, pairs or queries.
     detail : mapping or None
-        Plain JSON values that belong to the score, such as the benchmark's other scores.
+        Further JSON values, such as the other scores of the benchmark.
     """
 
     value: float
@@ -38,11 +38,11 @@ class Score:
 
 
 class Task(Protocol):
-    """A benchmark task. Any object with these members will do; see `daskmetrics.tasks._registry` for how to add one."""
+    """A task: any object with these members. A package offers one under the entry-point group ``daskmetrics.tasks``."""
 
     @property
     def name(self) -> str:
-        """The name under which it is asked for and its scores are stored."""
+        """The name in configurations and results."""
 
     @property
     def kind(self) -> str:
@@ -50,15 +50,15 @@ class Task(Protocol):
 
     @property
     def main_score(self) -> str:
-        """The name of the score's unit, such as ``accuracy`` or ``mrr``."""
+        """The name of the score, such as ``accuracy`` or ``mrr``."""
 
     @property
     def pooling(self) -> Pooling | None:
-        """How states become one vector, where the task's question decides it; None leaves it to the protocol."""
+        """How token states become one vector, if the task decides it; None leaves it to the protocol."""
 
     @property
     def description(self) -> str:
-        """The question it asks, in a few words."""
+        """The question that the task asks, in a few words."""
 
     @property
     def key(self) -> Key:
@@ -66,10 +66,10 @@ class Task(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether `texts` surely needs no network; a preview never asks for texts otherwise."""
+        """Whether `texts` certainly needs no network; a preview calls `texts` only then."""
 
     def texts(self) -> Sequence[str]:
-        """What must be embedded, in a fixed order."""
+        """The texts to embed, in a fixed order."""
 
-    def evaluate(self, embeddings: Embeddings, seed: int) -> Score:
-        """The score of embeddings of shape (len(texts), D); `seed` decides folds and starting points."""
+    def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
+        """Score embeddings of shape (len(texts), D); `seed` decides folds and starting points."""

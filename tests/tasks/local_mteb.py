@@ -120,7 +120,7 @@ def _search(folder: Path, queries: int, ranked: bool) -> None:
     configs = {name: file for name, file in CONFIGS.items() if ranked or name != "top_ranked"}
     if ranked:
         mine: dict[int, list[str]] = {}
-        for query, document, _ in examples.judged:
+        for query, document, _ in examples.judgements:
             mine.setdefault(query, []).append(f"d{document}")
         _lines(folder / CONFIGS["top_ranked"], ({"query-id": f"q{i}", "corpus-ids": mine[i]} for i in range(queries)))
     parts = [

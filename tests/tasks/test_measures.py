@@ -33,7 +33,7 @@ def naive_mrr(queries: np.ndarray, documents: np.ndarray) -> float:
 @cases
 def test_retrieve_is_the_mean_reciprocal_rank(seed: int, pairs: int, width: int) -> None:
     queries, documents = np.random.default_rng(seed).normal(size=(2, pairs, width))
-    assert measures.retrieve(queries, documents).value == pytest.approx(naive_mrr(queries, documents))
+    assert measures.mean_reciprocal_rank(queries, documents).value == pytest.approx(naive_mrr(queries, documents))
 
 
 @settings(max_examples=20, deadline=None)
@@ -44,8 +44,10 @@ def test_match_and_grade_are_those_of_the_libraries(seed: int, pairs: int, width
     labels, grades = np.arange(pairs) % 2, generator.integers(0, 5, pairs).astype(float)
     grades[:2] = 0, 1
     cosines = [cosine(a, b) for a, b in zip(first, second, strict=True)]
-    assert measures.match(first, second, labels).value == pytest.approx(average_precision_score(labels, cosines))
-    assert measures.grade(first, second, grades).value == pytest.approx(spearmanr(cosines, grades).statistic)
+    assert measures.average_precision(first, second, labels).value == pytest.approx(
+        average_precision_score(labels, cosines)
+    )
+    assert measures.spearman(first, second, grades).value == pytest.approx(spearmanr(cosines, grades).statistic)
 
 
 @settings(max_examples=20, deadline=None)
@@ -57,7 +59,7 @@ def test_search_is_the_ndcg_of_scikit_learn(seed: int, documents: int, width: in
     gains[:, 0] = 1
     judged = [(i, j, float(gains[i, j])) for i in range(5) for j in range(documents) if gains[i, j]]
     cosines = np.array([[cosine(q, d) for d in corpus] for q in queries])
-    assert measures.search(queries, corpus, judged).value == pytest.approx(ndcg_score(gains, cosines, k=10))
+    assert measures.ndcg(queries, corpus, judged).value == pytest.approx(ndcg_score(gains, cosines, k=10))
 
 
 @settings(max_examples=20, deadline=None)
@@ -69,17 +71,17 @@ def test_rerank_is_the_mean_average_precision(seed: int, candidates: int, width:
     relevant[:, 0] = True
     judged = [(i, j, float(relevant[i, j])) for i in range(3) for j in range(candidates)]
     wanted = [average_precision_score(relevant[i], [cosine(queries[i], d) for d in documents]) for i in range(3)]
-    assert measures.rerank(queries, documents, judged).value == pytest.approx(np.mean(wanted))
+    assert measures.mean_average_precision(queries, documents, judged).value == pytest.approx(np.mean(wanted))
 
 
 def test_ties_count_against_the_embeddings() -> None:
     same, judged = np.ones((10, 3)), [(i, i, 1.0) for i in range(10)]
-    assert measures.retrieve(same, same).value == pytest.approx(0.1)
-    assert measures.search(same, same, judged).value == pytest.approx(1 / math.log2(11))
+    assert measures.mean_reciprocal_rank(same, same).value == pytest.approx(0.1)
+    assert measures.ndcg(same, same, judged).value == pytest.approx(1 / math.log2(11))
     candidates = [*judged, *((i, (i + 1) % 10, 0.0) for i in range(10))]
-    assert measures.rerank(same, same, candidates).value == pytest.approx(0.5)
-    assert measures.grade(same, same, np.arange(10.0)).value == 0
-    assert measures.cluster(same, np.arange(10) % 2, seed=0).value == 0
+    assert measures.mean_average_precision(same, same, candidates).value == pytest.approx(0.5)
+    assert measures.spearman(same, same, np.arange(10.0)).value == 0
+    assert measures.v_measure(same, np.arange(10) % 2, seed=0).value == 0
 
 
 def test_errors_are_as_large_as_scores_differ() -> None:
@@ -90,10 +92,10 @@ def test_errors_are_as_large_as_scores_differ() -> None:
         labels = np.arange(120) % 2
         first = generator.normal(size=(120, 4))
         second = first * (0.5 * labels[:, None]) + generator.normal(size=(120, 4))
-        found["match"].append(measures.match(first, second, labels))
-        found["grade"].append(measures.grade(first, second, labels + generator.normal(size=120)))
+        found["match"].append(measures.average_precision(first, second, labels))
+        found["grade"].append(measures.spearman(first, second, labels + generator.normal(size=120)))
         shifted = first + 2.2 * labels[:, None] * np.eye(4)[0]
-        found["cluster"].append(measures.cluster(shifted, labels, seed))
+        found["cluster"].append(measures.v_measure(shifted, labels, seed))
     for name, scores in found.items():
         spread, said = np.std([s.value for s in scores]), np.median([s.stderr for s in scores])
         assert 0.5 < said / spread < 2, name

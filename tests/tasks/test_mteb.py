@@ -127,7 +127,7 @@ def test_texts_are_written_down_once(
     task = task_of(local_mteb, "LocalSTS")
     texts = task.texts()
     assert task.is_local and len(set(texts)) == len(texts)
-    monkeypatch.setattr("daskmetrics.tasks._benchmark.installed", None)  # any call would fail
+    monkeypatch.setattr("daskmetrics.tasks._mteb_run.import_mteb", None)  # any call would fail
     assert task.texts() == texts
 
 
@@ -177,6 +177,6 @@ def test_the_wrong_number_of_rows_is_refused(local_mteb: ModuleType) -> None:
 
 def test_sizes_are_listed_without_the_data() -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
-    listed = MtebTask("Banking77Classification").listed
-    assert listed is not None and listed.texts > 13_000 and listed.characters > 700_000
-    assert MtebTask("NoSuchTask").listed is None
+    size = MtebTask("Banking77Classification").statistics
+    assert size is not None and size.texts > 13_000 and size.characters > 700_000
+    assert MtebTask("NoSuchTask").statistics is None

@@ -118,8 +118,8 @@ def test_no_text_of_a_pair_task_occurs_twice() -> None:
 def test_grades_and_candidates_are_balanced() -> None:
     assert np.bincount(np.array(TASKS["stdlib:closeness"].draw().labels, dtype=int)).tolist() == [75] * 4
     examples = TASKS["stdlib:candidates"].draw()
-    assert len(examples.judged) == 10 * examples.queries
-    assert sum(worth for _, _, worth in examples.judged) == examples.queries
+    assert len(examples.judgements) == 10 * examples.queries
+    assert sum(worth for _, _, worth in examples.judgements) == examples.queries
 
 
 def test_another_probe_is_another_task() -> None:

@@ -1,15 +1,15 @@
-"""The one file that touches mteb: its tasks loaded once per process, and run on embeddings that were made elsewhere.
+"""The one file that imports mteb: its tasks are loaded once per process and run on embeddings made elsewhere.
 
-A run of the benchmark needs an encoder, which here is a function from texts to vectors: once it only notes the texts,
-afterwards it looks their vectors up. What the benchmark needs for that, and does not say:
+A run of the benchmark needs an encoder. Here it is a function from texts to vectors: the first time it only collects
+the texts, later it looks up their vectors. The benchmark has some behaviour that needs care:
 
-- a task object draws from its own generator, so that a second run of the same object gives other scores: each run gets
-  a copy whose generators are as they were after loading;
-- making a task seeds the global generators of ``random``, ``numpy`` and ``torch``: they are put back;
+- a task object keeps its random generator, so a second run of the same object gives other scores: each run gets a copy
+  whose generators are as they were after loading;
+- creating a task seeds the global generators of ``random``, ``numpy`` and ``torch``: their state is restored;
 - ``datasets`` reads a column row by row, and a classifier does so for every fit: columns of classifications are lists;
-- ``datasets`` keeps a local folder whose README names its files by the folder's name alone, so that other data of that
-  name is taken for it: each content has a cache of its own;
-- its cache of results is not safe with several writers: it is left out, and only the driver exports.
+- ``datasets`` caches a local folder whose README names its files by the name of the folder alone, and so confuses it
+  with other data of that name: each content gets its own cache;
+- its cache of results is not safe with several writers: it is not used, and only the driver exports.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from daskmetrics.core._files import cache_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 
-AT_ONCE = 1024  # texts that the benchmark hands over at a time; it changes no score
-_DIMENSIONS = 8  # of the vectors while texts are noted; any will do
+BATCH_SIZE = 1024  # texts per call of the encoder; does not change the scores
+_DIMENSIONS = 8  # of the vectors while texts are collected; any number works
 
 Embed = Callable[[list[str]], NDArray[np.float32]]
 
 
 @dataclass
-class Encoded:
-    """What a run handed to its encoder: the role of each call (``query``, ``document`` or none) and its texts."""
+class EncoderCalls:
+    """The calls of the encoder in a run: the role of each (``query``, ``document`` or none) and its number of texts."""
 
     calls: list[tuple[str | None, int]] = field(default_factory=list)
 
-    def judged(self, kind: str) -> int:
-        """How many texts, pairs or queries the score of a task of this kind is about."""
+    def scored_units(self, kind: str) -> int:
+        """Number of texts, pairs or queries that the score of a task of this kind is about."""
         queries = sum(n for role, n in self.calls if role == "query")
-        if kind == "classification" and len(self.calls) % 2 == 0:  # what is learnt from, what is judged, and so on
+        if kind == "classification" and len(self.calls) % 2 == 0:  # training texts, test texts, and so on
             return sum(n for _, n in self.calls[1::2])
         return queries or sum(n for _, n in self.calls) // (2 if kind in ("sts", "pair_classification") else 1)
 
 
 class Columns:
-    """A split of a data set as plain lists, with as much of ``datasets.Dataset`` as a classification asks for."""
+    """A split of a data set as lists, with the part of ``datasets.Dataset`` that a classification uses."""
 
     def __init__(self, columns: dict[str, list[Any]]) -> None:
         self._columns = columns
@@ -74,7 +74,7 @@ class Columns:
         return Columns({name: [values[row] for row in rows] for name, values in self._columns.items()})
 
 
-def installed() -> Any:
+def import_mteb() -> Any:
     """The benchmark.
 
     Raises
@@ -83,59 +83,59 @@ def installed() -> Any:
         If it is not installed.
     """
     try:
-        with _undisturbed():
+        with _isolated():
             import mteb
     except ImportError:
-        raise ConfigError("Tasks 'mteb:...' need the benchmark itself: pip install 'daskmetrics[mteb]'") from None
+        raise ConfigError("Tasks 'mteb:...' need mteb: pip install 'daskmetrics[mteb]'") from None
     return mteb
 
 
-def make(place: str) -> Any:
-    """A new task object, from its name in the benchmark or from ``package.module:Class``; nothing is loaded.
+def make(target: str) -> Any:
+    """Create a task from its name in the benchmark or from ``package.module:Class``; no data is loaded.
 
     Raises
     ------
     ConfigError
         If there is no such task.
     """
-    mteb = installed()
-    module, _, name = place.partition(":")
-    with _undisturbed():
+    mteb = import_mteb()
+    module, _, name = target.partition(":")
+    with _isolated():
         if name:
             try:
                 return getattr(import_module(module), name)()
             except (ImportError, AttributeError) as error:
-                raise ConfigError(f"Task 'mteb:{place}' cannot be imported: {error}. Wanted is MODULE:CLASS.") from None
+                raise ConfigError(f"Task 'mteb:{target}' cannot be imported: {error}. Write MODULE:CLASS.") from None
         try:
-            return mteb.get_task(place)
+            return mteb.get_task(target)
         except KeyError as error:
-            raise ConfigError(f"The benchmark has no task '{place}'. {str(error.args[0])[:300]}") from None
+            raise ConfigError(f"The benchmark has no task '{target}'. {str(error.args[0])[:300]}") from None
 
 
-def content(place: str) -> Key:
-    """Of the files of a task whose data set is a local folder, and of what it says of any other."""
-    dataset = make(place).metadata.dataset
+def content_of(target: str) -> Key:
+    """Key of the data of a task: of its files if they are in a local folder, and of its metadata."""
+    dataset = make(target).metadata.dataset
     folder = Path(str(dataset["path"]))
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     return content_key(dict(dataset), [(str(path.relative_to(folder)), _digest(path)) for path in files])
 
 
 @lru_cache(maxsize=4)
-def loaded(place: str, content: Key | None = None) -> Any:
-    """The task with its data; never run itself, only copies of it.
+def load(target: str, content: Key | None = None) -> Any:
+    """The task with its data, once per process; only copies of it are run.
 
     Parameters
     ----------
-    place : str
+    target : str
     content : Key, optional
-        Of a task of one's own (`content`): what `datasets` makes of such data is kept by it.
+        For a custom task, as `content_of` gives it: names the cache of its data.
     """
-    task = make(place)
-    with _undisturbed():
+    task = make(target)
+    with _isolated():
         import datasets
 
         datasets.disable_progress_bars()
-        with _cached_below(cache_folder() / "datasets" / content if content else None):
+        with _dataset_cache(cache_folder() / "datasets" / content if content else None):
             task.load_data()
     from mteb.abstasks import AbsTaskClassification
 
@@ -144,35 +144,35 @@ def loaded(place: str, content: Key | None = None) -> Any:
     return task
 
 
-def texts_of(place: str, content: Key | None = None) -> tuple[str, ...]:
-    """Every distinct text that the benchmark hands to an encoder, in the order in which it does."""
+def texts_of(target: str, content: Key | None = None) -> tuple[str, ...]:
+    """Every distinct text that the benchmark gives to an encoder, in its order."""
     seen: dict[str, None] = {}
 
-    def note(batch: list[str]) -> NDArray[np.float32]:
+    def collect(batch: list[str]) -> NDArray[np.float32]:
         seen.update(dict.fromkeys(batch))
-        # distinct vectors: probes refuse features that do not vary
+        # distinct vectors: probes reject constant features
         return np.random.default_rng(len(seen)).normal(size=(len(batch), _DIMENSIONS)).astype(np.float32)
 
-    run(place, note, content)
+    run(target, collect, content)
     return tuple(seen)
 
 
-def run(place: str, embed: Embed, content: Key | None = None) -> tuple[Any, Encoded]:
-    """The benchmark's ``TaskResult`` for an encoder that is only a function, and what it was asked to encode."""
-    mteb, encoded = installed(), Encoded()
-    pristine = loaded(place, content)
-    with _undisturbed():
-        task = copy.copy(pristine)
-        task.rng_state, task.np_rng = copy.deepcopy((pristine.rng_state, pristine.np_rng))
+def run(target: str, embed: Embed, content: Key | None = None) -> tuple[Any, EncoderCalls]:
+    """Run a task with a function as its encoder; returns the benchmark's ``TaskResult`` and the calls."""
+    mteb, calls = import_mteb(), EncoderCalls()
+    original = load(target, content)
+    with _isolated():
+        task = copy.copy(original)
+        task.rng_state, task.np_rng = copy.deepcopy((original.rng_state, original.np_rng))
         results = mteb.evaluate(
-            _encoder(embed, encoded),
+            _encoder(embed, calls),
             task,
             cache=None,
             co2_tracker=False,
             show_progress_bar=False,
-            encode_kwargs={"batch_size": AT_ONCE, "show_progress_bar": False},
+            encode_kwargs={"batch_size": BATCH_SIZE, "show_progress_bar": False},
         )
-    return results.task_results[0], encoded
+    return results.task_results[0], calls
 
 
 def _eager(dataset: Any) -> Any:
@@ -182,12 +182,12 @@ def _eager(dataset: Any) -> Any:
     return {name: _eager(part) for name, part in dataset.items()}
 
 
-def _encoder(embed: Embed, encoded: Encoded) -> Any:
+def _encoder(embed: Embed, calls: EncoderCalls) -> Any:
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
 
     class Lookup(AbsEncoder):  # type: ignore[misc]
-        """What the benchmark takes for a model."""
+        """An encoder of the benchmark."""
 
         def __init__(self) -> None:
             self.model = None
@@ -195,15 +195,15 @@ def _encoder(embed: Embed, encoded: Encoded) -> Any:
 
         def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> NDArray[np.float32]:
             vectors = np.concatenate([embed(list(batch["text"])) for batch in inputs])
-            encoded.calls.append((prompt_type.value if prompt_type else None, len(vectors)))
+            calls.calls.append((prompt_type.value if prompt_type else None, len(vectors)))
             return vectors
 
     return Lookup()
 
 
 @contextmanager
-def _cached_below(folder: Path | None) -> Iterator[None]:
-    """What ``datasets`` prepares meanwhile lies in this folder; where it always does, if none is given."""
+def _dataset_cache(folder: Path | None) -> Iterator[None]:
+    """Let ``datasets`` cache in this folder meanwhile; None keeps its default."""
     from datasets import config
 
     before = config.HF_DATASETS_CACHE
@@ -220,8 +220,8 @@ def _digest(path: Path) -> str:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Global generators are afterwards what they were, and the benchmark's own warnings are its own affair."""
+def _isolated() -> Iterator[None]:
+    """Restore the global random generators afterwards, and ignore warnings of the benchmark."""
     states = random.getstate(), np.random.get_state()
     try:
         with warnings.catch_warnings():

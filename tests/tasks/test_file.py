@@ -13,7 +13,7 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import Task, resolve
-from daskmetrics.tasks import _own as own
+from daskmetrics.tasks import _file as file_tasks
 
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
 PAIRS = "sentence1,sentence2,label\n" + "".join(f"left {i},right {i},{i % 2}\n" for i in range(20))
@@ -98,30 +98,30 @@ def test_documents_and_queries_in_the_layout_of_beir(written: Write, tmp_path: P
     assert task.evaluate(np.eye(5)[places], seed=0).value == 1.0
 
 
-def test_a_file_that_changes_afterwards_is_noticed(written: Write) -> None:
+def test_a_file_that_changes_after_resolving_is_an_error(written: Write) -> None:
     path = written("own.csv", LABELLED)
     task, again = one(f"file:{path}"), one(f"file:{path}")
     assert task == again and len(task.texts()) == 30
     written("own.csv", LABELLED.replace("number 3,", "number three,"))
-    named_anew = one(f"file:{path}")
-    assert named_anew.key != task.key and "text number three" in named_anew.texts()
-    own._examples.cache_clear()  # as on a worker, which reads it for the first time
+    resolved_again = one(f"file:{path}")
+    assert resolved_again.key != task.key and "text number three" in resolved_again.texts()
+    file_tasks._read_examples.cache_clear()  # as on a worker, which reads it for the first time
     with pytest.raises(DataError, match="has changed since the run began"):
         task.texts()
 
 
 BROKEN: dict[str, tuple[str, Any, str, str]] = {
     "missing": ("own.csv", None, "", "No file '"),
-    "format": ("own.doc", "text", "", "is of no known format ('.doc'). Give .csv,"),
-    "empty": ("own.csv", "text,label\n", "", "holds no row"),
+    "format": ("own.doc", "text", "", "has an unknown format ('.doc'). Use .csv,"),
+    "empty": ("own.csv", "text,label\n", "", "has no rows"),
     "latin": ("own.csv", "text,label\ncaf\xe9,a\n".encode("latin1"), "", "is not UTF-8 text"),
     "json": ("own.jsonl", '{"text": "a", "label": 1}\n{"text": \n', "", "line 2 is not JSON"),
     "object": ("own.jsonl", '["a", 1]\n', "", "line 1 is a list, not an object"),
     "parquet": ("own.parquet", "text,label\n", "", "cannot be read as Parquet"),
-    "fields": ("own.csv", LABELLED + "one, two,a\n", "", "line 32: 3 fields where the header has 2"),
-    "quote": ("own.csv", LABELLED + '"open,a\n', "", "Is a double quote left open?"),
-    "twice": ("own.csv", "text,text,label\na,b,c\n", "", "names a column twice"),
-    "columns": ("own.csv", "body,stars\na,1\n", "", "has the columns body, stars, from which no task follows"),
+    "fields": ("own.csv", LABELLED + "one, two,a\n", "", "line 32 has 3 fields, but the header has 2"),
+    "quote": ("own.csv", LABELLED + '"open,a\n', "", "Is a closing double quote missing?"),
+    "twice": ("own.csv", "text,text,label\na,b,c\n", "", "has a column twice"),
+    "columns": ("own.csv", "body,stars\na,1\n", "", "has the columns body, stars, which fit no kind of task"),
     "named": ("own.csv", LABELLED, "(text=txt)", "Unknown column in '"),
     "option": ("own.csv", LABELLED, "(labels=label)", "Unknown option of a file task 'labels'. Did you mean 'label'?"),
     "form": ("own.csv", LABELLED, "(label)", "'label' is not of the form name=value"),
@@ -129,18 +129,23 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
     "kind's columns": ("own.csv", LABELLED, "(kind=sts)", "sts: first, second, grade"),
     "probe": ("own.csv", LABELLED, "(probe=forest)", "Unknown probe 'forest'"),
     "no probe": ("own.csv", LABELLED, "(kind=clustering, probe=knn)", "which has no probe"),
-    "text": ("own.csv", LABELLED + " ,a\n", "", "line 32, column 'text': a text was wanted, got ' '"),
-    "label": ("own.csv", LABELLED + "more,\n", "", "line 32, column 'label': a label was wanted"),
-    "rare": ("own.csv", LABELLED + "more,d\n", "", "has 1 text with the label 'd', and 4 labels in all; 3 of each"),
-    "one class": ("own.csv", "text,label\na,x\nb,x\nc,x\n", "", "has one label only, 'x'"),
-    "truth": ("own.csv", PAIRS + "a,b,maybe\n", "", "1 (they belong together) or 0 was wanted, got 'maybe'"),
-    "one truth": ("own.csv", "text1,text2,label\na,b,1\nc,d,1\n", "", "has pairs of label 1 only"),
-    "grade": ("own.csv", GRADED + "a,b,high\n", "", "column 'score': a number was wanted, got 'high'"),
-    "nan": ("own.csv", GRADED + "a,b,nan\n", "", "a finite number was wanted"),
+    "text": ("own.csv", LABELLED + " ,a\n", "", "line 32, column 'text': got ' ', not a text"),
+    "label": ("own.csv", LABELLED + "more,\n", "", "line 32, column 'label': got '', not a label"),
+    "rare": (
+        "own.csv",
+        LABELLED + "more,d\n",
+        "",
+        "has 1 text with the label 'd', and 4 labels in all; each label needs at least 3",
+    ),
+    "one class": ("own.csv", "text,label\na,x\nb,x\nc,x\n", "", "has only one label, 'x'"),
+    "truth": ("own.csv", PAIRS + "a,b,maybe\n", "", "got 'maybe'; write 1 if the texts belong together"),
+    "one truth": ("own.csv", "text1,text2,label\na,b,1\nc,d,1\n", "", "has only pairs with the label 1"),
+    "grade": ("own.csv", GRADED + "a,b,high\n", "", "column 'score': got 'high', not a number"),
+    "nan": ("own.csv", GRADED + "a,b,nan\n", "", "not a finite number"),
     "flat": ("own.csv", "first,second,score\na,b,1\nc,d,1\n", "", "2 pairs and 1 different grades"),
-    "one document": ("own.csv", "query,document\na,b\nc,b\n", "", "has one document only"),
+    "one document": ("own.csv", "query,document\na,b\nc,b\n", "", "has only one document"),
     "unanswered": ("own.csv", RANKED + "lost,document 1,0\n", "", "has no relevant document for the query 'lost'"),
-    "classes": ("own/a.txt", "text", "", "holds no row"),
+    "classes": ("own/a.txt", "text", "", "has no rows"),
 }
 
 
@@ -158,5 +163,5 @@ def test_each_broken_file_has_its_own_error(written: Write, tmp_path: Path, case
 
 
 def test_two_files_of_one_name_are_refused(written: Write) -> None:
-    with pytest.raises(ConfigError, match=r"Two tasks are called 'file:own.csv'"):
+    with pytest.raises(ConfigError, match=r"Two tasks are named 'file:own.csv'"):
         resolve([f"file:{written('a/own.csv', LABELLED)}", f"file:{written('b/own.csv', PAIRS)}"])
