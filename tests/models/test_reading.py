@@ -69,18 +69,18 @@ def test_a_model_that_is_kept_keeps_its_weights(neox, tmp_path, minilm, fresh_po
 
 def test_checkpoints_with_equal_tokenizers_share_what_was_read(neox, tmp_path, minilm, fresh_tokens, monkeypatch):
     other = build("gpt_neox", tmp_path / "other", minilm, seed=1)
-    made = []
-    plain = tokens.Tokenizer._read
-    monkeypatch.setattr(tokens.Tokenizer, "_read", lambda self, *given: made.append(1) or plain(self, *given))
+    calls = []
+    original = tokens.Tokenizer._tokenize
+    monkeypatch.setattr(tokens.Tokenizer, "_tokenize", lambda self, *given: calls.append(1) or original(self, *given))
     for folder in (neox, other, neox):
         LoadedModel(at(folder), Protocol()).encode(TEXTS, [0], "mean")
-    assert made == [1]
+    assert calls == [1]
     LoadedModel(at(neox), Protocol(max_length=8)).encode(TEXTS, [0], "mean")
     LoadedModel(at(neox), Protocol()).encode(TEXTS[:5], [0], "mean")
-    assert made == [1, 1, 1]
+    assert calls == [1, 1, 1]
     (other / "tokenizer_config.json").write_text((other / "tokenizer_config.json").read_text() + "\n")
     LoadedModel(at(other), Protocol()).encode(TEXTS, [0], "mean")
-    assert len(made) == 4
+    assert len(calls) == 4
 
 
 def test_tokens_are_those_of_the_tokenizer_however_many_texts(neox, monkeypatch, fresh_tokens):
@@ -93,15 +93,15 @@ def test_tokens_are_those_of_the_tokenizer_however_many_texts(neox, monkeypatch,
 
 
 class Memory:
-    """Memory for so many padded tokens; counts what was asked of it."""
+    """Memory for so many padded tokens; records each request."""
 
     def __init__(self, read, tokens):
-        self.asked, self.tokens = [], tokens
+        self.requests, self.tokens = [], tokens
         read.network.module.register_forward_pre_hook(self.allocate, with_kwargs=True)
 
     def allocate(self, _, args, inputs):
-        self.asked.append(inputs["input_ids"].numel())
-        if self.asked[-1] > self.tokens:
+        self.requests.append(inputs["input_ids"].numel())
+        if self.requests[-1] > self.tokens:
             raise torch.OutOfMemoryError("injected")
 
 
@@ -116,13 +116,13 @@ def test_too_little_memory_halves_the_budget_for_good(neox, budgets, fresh_pool)
     read = LoadedModel(at(neox), Protocol(batch_tokens=200))
     memory = Memory(read, 60)
     np.testing.assert_allclose(read.encode(TEXTS, range(4), "mean"), expected, atol=1e-5 * abs(expected).max())
-    failed = [tokens for tokens in memory.asked if tokens > 60]
+    failed = [tokens for tokens in memory.requests if tokens > 60]
     assert len(failed) == 2  # 200, 100 and then 50
-    assert sum(memory.asked) - sum(failed) < 1.2 * sum(len(row.split()) + 3 for row in TEXTS)
+    assert sum(memory.requests) - sum(failed) < 1.2 * sum(len(row.split()) + 3 for row in TEXTS)
     assert [40 <= budget <= 50 for budget in budgets.values()] == [True]
-    memory.asked.clear()
+    memory.requests.clear()
     read.encode(TEXTS, range(4), "mean")
-    assert max(memory.asked) <= 60
+    assert max(memory.requests) <= 60
 
 
 def test_only_the_batch_that_did_not_fit_is_read_again(neox, budgets, fresh_pool):
