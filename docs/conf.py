@@ -39,6 +39,7 @@ nb_execution_mode = "off"
 autosummary_generate = True
 autosummary_imported_members = True
 autodoc_typehints = "none"
+autodoc_default_options = {"members": True}
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 

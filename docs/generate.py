@@ -41,7 +41,8 @@ PUBLIC = (
 
 def write_pages() -> None:
     """Write the generated pages, and copy the notebooks to where the site finds them."""
-    PAGES.mkdir(exist_ok=True)
+    shutil.rmtree(PAGES, ignore_errors=True)
+    PAGES.mkdir()
     (PAGES / "api.rst").write_text(api_page(), encoding="utf-8")
     (PAGES / "configuration.md").write_text(configuration_page(), encoding="utf-8")
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -59,7 +60,8 @@ def _package(name: str, seen: set[int]) -> str:
     """One package; what an earlier one exports, too, is listed there alone."""
     module = importlib.import_module(name)
     first = (module.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
-    names = [each for each in module.__all__ if not each.startswith("__") and id(getattr(module, each)) not in seen]
+    exported = getattr(module, "__all__", ())
+    names = [each for each in exported if not each.startswith("__") and id(getattr(module, each)) not in seen]
     seen.update(id(getattr(module, each)) for each in names)
     listed = "\n".join(f"   {each}" for each in names)
     table = f".. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{listed}\n" if names else ""
@@ -96,20 +98,21 @@ def _section_page(path: str, section: type[Section]) -> str:
     title = f"`{path}`" if path else "Top level"
     meaning = (section.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
     properties = section.model_json_schema()["properties"]
-    rows = "".join(_row(name, section, properties[name]) for name in section.model_fields)
-    return f"\n## {title}\n\n{meaning}\n\n| key | type | default | meaning | example |\n|---|---|---|---|---|\n{rows}"
+    keys = "".join(_key(name, section, properties[name]) for name in section.model_fields)
+    return f"\n## {title}\n\n{meaning}\n\n{keys}"
 
 
-def _row(name: str, section: type[Section], schema: dict[str, Any]) -> str:
+def _key(name: str, section: type[Section], schema: dict[str, Any]) -> str:
+    """One key as an item of a definition list."""
     field = section.model_fields[name]
     inner = list(_kinds(field.annotation))
     kind = f"section {inner[0].__name__}" if inner else _type(schema)
-    default = (
-        "required" if field.is_required() else "see its section" if inner else f"`{json.dumps(_plain(field.default))}`"
-    )
-    example = f"`{_flow(field.examples[0])}`" if field.examples else ""
-    cells = (f"`{name}`", kind, default, field.description or "", example)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+    if field.is_required():
+        kind += "; required"
+    elif not inner:
+        kind += f"; default `{json.dumps(field.default)}`"
+    example = f" Example: `{_flow(field.examples[0])}`" if field.examples else ""
+    return f"`{name}`\n: *{kind}.* {field.description}{example}\n\n"
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -121,10 +124,6 @@ def _type(schema: dict[str, Any]) -> str:
     bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
     name = {"array": "list", "object": "mapping", "null": "none"}.get(schema.get("type", ""), schema.get("type", "any"))
     return ", ".join([name, *(f"{word} {schema[key]:g}" for key, word in bounds.items() if key in schema)])
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _flow(example: Any) -> str:
