@@ -13,13 +13,8 @@ from daskmetrics.cli._common import friendly, run_folder
 from daskmetrics.core._files import RunFolder
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
     from daskmetrics.execution.map import ResultDifference
     from daskmetrics.experiment._maintain import CheckResult
-=======
-    from daskmetrics.execution.map import Difference
-    from daskmetrics.experiment._maintain import CheckResult
->>>>>>> 3df1854 (Put the experiment's inputs and downloads in plain English)
 
 DAMAGED = 1  # exit code of `verify`
 SHOWN = 10  # differences of a results file
@@ -87,17 +82,10 @@ def verify(run: Path, of: Path | None, **again: Any) -> None:
     from daskmetrics.execution.map._folder import is_map
     from daskmetrics.experiment import _maintain as maintain
 
-<<<<<<< HEAD
     if results_file.is_results(run):
         of = of or results_file.folder_of(run)
         differences = results_file.compare(run, of)
         _report_rows(run, of, differences)
-=======
-    if map.is_results(run):
-        of = of or map.folder_of(run)
-        differences = map.compare(run, of)
-        _report_rows(run, of, differences)
->>>>>>> 3df1854 (Put the experiment's inputs and downloads in plain English)
         sys.exit(max(_verify_map(of, again), DAMAGED if differences else 0))
     if is_map(run):
         sys.exit(_verify_map(run, again))
@@ -117,11 +105,7 @@ def _verify_map(run: Path, again: Mapping[str, Any]) -> int:
     return 0 if result.ok else DAMAGED
 
 
-<<<<<<< HEAD
 def _report_rows(path: Path, run: Path, differences: Sequence[ResultDifference]) -> None:
-=======
-def _report_rows(path: Path, run: Path, differences: Sequence[Difference]) -> None:
->>>>>>> 3df1854 (Put the experiment's inputs and downloads in plain English)
     for each in differences[:SHOWN]:
         click.echo(f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run")
     rows = len({each.item for each in differences})
