@@ -1,4 +1,4 @@
-"""One Slurm for all tests of this folder."""
+"""One Slurm for all tests of this room."""
 
 from __future__ import annotations
 
