@@ -73,7 +73,14 @@ def _fetch(wanted: list[Need]) -> dict[str, str]:
 
 @click.command()
 @run_folder
-@click.option("--format", "kind", type=click.Choice(["mteb", "csv"]), default="csv", show_default=True)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["mteb", "csv"]),
+    default="csv",
+    show_default=True,
+    help="Layout of the scores.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="[default: export-mteb or scores.csv in RUN]")
 @friendly
 def export(run: Path, kind: str, output: Path | None) -> None:
