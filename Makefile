@@ -1,6 +1,10 @@
-# make run    the embedded demo, from nothing to its report
-# make test   the tests
-# make faults the fault scenarios at full size: 200 workers killed over 500 units (ten to thirty minutes)
+# make run       the embedded demo, from nothing to its report
+# make test      what matters, in small: run it before each commit
+# make test-all  all tests; DASKMETRICS_TEST_SLURM=1 and DASKMETRICS_PUBLISHED_DATA=DIR switch on what needs them
+# make lint      format, lint, types, import contracts
+# make docs      the documentation as a site, in docs/_build/html
+# make notebooks the notebooks
+# make faults    the fault scenarios at full size: 200 workers killed over 500 units (ten to thirty minutes)
 # All create the environment first.
 
 PYTHON ?= python3
@@ -8,32 +12,45 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 EXTRAS ?= dev
+# tests run side by side on this many processes
+JOBS ?= 2
 
-.PHONY: run test faults docs notebooks clean
+.PHONY: run test test-all lint docs notebooks faults clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m daskmetrics run
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not slurm and not browser" $(PYTEST_ARGS)
 
-faults: $(VENV)/.installed
-	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest tests/faults tests/execution tests/slurm $(PYTEST_ARGS)
+test-all: $(VENV)/.installed
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/catalogue.py
-	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
 
 # two notebooks need what not every machine has
-LACKING := $(if $(SLURM_CONF),,notebooks/slurm_login_node.ipynb) \
+MISSING := $(if $(SLURM_CONF),,notebooks/slurm_login_node.ipynb) \
 	$(if $(DASKMETRICS_PUBLISHED_DATA),,notebooks/replay_published.ipynb)
 
-LEFT_OUT := Left out without SLURM_CONF or DASKMETRICS_PUBLISHED_DATA: $(strip $(LACKING))
+SKIPPED := Skipped without SLURM_CONF or DASKMETRICS_PUBLISHED_DATA: $(strip $(MISSING))
 
 notebooks: $(VENV)/.installed
-	@$(if $(strip $(LACKING)),echo "$(LEFT_OUT)",true)
+	@$(if $(strip $(MISSING)),echo "$(SKIPPED)",true)
 	$(BIN)/python -m pytest --nbmake notebooks --nbmake-timeout=600 -p no:cacheprovider -W default \
-		$(addprefix --ignore=,$(LACKING))
+		$(addprefix --ignore=,$(MISSING))
+
+faults: $(VENV)/.installed
+	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest tests/faults tests/execution tests/slurm $(PYTEST_ARGS)
 
 $(VENV)/.installed: pyproject.toml ci/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -44,4 +61,4 @@ $(VENV)/.installed: pyproject.toml ci/constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) runs docs/_build docs/generated .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

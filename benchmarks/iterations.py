@@ -1,9 +1,9 @@
-"""An example for `daskmetrics map`: one iteration of a performance test, seeded.
+"""An example for `daskmetrics map`: one iteration of a performance test, with a seed.
 
 daskmetrics map benchmarks/iterations.py:iteration --iterations 500 --workers 2 --output results.parquet
 
-Each iteration multiplies random matrices on the worker's GPU, or on its CPU threads, and tells how fast that was. The
-checksum depends on the seed alone: `--verify 20 --ignore gflops` finds it again.
+Each iteration multiplies random matrices on the worker's GPU, or on its CPU threads, and returns the speed. The
+checksum depends only on the seed: `--verify 20 --ignore gflops` reproduces it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REPEATS = 4
 
 @functools.cache
 def device() -> str:
-    """Where this worker computes; what is found once is kept from batch to batch, as a model would be."""
+    """Device of this worker; the cached result is kept between batches, as a model would be."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -33,6 +33,6 @@ def iteration(index: int, *, seed: int) -> dict[str, float | str]:
     product = matrix
     for _ in range(REPEATS):
         product = matrix @ product / SIZE**0.5
-    checksum = float(product.abs().mean())  # a copy to the host: it waits for the GPU
+    checksum = float(product.abs().mean())  # the copy to the host waits for the GPU
     seconds = time.perf_counter() - started
     return {"gflops": REPEATS * 2 * SIZE**3 / seconds / 1e9, "checksum": checksum, "device": device()}

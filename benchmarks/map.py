@@ -1,10 +1,10 @@
-"""What a durable map costs beside a plain loop and beside Dask's own `client.map`, per iteration of some milliseconds.
+"""Overhead of a durable map per iteration, compared with a plain loop and with `client.map` of Dask.
 
-python benchmarks/map.py            500 iterations of 5 ms on two workers, five rounds; a minute
+python benchmarks/map.py            500 iterations of 5 ms on two workers, five rounds; takes a minute
 python benchmarks/map.py --small    a few iterations, as a test of correctness
 
-All ways run in turn in each round, and of the rounds the median counts. Overhead is what an iteration takes longer
-than its share of a serial run on so many workers: (wall time - serial time / workers) / iterations.
+Every variant runs once per round, and the median over the rounds is reported. The overhead of an iteration is
+(wall time - serial time / workers) / iterations.
 """
 
 from __future__ import annotations
@@ -22,23 +22,18 @@ import daskmetrics as dm
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 
-GOALS = {10: 2.0, 1: 10.0}  # ms of overhead by batch size
-
-
-def sleeping(item: int, milliseconds: float) -> int:
-    """An iteration that leaves the CPU to whoever is measured."""
-    time.sleep(milliseconds / 1e3)
-    return item
+GOALS = {10: 2.0, 1: 10.0}  # ms of overhead per iteration, by batch size
 
 
 class Step:
-    """The function of all ways."""
+    """The function of all variants; it sleeps, so that only the overhead uses the CPU."""
 
     def __init__(self, milliseconds: float) -> None:
         self.milliseconds = milliseconds
 
     def __call__(self, item: int) -> int:
-        return sleeping(item, self.milliseconds)
+        time.sleep(self.milliseconds / 1e3)
+        return item
 
 
 def serial(step: Step, count: int) -> list[int]:
@@ -46,7 +41,7 @@ def serial(step: Step, count: int) -> list[int]:
 
 
 def bare(client: Client, step: Step, count: int, batch_size: int) -> list[int]:
-    """Dask alone: nothing is written down, one death ends it."""
+    """Dask alone: no journal, and one lost worker ends the run."""
     batches = [range(start, min(start + batch_size, count)) for start in range(0, count, batch_size)]
     futures = client.map(lambda batch: [step(item) for item in batch], batches, pure=False)
     return [value for part in client.gather(futures) for value in part]
@@ -68,27 +63,27 @@ def seconds(call: Callable[[], list[int]], count: int) -> float:
 
 
 def compare(client: Client, workers: int, count: int, milliseconds: float, rounds: int) -> None:
-    """Print the figures of all ways."""
+    """Print the wall time and overhead of all variants."""
     step = Step(milliseconds)
-    ways: dict[tuple[str, int], Callable[[], list[int]]] = {("plain loop", 1): lambda: serial(step, count)}
+    variants: dict[tuple[str, int], Callable[[], list[int]]] = {("plain loop", 1): lambda: serial(step, count)}
     for size in GOALS:
-        ways["client.map", size] = lambda size=size: bare(client, step, count, size)
-        ways["daskmetrics.map", size] = lambda size=size: durable(client, step, count, size)
-    durable(client, step, 2 * workers, 1)  # workers import what they need
-    times: dict[tuple[str, int], list[float]] = {way: [] for way in ways}
+        variants["client.map", size] = lambda size=size: bare(client, step, count, size)
+        variants["daskmetrics.map", size] = lambda size=size: durable(client, step, count, size)
+    durable(client, step, 2 * workers, 1)  # lets the workers import their modules
+    times: dict[tuple[str, int], list[float]] = {variant: [] for variant in variants}
     for _ in range(rounds):
-        for way, call in ways.items():
-            times[way].append(seconds(call, count))
-    medians = {way: statistics.median(taken) for way, taken in times.items()}
-    share = medians["plain loop", 1] / workers
+        for variant, call in variants.items():
+            times[variant].append(seconds(call, count))
+    medians = {variant: statistics.median(taken) for variant, taken in times.items()}
+    ideal = medians["plain loop", 1] / workers
     print(f"{count} iterations of {milliseconds:g} ms on {workers} workers, median of {rounds}")
     for (name, size), taken in medians.items():
         if name == "plain loop":
-            print(f"  {name:>15}            {taken:6.2f} s; {workers} workers could do it in {share:.2f} s")
+            print(f"  {name:>15}            {taken:6.2f} s; ideal on {workers} workers: {ideal:.2f} s")
             continue
-        overhead = (taken - share) / count * 1e3
+        overhead = (taken - ideal) / count * 1e3
         goal = f" (goal {GOALS[size]:g})" if name == "daskmetrics.map" else ""
-        each = f"{overhead:5.2f} ms overhead per iteration{goal}, {taken / share:.2f} x the share"
+        each = f"{overhead:5.2f} ms overhead per iteration{goal}, {taken / ideal:.2f} x the ideal"
         print(f"  {name:>15}, batch {size:>2}: {taken:6.2f} s; {each}")
 
 

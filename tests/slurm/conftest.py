@@ -1,4 +1,4 @@
-"""One Slurm for all tests of this room."""
+"""One Slurm for all tests of this folder."""
 
 from __future__ import annotations
 

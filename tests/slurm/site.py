@@ -1,4 +1,4 @@
-"""A real Slurm on this machine for tests, what they ask of it, and what they do to it."""
+"""A real Slurm on this machine for tests, and helpers to use it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ needs_slurm = [
 
 @contextmanager
 def site(place: Path) -> Iterator[Path]:
-    """Eight nodes with four GPUs each, on ports of their own; ``SLURM_CONF`` says so to all commands meanwhile."""
+    """A Slurm of eight nodes with four GPUs each, on free ports; ``SLURM_CONF`` names it while the context lasts."""
     subprocess.run([SCRIPT, "start", str(place), str(NODES), str(GPUS), free_ports(NODES + 1)], check=True, text=True)
     before = os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = str(place / "slurm.conf")
@@ -44,7 +44,7 @@ def site(place: Path) -> Iterator[Path]:
 
 
 def free_ports(count: int) -> str:
-    """The first of so many neighbouring ports that are free, for the controller and a daemon per node."""
+    """The first of ``count`` consecutive free ports, for the controller and a daemon per node."""
     for first in range(16817, 30000, 50):
         with ExitStack() as held:
             try:
@@ -53,11 +53,11 @@ def free_ports(count: int) -> str:
             except OSError:
                 continue
             return str(first)
-    raise OSError(f"no {count} neighbouring ports are free")
+    raise OSError(f"no {count} consecutive ports are free")
 
 
 def profile(place: Path, **changes: Any) -> dict[str, Any]:
-    """A profile for this site, whose queue is looked at every two seconds."""
+    """A profile for this site; the queue is read every two seconds."""
     return {
         "kind": "slurm",
         "workers": 2,
@@ -72,23 +72,23 @@ def profile(place: Path, **changes: Any) -> dict[str, Any]:
 
 
 def command(*words: str) -> str:
-    """What a command of Slurm prints."""
+    """The output of a command of Slurm."""
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 def jobs(state: str = "all") -> list[str]:
-    """Ids of the jobs in the queue, the last submitted first; by default of all that have not ended."""
+    """Ids of the jobs in the queue, the latest first; by default of all that have not ended."""
     states = [] if state == "all" else [f"--states={state}"]
     return command("squeue", "-h", "-o", "%A", "--sort=-i", *states).split()
 
 
 def no_job_is_left(within: float = 60.0) -> bool:
-    """Whether the queue is empty soon: Slurm takes some seconds to clear away cancelled jobs."""
+    """Whether the queue becomes empty in time: Slurm takes some seconds to remove cancelled jobs."""
     return bool(comes_true(lambda: not jobs(), within))
 
 
 def comes_true(condition: Callable[[], Any], within: float = 120.0) -> float | None:
-    """Seconds until the condition held, or None if it never did. Zero counts as true: compare with None."""
+    """Seconds until the condition held, or None if it never did."""
     began = time.monotonic()
     while (took := time.monotonic() - began) < within:
         if condition():
@@ -98,9 +98,9 @@ def comes_true(condition: Callable[[], Any], within: float = 120.0) -> float | N
 
 
 @contextmanager
-def driver(folder: Path, wanted: dict[str, Any], seconds: float, count: int) -> Iterator[subprocess.Popen[str]]:
-    """A process that drives so many units that take so long each, see `tests.slurm.units`."""
-    (folder / "profile.json").write_text(json.dumps(wanted))
+def driver(folder: Path, profile: dict[str, Any], seconds: float, count: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that drives ``count`` units of ``seconds`` each, see `tests.slurm.units`."""
+    (folder / "profile.json").write_text(json.dumps(profile))
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.slurm.units", str(folder), str(seconds), str(count)],
         cwd=ROOT,

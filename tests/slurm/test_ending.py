@@ -1,4 +1,4 @@
-"""However a driver ends, its jobs end soon after."""
+"""All jobs end soon after their driver, however it ends."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = needs_slurm
     ids=lambda value: value.name if isinstance(value, signal.Signals) else "",
 )
 def test_no_job_outlives_its_driver(slurm, tmp_path, number, within):
-    """One job runs four units without end, and one waits for the node that is taken."""
-    wanted = profile(slurm, workers=8, gpus_per_job=4, threads=4, directives=["--nodelist=gpu0"])
-    with driver(tmp_path, wanted, seconds=1000, count=8) as process:
+    """One job runs four endless units, and another waits for the same node."""
+    settings = profile(slurm, workers=8, gpus_per_job=4, threads=4, directives=["--nodelist=gpu0"])
+    with driver(tmp_path, settings, seconds=1000, count=8) as process:
         begun = tmp_path / "begun"
         assert comes_true(lambda: begun.exists() and len(begun.read_text().split()) == 4) is not None
         assert len(jobs("RUNNING")) == 1 and len(jobs("PENDING")) == 1
-        asked = time.monotonic()
+        signalled = time.monotonic()
         os.killpg(process.pid, number)
         assert no_job_is_left(), jobs()
-        print(f"\n{number.name}: no job left after {time.monotonic() - asked:.1f} s (wanted: {within} s)")
+        print(f"\n{number.name}: no job left after {time.monotonic() - signalled:.1f} s (required: {within} s)")

@@ -1,6 +1,6 @@
-"""What happens to jobs in mid-run, and what becomes of it: real faults of a real Slurm, the seconds to heal printed.
+"""Recovery of a run from real faults of a real Slurm; prints the seconds until it has recovered.
 
-One run goes on through all of them; in the end every unit that it asked for must be recorded, once.
+One run continues through all faults; at its end every requested unit must be recorded once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import daskmetrics.cluster.slurm._cluster  # noqa: F401  # in the main thread, as it must be
+import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
 from daskmetrics import config
 from daskmetrics.cluster import connect
 from daskmetrics.cluster.slurm._commands import QueuedJob, queue
@@ -33,7 +33,7 @@ WORKERS = 4
 
 
 class Endless:
-    """A source of naps that ends when it is told to."""
+    """A source of naps that ends when `over` is set."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder, self.seconds, self.over, self.asked = folder, seconds, False, 0
@@ -50,10 +50,10 @@ class Endless:
 
 
 class Living:
-    """A run on a cluster, driven by a thread, and all that it said."""
+    """A run on a cluster, driven by a thread, with its messages."""
 
-    def __init__(self, folder: Path, wanted: config.Cluster, name: str, seconds: float = 0.5) -> None:
-        self.folder, self.wanted, self.name = folder, wanted, name
+    def __init__(self, folder: Path, cluster: config.Cluster, name: str, seconds: float = 0.5) -> None:
+        self.folder, self.cluster, self.name = folder, cluster, name
         self.source, self.lines, self.problems = Endless(folder, seconds), [], []
         self.client: Any = None
         self.thread = threading.Thread(target=self._drive)
@@ -62,33 +62,33 @@ class Living:
     def _drive(self) -> None:
         try:
             with (
-                connect(self.wanted, self.name, self.lines.append) as self.client,
+                connect(self.cluster, self.name, self.lines.append) as self.client,
                 Journal(self.folder / "journal.jsonl", self.folder / "lock") as journal,
             ):
                 run(self.source, self.client, journal, Settings(), say=self.lines.append)
-        except BaseException as error:  # the test's thread looks at it
+        except BaseException as error:  # checked by the test's thread
             self.problems.append(error)
 
     def alive(self) -> list[QueuedJob]:
-        return [row for row in queue(name=f"daskmetrics-{self.name}") if row.alive]
+        return [job for job in queue(name=f"daskmetrics-{self.name}") if job.alive]
 
-    def rows(self) -> list[QueuedJob]:
-        return [row for row in self.alive() if row.state == "RUNNING"]
+    def running(self) -> list[QueuedJob]:
+        return [job for job in self.alive() if job.state == "RUNNING"]
 
-    def whole(self, without: set[str] = frozenset()) -> bool:
-        """Whether all workers are there, none of them from one of these jobs."""
-        rows = self.rows()
-        if len(rows) != self.wanted.workers or without & {row.id for row in rows}:
+    def is_complete(self, without: set[str] = frozenset()) -> bool:
+        """Whether all workers are present, none of them from one of these jobs."""
+        running = self.running()
+        if len(running) != self.cluster.workers or without & {job.id for job in running}:
             return False
-        return self.client is not None and len(workers(self.client)) == self.wanted.workers
+        return self.client is not None and len(workers(self.client)) == self.cluster.workers
 
-    def heals(self, what: str, lost: set[str]) -> None:
-        """Wait until all workers are there again, and one unit more was done by each."""
-        took = comes_true(lambda: self.whole(without=lost))
+    def recovers(self, what: str, lost: set[str]) -> None:
+        """Wait until all workers are present again, and have completed further units."""
+        took = comes_true(lambda: self.is_complete(without=lost))
         assert took is not None, (what, self.lines, self.problems)
         before = len(self.source.records)
         assert comes_true(lambda: len(self.source.records) >= before + WORKERS) is not None, what
-        print(f"\n{what}: healed after {took:.1f} s")
+        print(f"\n{what}: recovered after {took:.1f} s")
 
     def end(self) -> None:
         self.source.over = True
@@ -102,12 +102,12 @@ class Living:
 
 @pytest.fixture(scope="module")
 def living(slurm, tmp_path_factory) -> Iterator[Living]:
-    """Four workers, each on a node of its own."""
+    """Four workers on four nodes."""
     folder = tmp_path_factory.mktemp("living")
-    wanted = config.cluster(profile(slurm, workers=WORKERS, threads=16, connect_within=60))
-    living = Living(folder, wanted, "living")
+    cluster = config.cluster(profile(slurm, workers=WORKERS, threads=16, connect_within=60))
+    living = Living(folder, cluster, "living")
     try:
-        assert comes_true(living.whole) is not None, (living.lines, living.problems)
+        assert comes_true(living.is_complete) is not None, (living.lines, living.problems)
         yield living
     finally:
         living.end()
@@ -116,91 +116,91 @@ def living(slurm, tmp_path_factory) -> Iterator[Living]:
 
 @pytest.fixture(scope="module", autouse=True)
 def short(slurm, tmp_path_factory) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
-    """A run of a process of its own, whose jobs last for a minute, while the other faults are tried."""
+    """A run of another process, whose jobs last for a minute, beside the tests of the other faults."""
     folder = tmp_path_factory.mktemp("short")
-    wanted = profile(slurm, workers=1, walltime="00:01:00", partition="cpu")
-    with driver(folder, wanted, seconds=2.0, count=45) as process:
+    settings = profile(slurm, workers=1, walltime="00:01:00", partition="cpu")
+    with driver(folder, settings, seconds=2.0, count=45) as process:
         yield folder, process
 
 
-def hurt(living: Living, count: int = 1) -> set[str]:
-    """Cancel so many of its jobs behind its back."""
-    lost = {row.id for row in living.rows()[:count]}
+def cancel_jobs(living: Living, count: int = 1) -> set[str]:
+    """Cancel some of its running jobs without its knowledge."""
+    lost = {job.id for job in living.running()[:count]}
     command("scancel", *lost)
     return lost
 
 
 def resume(node: str) -> None:
-    """Take a node into service again, unless its daemon did so already."""
+    """Put a node back into service, unless its daemon has done so."""
     subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], capture_output=True, check=False)
 
 
 def test_cancelled_jobs_are_replaced(living):
-    lost = hurt(living, 2)
-    living.heals("scancel of two of four jobs", lost)
+    lost = cancel_jobs(living, 2)
+    living.recovers("scancel of two of four jobs", lost)
     assert any(set(re.findall(r"\d+", line)) & lost for line in living.lines), living.lines
 
 
-def test_a_job_that_is_lost_before_its_worker_came_is_replaced(living):
-    known = {row.id for row in living.alive()}
-    lost = hurt(living)
-    assert comes_true(lambda: {row.id for row in living.alive()} - known) is not None
-    early = {row.id for row in living.alive()} - known
+def test_a_job_lost_before_its_worker_arrived_is_replaced(living):
+    known = {job.id for job in living.alive()}
+    lost = cancel_jobs(living)
+    assert comes_true(lambda: {job.id for job in living.alive()} - known) is not None
+    early = {job.id for job in living.alive()} - known
     command("scancel", *early)
-    living.heals("a job lost before its worker came", lost | early)
+    living.recovers("a job lost before its worker arrived", lost | early)
 
 
 def test_a_node_that_goes_down_is_replaced(living):
-    row = living.rows()[0]
-    command("scontrol", "update", f"nodename={row.nodes}", "state=down", "reason=test")
-    living.heals("a node set down", {row.id})
-    assert any(f"Job {row.id} " in line for line in living.lines), living.lines
-    resume(row.nodes)
+    job = living.running()[0]
+    command("scontrol", "update", f"nodename={job.nodes}", "state=down", "reason=test")
+    living.recovers("a node set down", {job.id})
+    assert any(f"Job {job.id} " in line for line in living.lines), living.lines
+    resume(job.nodes)
 
 
-def test_a_draining_node_is_left_when_its_unit_is_done(living):
-    row = living.rows()[0]
+def test_a_job_on_a_draining_node_ends_when_its_unit_is_done(living):
+    job = living.running()[0]
     attempts = living.folder.joinpath("journal.jsonl").read_text().count('"attempt"')
-    command("scontrol", "update", f"nodename={row.nodes}", "state=drain", "reason=test")
-    living.heals("a node drained", {row.id})
-    resume(row.nodes)
-    assert living.folder.joinpath("journal.jsonl").read_text().count('"attempt"') == attempts, "nothing was cut off"
+    command("scontrol", "update", f"nodename={job.nodes}", "state=drain", "reason=test")
+    living.recovers("a node drained", {job.id})
+    resume(job.nodes)
+    assert living.folder.joinpath("journal.jsonl").read_text().count('"attempt"') == attempts, "no unit was interrupted"
 
 
-def test_what_slurm_refuses_in_mid_run_is_told_at_once_and_heals(living):
+def test_a_run_reports_at_once_what_slurm_refuses_and_recovers(living):
     command("scontrol", "update", "partitionname=gpu", "state=drain")
-    lost = hurt(living)
+    lost = cancel_jobs(living)
     assert comes_true(lambda: any("Slurm refused a further gpu job: " in line for line in living.lines)) is not None
     print(f"\n{next(line for line in living.lines if 'refused a further' in line)}")
     command("scontrol", "update", "partitionname=gpu", "state=up")
-    living.heals("a partition closed and opened again", lost)
+    living.recovers("a partition closed and opened again", lost)
 
 
-def test_a_controller_that_is_away_changes_nothing(living, slurm):
-    lost = {living.rows()[0].id}
+def test_a_run_continues_without_the_controller(living, slurm):
+    lost = {living.running()[0].id}
     subprocess.run([SCRIPT, "controller-down", str(slurm)], check=True)
     assert comes_true(lambda: any("Slurm does not answer" in line for line in living.lines)) is not None
     done = len(living.source.records)
-    assert comes_true(lambda: len(living.source.records) > done + WORKERS) is not None, "work goes on"
+    assert comes_true(lambda: len(living.source.records) > done + WORKERS) is not None, "work continues"
     subprocess.run([SCRIPT, "controller-up", str(slurm)], check=True)
     ping = ["scontrol", "ping"]
     assert comes_true(lambda: subprocess.run(ping, capture_output=True, check=False).returncode == 0) is not None
     command("scancel", *lost)
-    living.heals("slurmctld stopped and started, and a job cancelled", lost)
+    living.recovers("slurmctld stopped and started, and a job cancelled", lost)
     assert "Slurm answers again." in living.lines
 
 
 def test_workers_are_replaced_before_their_walltime_ends(short):
     folder, process = short
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
     entries = read(folder / "journal.jsonl")
     records = [entry for entry in entries if entry["type"] == "record"]
     assert Counter(record["key"] for record in records) == {f"u{i}": 1 for i in range(45)}
     assert len({record["worker"] for record in records}) >= 2
-    assert not [entry for entry in entries if entry["type"] == "attempt"], "nothing was cut off"
-    ended = Counter(row.state for row in queue(name="daskmetrics-units"))
-    print(f"\na walltime of one minute under 90 s of work: nothing cut off, jobs ended as {dict(ended)}")
+    assert not [entry for entry in entries if entry["type"] == "attempt"], "no unit was interrupted"
+    ended = Counter(job.state for job in queue(name="daskmetrics-units"))
+    print(f"\na walltime of one minute under 90 s of work: no unit interrupted, jobs ended as {dict(ended)}")
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_workers_are_replaced_before_their_walltime_ends(short):
     ],
     ids=["partition", "account", "gpus", "prologue"],
 )
-def test_what_cannot_be_is_said_with_its_reason(slurm, changes, error, words):
-    wanted = config.cluster(profile(slurm, workers=3, failures=3, **changes))
+def test_an_impossible_profile_is_refused_with_its_reason(slurm, changes, error, words):
+    cluster = config.cluster(profile(slurm, workers=3, failures=3, **changes))
     began = time.monotonic()
-    with pytest.raises(error, match=words) as caught, connect(wanted, "wrong", lambda line: None):
+    with pytest.raises(error, match=words) as caught, connect(cluster, "wrong", lambda line: None):
         pass
-    print(f"\n{changes}: told after {time.monotonic() - began:.1f} s: {caught.value}")
-    assert comes_true(lambda: not [row for row in queue(name="daskmetrics-wrong") if row.alive]) is not None
+    print(f"\n{changes}: reported after {time.monotonic() - began:.1f} s: {caught.value}")
+    assert comes_true(lambda: not [job for job in queue(name="daskmetrics-wrong") if job.alive]) is not None

@@ -1,4 +1,4 @@
-"""The main job on a real Slurm of one machine (see ci/slurm.sh): the same recommendation as without one."""
+"""A run on a real Slurm of one machine (see ci/slurm.sh) gives the same recommendation as a local run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = {
 
 
 def recommended(config: Path, place: Path, *words: str) -> tuple[str, set[str]]:
-    """The best arm of a run by the command line, and the kinds of workers that it had."""
+    """The best arm of a run started by the command line, and the kinds of its workers."""
     command = [sys.executable, "-m", "daskmetrics", "run", str(config), "--folder", str(place), *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=place.parent, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The ways to run on a real Slurm: a job of its own drives, the present job works, a site's profile is found."""
+"""Ways to run on a real Slurm: a driver in its own job, workers in the present job, a profile for the site."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DRIVER = {"walltime": "00:10:00", "cpus": 1, "memory": "1GiB"}
 
 @pytest.fixture(scope="module")
 def place(slurm, tmp_path_factory) -> Path:
-    """A folder with the experiment and the profile of the site; all runs in it share what was trained once."""
+    """A folder with the experiment and the profile of the site; its runs share a cache of trained models."""
     folder = tmp_path_factory.mktemp("modes")
     (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
     (folder / "site.yaml").write_text(yaml.safe_dump(profile(slurm, memory="1GiB", driver=DRIVER)))
@@ -40,12 +40,12 @@ def place(slurm, tmp_path_factory) -> Path:
 
 
 def call(place: Path, *words: str, before: tuple[str, ...] = (), code: int = 0) -> str:
-    """What our command says, on both of its channels."""
-    own = {"DASKMETRICS_CACHE": str(place / "cache"), "COLUMNS": "200"}
+    """The output of our command, standard output and standard error."""
+    variables = {"DASKMETRICS_CACHE": str(place / "cache"), "COLUMNS": "200"}
     done = subprocess.run(
         [*before, sys.executable, "-m", "daskmetrics", *words],
         cwd=place,
-        env={**os.environ, **own},
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -57,13 +57,13 @@ def call(place: Path, *words: str, before: tuple[str, ...] = (), code: int = 0) 
 
 def driver(run: Path) -> driver_job.Submitted:
     """The job that was submitted to drive a run."""
-    found = driver_job.submitted(driver_job.DriverFiles(run / "driver"))
-    assert found is not None
-    return found
+    job = driver_job.submitted(driver_job.DriverFiles(run / "driver"))
+    assert job is not None
+    return job
 
 
 def answer(run: Path) -> dict[str, Any]:
-    """The recommendation, without where its files lie."""
+    """The recommendation, without the location of its files."""
     result = dm.open(run).result
     assert result is not None
     return {name: value for name, value in result.items() if name != "location"}
@@ -76,10 +76,10 @@ def local(place) -> dict[str, Any]:
 
 
 def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
-    said = call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away")
+    output = call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away")
     job = driver(place / "runs/away").job
     for part in (f"Job {job} will drive", "daskmetrics attach runs/away", f"scancel --batch --signal=TERM {job}"):
-        assert part in said
+        assert part in output
     assert f"Job {job} already drives this run" in call(
         place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away", code=2
     )
@@ -91,7 +91,7 @@ def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
     assert no_job_is_left()
 
 
-def test_scancel_of_the_driver_leaves_no_job_behind(place):
+def test_scancel_of_the_driver_ends_all_jobs(place):
     call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/ended")
     job = driver(place / "runs/ended").job
     assert comes_true(lambda: len(jobs("RUNNING")) == 3) is not None  # the driver and two workers
@@ -101,7 +101,7 @@ def test_scancel_of_the_driver_leaves_no_job_behind(place):
     assert f"Job {job} ended (cancelled" in followed and "The end of its log" in followed
 
 
-def test_a_driver_that_dies_is_told_with_the_end_of_its_log(place):
+def test_the_failure_of_a_driver_is_reported_with_the_end_of_its_log(place):
     broken = {**SMALL, "name": "broken", "corpus": {"source": "prompts.txt", "prompts": 2}}
     (place / "broken.yaml").write_text(yaml.safe_dump(broken))
     (place / "prompts.txt").write_text("one\ntwo\nthree\n")
@@ -109,43 +109,43 @@ def test_a_driver_that_dies_is_told_with_the_end_of_its_log(place):
     call(place, "run", "broken.yaml", "--cluster", "site.yaml", "--submit", "--set", held)
     (place / "prompts.txt").unlink()
     command("scontrol", "release", driver(place / "runs/broken").job)
-    said = call(place, "attach", "runs/broken", code=1)
-    assert "failed, exit code 2" in said and "prompts.txt" in said.partition("The end of its log")[2]
+    output = call(place, "attach", "runs/broken", code=1)
+    assert "failed, exit code 2" in output and "prompts.txt" in output.partition("The end of its log")[2]
 
 
 def test_inside_an_allocation_each_worker_has_one_gpu(place, local):
     words = ("run", "small.yaml", "--in-job", "--set", "cluster.interface=lo", "--folder", "runs/inside")
-    said = call(place, *words, before=("salloc", "-N2", "--ntasks-per-node=1", "-c4", "--gres=gpu:1", "--mem=2G"))
-    assert "Starting 2 workers (allocation)" in said
+    output = call(place, *words, before=("salloc", "-N2", "--ntasks-per-node=1", "-c4", "--gres=gpu:1", "--mem=2G"))
+    assert "Starting 2 workers (allocation)" in output
     assert answer(place / "runs/inside") == local
     assert {record.worker for record in dm.open(place / "runs/inside").records} == {"step-0", "step-1"}
     assert no_job_is_left()
 
 
-def test_more_workers_than_the_allocation_has_room_for(place):
+def test_more_workers_than_fit_into_the_allocation_are_refused(place):
     words = ("run", "small.yaml", "--in-job", "--workers", "3", "--folder", "runs/toomany")
-    said = call(place, *words, before=("salloc", "-c2", "--gres=gpu:2", "--mem=1G"), code=2)
-    assert "3 workers do not fit" in said and "Use --workers 2" in said
+    output = call(place, *words, before=("salloc", "-c2", "--gres=gpu:2", "--mem=1G"), code=2)
+    assert "3 workers do not fit" in output and "Use --workers 2" in output
     assert not (place / "runs/toomany").exists()
 
 
 def test_a_profile_written_for_this_site_passes_its_test(place):
-    assert "Wrote 'found.yaml'" in call(place, "cluster", "init", "-o", "found.yaml")
-    assert "already exists" in call(place, "cluster", "init", "-o", "found.yaml", code=2)
-    found = yaml.safe_load((place / "found.yaml").read_text())
-    assert (found["partition"], found["gpu_type"], found["interface"]) == ("gpu", "l40s", "lo")
-    said = call(place, "cluster", "test", "found.yaml")
+    assert "Wrote 'written.yaml'" in call(place, "cluster", "init", "-o", "written.yaml")
+    assert "already exists" in call(place, "cluster", "init", "-o", "written.yaml", code=2)
+    written = yaml.safe_load((place / "written.yaml").read_text())
+    assert (written["partition"], written["gpu_type"], written["interface"]) == ("gpu", "l40s", "lo")
+    output = call(place, "cluster", "test", "written.yaml")
     for check in ("worker", "versions", "import", "device", "shared folder", "network to worker", "network to driver"):
-        assert check in said
-    assert "has GPU 0" in said and "failed" not in said
+        assert check in output
+    assert "has GPU 0" in output and "failed" not in output
     assert no_job_is_left()
 
 
-def test_jupyterlab_can_make_a_cluster_by_its_factory(place, slurm, monkeypatch):
-    """What dask-labextension does with its configuration, in an event loop."""
+def test_jupyterlab_can_create_a_cluster(place, slurm, monkeypatch):
+    """The calls of dask-labextension, in an event loop."""
     monkeypatch.chdir(place)
 
-    async def made() -> tuple[int, str, int]:
+    async def create() -> tuple[int, str, int]:
         cluster = await ProfileCluster("site.yaml", workers=1, asynchronous=True)
         try:
             while not cluster.scheduler_info["workers"]:
@@ -158,16 +158,16 @@ def test_jupyterlab_can_make_a_cluster_by_its_factory(place, slurm, monkeypatch)
         finally:
             await cluster.close()
 
-    count, page, workers = asyncio.run(asyncio.wait_for(made(), 240))
+    count, page, workers = asyncio.run(asyncio.wait_for(create(), 240))
     assert count == workers == 2
     assert "1 running, 0 pending" in page and "ssh -N -L" in page
     assert no_job_is_left()
 
 
-def test_status_tells_of_jobs_without_a_scheduler(place):
+def test_status_shows_a_job_that_has_not_started(place):
     held = ("--folder", "runs/waiting", "--set", "cluster.driver.directives=[--hold]")
     call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", *held)
-    said = call(place, "status", "runs/waiting")
-    assert "is pending: JobHeldUser" in said
+    output = call(place, "status", "runs/waiting")
+    assert "is pending: JobHeldUser" in output
     command("scancel", driver(place / "runs/waiting").job)
     assert no_job_is_left()

@@ -1,4 +1,4 @@
-"""Workers from real jobs: each owns a GPU, and GPU and CPU units never meet on the wrong one."""
+"""Workers from real jobs: each owns a GPU, and no unit runs on a worker of the wrong kind."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def about(dask_worker):
 
 @pytest.mark.parametrize(("gpus", "count"), [(1, 32), (4, 8)], ids=["one-gpu jobs", "whole-node jobs"])
 def test_thirty_two_workers_own_a_gpu_each(slurm, gpus, count):
-    wanted = config.cluster(profile(slurm, workers=32, gpus_per_job=gpus, gpus_per_node=4, threads=2))
-    with connect(wanted, "pool") as client:
-        took = comes_true(lambda: len(workers(client)) == 32, within=240)
-        seen = list(client.run(about).values())
-        assert len(jobs()) == count == len({one["job"] for one in seen})
-    print(f"\n32 workers from {count} jobs: {took:.0f} s after the first")
-    owned = {(one["node"], one["gpu"]) for one in seen}
+    cluster = config.cluster(profile(slurm, workers=32, gpus_per_job=gpus, gpus_per_node=4, threads=2))
+    with connect(cluster, "pool") as client:
+        seconds = comes_true(lambda: len(workers(client)) == 32, within=240)
+        owners = list(client.run(about).values())
+        assert len(jobs()) == count == len({one["job"] for one in owners})
+    print(f"\n32 workers from {count} jobs: {seconds:.0f} s after the first")
+    owned = {(one["node"], one["gpu"]) for one in owners}
     assert owned == {(f"gpu{node}", str(gpu)) for node in range(8) for gpu in range(4)}
-    assert {one["threads"] for one in seen} == {"2"}
+    assert {one["threads"] for one in owners} == {"2"}
     assert no_job_is_left()
 
 
 def place(what: str) -> list[str | None]:
-    """A unit: which worker it runs on."""
+    """A unit that returns its name, its worker and its GPU."""
     from distributed import get_worker
 
     return [what, str(get_worker().name), os.environ.get("CUDA_VISIBLE_DEVICES")]
@@ -52,17 +52,17 @@ def beside(given: list[str | None], what: str) -> list[str | None]:
     return place(what)
 
 
-def test_gpu_and_cpu_units_never_meet_on_the_wrong_worker(slurm, tmp_path):
-    """Three scores for each encoding: were they allowed there, they would run on idle GPU workers."""
+def test_no_gpu_or_cpu_unit_runs_on_the_wrong_worker(slurm, tmp_path):
+    """Three scores for each encoding: if they could, they would run on idle GPU workers."""
     scoring = {"workers": 3, "partition": "cpu"}
-    wanted = config.cluster(profile(slurm, workers=2, scoring=scoring))
+    cluster = config.cluster(profile(slurm, workers=2, scoring=scoring))
     encode = [WorkUnit(f"e{i}", f"e{i}", "encode", place, ("gpu",), resources={"GPU": 1}) for i in range(10)]
     units = [
         WorkUnit(f"s{i}", f"s{i}", "score", beside, ("cpu",), resources={"CPU": 1}, input=encode[i // 3])
         for i in range(30)
     ]
     units += [WorkUnit(f"m{i}", f"m{i}", "measure", place, ("gpu",), resources={"GPU": 1}) for i in range(20)]
-    with connect(wanted, "pools") as client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
+    with connect(cluster, "pools") as client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
         assert comes_true(lambda: len(workers(client)) == 5) is not None
         offered = Counter(tuple(worker["resources"].items()) for worker in workers(client).values())
         assert offered == {(("GPU", 1),): 2, (("CPU", 1),): 3}
@@ -76,8 +76,8 @@ def test_gpu_and_cpu_units_never_meet_on_the_wrong_worker(slurm, tmp_path):
 
 
 def test_an_adaptive_pool_follows_the_work(slurm, tmp_path):
-    wanted = config.cluster(profile(slurm, fewest=1, workers=3))
-    with connect(wanted, "adaptive") as client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
+    cluster = config.cluster(profile(slurm, fewest=1, workers=3))
+    with connect(cluster, "adaptive") as client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
         assert len(jobs()) == 1
         run(Sweep(naps(tmp_path, 1.0, 24)), client, journal, Settings(slots=6))
         records = list(journal.records())

@@ -1,4 +1,4 @@
-"""Units that other processes import, and a driver that runs them: ``python -m tests.slurm.units FOLDER SECONDS N``."""
+"""Units that workers import, and a driver that runs them: ``python -m tests.slurm.units FOLDER SECONDS N``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
 
 
 def nap(folder: str, seconds: float, number: int) -> int:
-    """Note that it runs, sleep, and give its number."""
+    """Record that it runs, sleep, and return its number."""
     with (Path(folder) / "begun").open("a") as file:
         file.write(f"{number}\n")
     time.sleep(seconds)
@@ -21,7 +21,7 @@ def nap(folder: str, seconds: float, number: int) -> int:
 
 
 def naps(folder: Path, seconds: float, count: int) -> list[WorkUnit]:
-    """So many units that take so long."""
+    """``count`` units that take ``seconds`` each."""
     return [
         WorkUnit(f"u{i}", f"u{i}", "nap", nap, (str(folder), seconds, i), resources={"GPU": 1}) for i in range(count)
     ]

@@ -1,0 +1,93 @@
+"""The documentation agrees with the package."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import click
+import jsonschema
+import pytest
+import yaml
+
+from daskmetrics.cli import main
+
+ROOT = Path(__file__).parent.parent
+DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+PACKAGES = sorted(
+    path.parent.relative_to(ROOT / "daskmetrics").as_posix() for path in ROOT.glob("daskmetrics/**/__init__.py")
+)
+SCHEMA = json.loads((ROOT / "configs" / "daskmetrics.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package != "."])
+def test_the_map_names_every_package(package):
+    assert f"`{package}/`" in DESIGN
+
+
+def test_every_module_on_the_map_exists():
+    named = re.findall(r"`([a-z_/]+\.py)`", DESIGN)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / "daskmetrics" / name).is_file()] == []
+
+
+def test_the_schema_is_what_the_configuration_says(generate):
+    assert generate.schema() == generate.SCHEMA.read_text(encoding="utf-8"), "run: make docs"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_ready_made_configurations_satisfy_the_schema(path):
+    jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), SCHEMA)
+
+
+def test_the_schema_refuses_an_unknown_key():
+    config = yaml.safe_load((ROOT / "configs" / "demo.yaml").read_text(encoding="utf-8"))
+    config["search"]["bugdet"] = 0.1
+    with pytest.raises(jsonschema.ValidationError, match="bugdet"):
+        jsonschema.validate(config, SCHEMA)
+
+
+def test_every_configuration_key_has_a_meaning(generate):
+    missing = [
+        f"{path}.{name}"
+        for path, section in generate.sections(generate.Config)
+        for name, field in section.model_fields.items()
+        if not field.description
+    ]
+    assert not missing
+
+
+def test_every_command_and_option_has_a_help_text():
+    def silent(command, path):
+        if not command.help:
+            yield path
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.help:
+                yield f"{path} {parameter.opts[0]}"
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from silent(inner, f"{path} {name}")
+
+    assert not list(silent(main, "daskmetrics"))
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("sphinx", reason="needs the extra 'docs'")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "index.html").is_file()
