@@ -259,53 +259,53 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
 
 MARKS = {"ok": "ok", "warning": "WARN", "failure": "FAIL"}
 MOST = 100
-"""Exit codes above which shells mean something else."""
+"""Larger exit codes have other meanings in shells."""
 
 
 @click.command()
 @click.argument("subject", default="local")
-@click.option("--worker", is_flag=True, help="Also start one worker as the profile says, and look at its machine.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--all", "show_all", is_flag=True, help="Also what is in order, and what does not apply.")
+@click.option("--worker", is_flag=True, help="Also start one worker by the profile, and check its machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--all", "show_all", is_flag=True, help="Also show checks that passed or do not apply.")
 @friendly
 def doctor(subject: str, worker: bool, as_json: bool, show_all: bool) -> None:
-    """Check what a profile, an experiment or a run needs, and say the remedy of what is wrong.
+    """Check what a profile, an experiment or a run needs, and show a remedy for each failure.
 
     SUBJECT is the name or YAML of a cluster profile, an experiment's YAML, or a run's folder. The exit code is the
     number of failures; warnings do not count.
     """
-    from daskmetrics.planning import doctor as room
+    from daskmetrics.planning import doctor as checks
 
-    findings = room.examine(room.gather(room.subject(subject), ask_worker=worker))
+    findings = checks.examine(checks.collect(checks.subject(subject), start_worker=worker))
     click.echo(_json(findings) if as_json else _text(findings, show_all))
-    sys.exit(min(MOST, sum(found is not None and found.verdict is room.Verdict.FAILURE for found in findings.values())))
+    sys.exit(min(MOST, sum(each is not None and each.severity.value == "failure" for each in findings.values())))
 
 
 def _text(findings: Mapping[str, Finding | None], show_all: bool) -> str:
     from daskmetrics.core._text import plural
 
     lines = []
-    for name, found in findings.items():
-        if found is None:
-            lines += [f"{'--':<5} {name:<20} does not apply, or was not asked"] if show_all else []
-        elif found.remedy or show_all:
-            lines.append(f"{MARKS[found.verdict.value]:<5} {name:<20} {found.said}")
-            lines += [f"{'':<26} -> {found.remedy}"] if found.remedy else []
-    counted = [found.verdict.value for found in findings.values() if found]
-    failed, warned = plural(counted.count("failure"), "failure"), plural(counted.count("warning"), "warning")
-    numbers = f"{failed}, {warned}, {counted.count('ok')} in order"
-    skipped = f", {len(findings) - len(counted)} do not apply" if len(counted) < len(findings) else ""
-    return "\n".join([*lines, f"{len(findings)} checks: {numbers}{skipped}."])
+    for name, finding in findings.items():
+        if finding is None:
+            lines += [f"{'--':<5} {name:<20} does not apply, or needs --worker"] if show_all else []
+        elif finding.remedy or show_all:
+            lines.append(f"{MARKS[finding.severity.value]:<5} {name:<20} {finding.message}")
+            lines += [f"{'':<26} -> {finding.remedy}"] if finding.remedy else []
+    severities = [finding.severity.value for finding in findings.values() if finding]
+    failed, warned = plural(severities.count("failure"), "failure"), plural(severities.count("warning"), "warning")
+    skipped = f", {len(findings) - len(severities)} do not apply" if len(severities) < len(findings) else ""
+    summary = f"{failed}, {warned}, {severities.count('ok')} passed{skipped}"
+    return "\n".join([*lines, f"{plural(len(findings), 'check')}: {summary}."])
 
 
 def _json(findings: Mapping[str, Finding | None]) -> str:
-    told = {
-        name: {"verdict": "skipped"}
-        if found is None
-        else {"verdict": found.verdict.value, "said": found.said, "remedy": found.remedy}
-        for name, found in findings.items()
+    rows = {
+        name: {"severity": finding.severity.value, "message": finding.message, "remedy": finding.remedy}
+        if finding
+        else {"severity": "skipped"}
+        for name, finding in findings.items()
     }
-    return json.dumps(told, indent=1)
+    return json.dumps(rows, indent=1)
 
 
 VERBS = (bench, plan, doctor)

@@ -1,14 +1,13 @@
-"""What will go wrong here, and what to do about it: checks of a profile, an experiment or a run.
+"""Checks before or after a run of what can fail, each with a remedy: of a profile, an experiment or a run.
 
-============= ==================================================================
-`facts`       what is looked at, as frozen values
-`gathering`   how it is found out
-`finding`     what a check says
-`queue`       checks of a profile against Slurm
-`machine`     checks of network, Python and GPUs
-`storage`     checks of folders and of the hub's cache
-`past`        checks of a run by its journal
-============= ==================================================================
+============= =======================================================================
+`_facts`      the facts that checks read and the findings that they return
+`_collect`    collects the facts
+`_slurm`      checks of a profile against Slurm
+`_machine`    checks of network, Python and GPUs
+`_storage`    checks of folders and of the hub's cache
+`_history`    checks of a run by its journal
+============= =======================================================================
 
 A check is a function of `Facts`; a new one is a line of `CHECKS`.
 """
@@ -26,15 +25,14 @@ from daskmetrics import config as configuration
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.planning.doctor import _collect as collect
+from daskmetrics.planning.doctor import _collect
 from daskmetrics.planning.doctor import _history as history
 from daskmetrics.planning.doctor import _machine as machine
 from daskmetrics.planning.doctor import _slurm as slurm
 from daskmetrics.planning.doctor import _storage as storage
-from daskmetrics.planning.doctor._facts import Facts
-from daskmetrics.planning.doctor._finding import Check, Finding, Verdict
+from daskmetrics.planning.doctor._facts import Check, Facts, Finding, Severity
 
-__all__ = ["CHECKS", "Facts", "Finding", "Subject", "Verdict", "examine", "gather", "subject"]
+__all__ = ["CHECKS", "Facts", "Finding", "Severity", "Subject", "collect", "examine", "subject"]
 
 CHECKS: Mapping[str, Check] = {
     "slurm-commands": slurm.commands,
@@ -91,7 +89,7 @@ CHECKS: Mapping[str, Check] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """What is examined: a profile, with the experiment and the run that it belongs to, if there are any."""
+    """What is checked: a profile, and the experiment and run that it belongs to, if any."""
 
     profile: Cluster
     config: Config | None
@@ -99,58 +97,65 @@ class Subject:
     is_run: bool
 
 
-def subject(wanted: str) -> Subject:
-    """What a word of the command line means: a run's folder, an experiment's YAML, a profile's name or YAML.
+def subject(text: str) -> Subject:
+    """The subject that the command line names: a run's folder, an experiment's YAML, a profile's name or YAML.
 
     Raises
     ------
     ConfigError
         If it is none of these.
     """
-    path = Path(wanted)
-    place = RunFolder(path)
-    if place.journal.is_file():
-        config = configuration.load(place.config) if place.config.is_file() and _holds(place.config, "models") else None
-        return Subject(config.cluster if config else Cluster(), config, place, True)
+    path = Path(text)
+    run = RunFolder(path)
+    if run.journal.is_file():
+        config = configuration.load(run.config) if run.config.is_file() and _has_models(run.config) else None
+        return Subject(config.cluster if config else Cluster(), config, run, True)
     if path.is_dir():
-        place.must_exist()
-    if path.is_file() and _holds(path, "models"):
+        run.must_exist()
+    if path.is_file() and _has_models(path):
         config = configuration.load(path)
         return Subject(config.cluster, config, RunFolder(Path("runs") / config.name), False)
-    return Subject(configuration.cluster(wanted), None, RunFolder(Path("runs")), False)
+    return Subject(configuration.cluster(text), None, RunFolder(Path("runs")), False)
 
 
-def _holds(path: Path, key: str) -> bool:
+def _has_models(path: Path) -> bool:
+    """Whether a YAML file is an experiment's."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"'{path}' cannot be read as YAML: {error}") from None
-    return isinstance(data, Mapping) and key in data
+    return isinstance(data, Mapping) and "models" in data
 
 
-def gather(examined: Subject, ask_worker: bool = False) -> Facts:
-    """Find out what there is to know; a worker is started only if it is to be asked.
+def collect(subject: Subject, start_worker: bool = False) -> Facts:
+    """Collect the facts of a subject.
+
+    Parameters
+    ----------
+    subject : Subject
+    start_worker : bool
+        Whether to start a worker and collect the facts of its machine, too.
 
     Raises
     ------
     ConfigError
-        If a worker is to be asked and none arrives.
+        If a worker is started and does not arrive.
     """
-    profile = examined.profile
+    profile = subject.profile
     return Facts(
         profile=profile,
-        here=collect.machine(profile.interface),
-        slurm=collect.slurm(profile) if profile.kind == "slurm" else None,
-        worker=collect.worker(profile) if ask_worker else None,
-        folders=collect.folders(profile, examined.run),
-        quota=collect.quota(),
+        here=_collect.machine(profile.interface),
+        slurm=_collect.slurm(profile) if profile.kind == "slurm" else None,
+        worker=_collect.worker(profile) if start_worker else None,
+        folders=_collect.folders(profile, subject.run),
+        quota=_collect.printed("quota", "-w"),
         prefix=Path(sys.prefix),
-        prefix_kind=collect.file_system(Path(sys.prefix)),
-        hub=collect.hub(examined.config),
-        history=collect.history(examined.run) if examined.is_run else None,
+        prefix_kind=_collect.file_system(Path(sys.prefix)),
+        hub=_collect.hub(subject.config),
+        history=_collect.history(subject.run) if subject.is_run else None,
     )
 
 
 def examine(facts: Facts) -> dict[str, Finding | None]:
-    """What every check says, by name; None for those that do not apply."""
+    """The findings of all checks, by name; None for those that do not apply."""
     return {name: check(facts) for name, check in CHECKS.items()}

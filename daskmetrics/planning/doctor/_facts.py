@@ -1,9 +1,10 @@
-"""What checks look at: frozen facts of a machine, a Slurm, folders, a model hub's cache and a run."""
+"""What a check reads (facts about machines, Slurm, folders, the hub's cache, a run) and what it returns (a finding)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from daskmetrics.cluster.slurm._partitions import Site
@@ -14,29 +15,29 @@ from daskmetrics.execution._journal import Entry
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as one of its processes sees it.
+    """A machine, as seen by one of its processes.
 
     Attributes
     ----------
     host : str
     versions : mapping
-        Of Python and of packages; ``none`` for one that is lacking.
+        Of Python and of packages; ``none`` for one that is not installed.
     interfaces : mapping of str to tuple of str
-        IPv4 addresses by name; of an interface that is down, none.
+        IPv4 addresses by interface; an interface that is down has none.
     cpus : int
-        That the process may use.
+        CPUs that the process may use.
     gpus : tuple of str
-        That the NVIDIA driver knows.
+        Models of the GPUs that the NVIDIA driver lists.
     gpu_driver : str or None
     gpu_used : tuple of float
-        Share of each GPU's memory that is taken.
+        Used share of each GPU's memory.
     infiniband : bool
     files : int
-        That a process may have open.
+        Files that a process may have open.
     variables : mapping
-        Of the environment, those that matter here.
+        The environment variables that checks read.
     port_problem : str or None
-        Why no port could be opened for the network.
+        Why no network port can be opened.
     """
 
     host: str
@@ -54,28 +55,28 @@ class Machine:
 
 @dataclass(frozen=True)
 class Slurm:
-    """What Slurm's commands say, as far as they answer.
+    """The answers of Slurm's commands.
 
     Attributes
     ----------
-    lacking : tuple of str
-        Commands that are not there.
+    missing : tuple of str
+        Commands that are not installed.
     problem : str or None
         Why Slurm does not answer.
     site : Site or None
     refusal : str or None
-        Why Slurm would not take the profile's jobs.
+        Why Slurm would refuse the profile's jobs.
     accounts : tuple of str or None
-        The user's own, or None where there is no accounting.
+        The user's accounts, or None where there is no accounting.
     max_jobs : int or None
-        The least of the limits on submitted jobs that hold for the user.
+        The smallest limit on the user's submitted jobs.
     addresses : mapping of str to str
-        Address of one node per kind, by its name; empty text if the name cannot be resolved.
+        IP address of a node, by its name; empty if the name cannot be resolved.
     reached_by : str or None
         Interface of this machine that leads to the nodes.
     """
 
-    lacking: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     problem: str | None = None
     site: Site | None = None
     refusal: str | None = None
@@ -86,8 +87,8 @@ class Slurm:
 
 
 @dataclass(frozen=True)
-class Folder:
-    """A folder that is written to.
+class FolderFacts:
+    """A folder that a run writes to.
 
     Attributes
     ----------
@@ -95,15 +96,15 @@ class Folder:
         ``run``, ``cache``, ``logs``, ``scratch``.
     path : Path
     problem : str or None
-        Why it cannot be written.
+        Why it is not writable.
     free : int
-        Bytes.
+        Free space in bytes.
     free_files : int
-        Entries that can still be made.
+        Number of files that can still be created.
     kind : str
         File system, such as ``nfs4``.
     speed : float or None
-        Bytes per second of a small write that waits for the disk.
+        Bytes per second of a small synchronous write.
     """
 
     what: str
@@ -117,10 +118,10 @@ class Folder:
 
 @dataclass(frozen=True)
 class Hub:
-    """The model hub's cache: repositories that are wanted, those that are not there, and whether it may be asked."""
+    """The model hub's cache: the required models, those that are missing, and whether the hub is offline."""
 
     home: Path
-    wanted: tuple[Model, ...] = ()
+    required: tuple[Model, ...] = ()
     missing: tuple[str, ...] = ()
     offline: bool = False
     problem: str | None = None
@@ -128,7 +129,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class History:
-    """What the journal of a run holds, and whether someone drives it."""
+    """The journal of a run, and the process that drives it."""
 
     folder: Path
     entries: tuple[Entry, ...]
@@ -139,16 +140,52 @@ class History:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that was found out; None where it was not asked."""
+    """Everything that checks read; None for what was not collected."""
 
     profile: Cluster
     here: Machine
     slurm: Slurm | None = None
     worker: Machine | None = None
-    folders: tuple[Folder, ...] = ()
+    folders: tuple[FolderFacts, ...] = ()
     needed: int = 0
     quota: str | None = None
     prefix: Path = Path("/")
     prefix_kind: str = ""
     hub: Hub | None = None
     history: History | None = None
+
+
+class Severity(Enum):
+    """How serious a finding is."""
+
+    GOOD = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check, with a remedy unless all is well."""
+
+    severity: Severity
+    message: str
+    remedy: str = ""
+
+
+Check = Callable[[Facts], Finding | None]
+"""Returns None where the check does not apply, or the facts are unknown."""
+
+
+def good(message: str) -> Finding:
+    """All is well."""
+    return Finding(Severity.GOOD, message)
+
+
+def warning(message: str, remedy: str) -> Finding:
+    """A run works, but slowly or unreliably."""
+    return Finding(Severity.WARNING, message, remedy)
+
+
+def failure(message: str, remedy: str) -> Finding:
+    """A run will fail."""
+    return Finding(Severity.FAILURE, message, remedy)

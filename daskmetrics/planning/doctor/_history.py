@@ -1,20 +1,20 @@
-"""Checks of a run by its journal: what failed, who is slow, and whether workers wait."""
+"""Checks of a run by its journal: failures, slow nodes, idle workers."""
 
 from __future__ import annotations
 
 from collections import Counter
 from statistics import median
 
+from daskmetrics.core._text import plural
 from daskmetrics.execution import Record
 from daskmetrics.execution._journal import Entry
-from daskmetrics.planning.doctor._facts import Facts, History
-from daskmetrics.planning.doctor._finding import Finding, failure, good, warning
+from daskmetrics.planning.doctor._facts import Facts, Finding, History, failure, good, warning
 
 SLOWER = 1.5
-"""Factor between a node's median unit and the others' from which it is called slow."""
+"""Ratio of a node's median seconds to the other nodes' above which it counts as slow."""
 
 ENOUGH = 5
-"""Units below which a node is not judged."""
+"""The smallest number of units by which a node is judged."""
 
 UNEVEN = 10.0
 IDLE = 0.5
@@ -28,31 +28,25 @@ def driven(facts: Facts) -> Finding | None:
     if history.finished:
         return good("finished")
     if history.driver is None:
-        return failure("unfinished, and nobody drives it", "run the same command again: it resumes")
+        return failure("unfinished, and no process drives it", "run the same command again: it resumes")
     return good(f"driven by {history.driver}")
 
 
 def out_of_memory(facts: Facts) -> Finding | None:
     """No unit ran out of memory."""
-    return _faults(
-        facts, "memory", "oom", "fewer protocol.batch_tokens, or more cluster.memory", "no unit ran out of memory"
-    )
+    remedy = "fewer protocol.batch_tokens, or more cluster.memory"
+    return _faults(facts, "memory", "oom", remedy, "no unit ran out of memory")
 
 
 def timeouts(facts: Facts) -> Finding | None:
     """No unit was stopped by its deadline."""
-    return _faults(
-        facts,
-        "timeout",
-        "timeout",
-        "a larger cluster.unit_minutes, or look why: daskmetrics logs",
-        "no deadline was met",
-    )
+    remedy = "a larger cluster.unit_minutes, or see the cause: daskmetrics logs"
+    return _faults(facts, "timeout", "timeout", remedy, "no unit reached its deadline")
 
 
 def deaths(facts: Facts) -> Finding | None:
     """No worker died."""
-    remedy = "the job's log says why (out of memory, walltime, node): daskmetrics logs RUN KEY"
+    remedy = "see the job's log for the cause (memory, walltime, node): daskmetrics logs RUN KEY"
     return _faults(facts, "death", "quarantined", remedy, "no worker died")
 
 
@@ -62,24 +56,22 @@ def _faults(facts: Facts, fault: str, status: str, remedy: str, fine: str) -> Fi
     attempts = [e for e in facts.history.entries if e["type"] == "attempt" and e["fault"] == fault]
     lost = [record for record in facts.history.records if record.status == status]
     if lost:
-        said = f"{len(lost)} units were given up ({status}), the first: {lost[0].name}"
-        return failure(said, f"{remedy}; then: daskmetrics retry {facts.history.folder} --only {status}")
+        message = f"{plural(len(lost), 'unit')} failed permanently ({status}), the first: {lost[0].name}"
+        return failure(message, f"{remedy}; then: daskmetrics retry {facts.history.folder} --only {status}")
     if attempts:
-        return warning(f"{len(attempts)} attempts ({fault}), all units survived", remedy)
+        return warning(f"{plural(len(attempts), 'attempt')} failed ({fault}), but all units succeeded", remedy)
     return good(fine)
 
 
 def failed_units(facts: Facts) -> Finding | None:
-    """Every unit has a value."""
+    """No unit failed by an error or without a number."""
     if facts.history is None:
         return None
     lost = [record for record in facts.history.records if record.status in ("error", "nan")]
     if lost:
-        return failure(
-            f"{len(lost)} units have no value: {lost[0].reason}",
-            f"daskmetrics logs {facts.history.folder} {lost[0].name}",
-        )
-    return good("every recorded unit has a value or a listed cause")
+        remedy = f"daskmetrics logs {facts.history.folder} {lost[0].name}"
+        return failure(f"{plural(len(lost), 'unit')} without a value: {lost[0].reason}", remedy)
+    return good("no unit failed by an error")
 
 
 def slow_node(facts: Facts) -> Finding | None:
@@ -91,8 +83,8 @@ def slow_node(facts: Facts) -> Finding | None:
         return None
     slowest = max(ratios, key=lambda host: ratios[host])
     if ratios[slowest] > SLOWER:
-        said = f"{slowest} takes {ratios[slowest]:.1f} times as long as the others"
-        return warning(said, f"--set 'cluster.directives=[\"--exclude={slowest}\"]'; tell the site's support")
+        message = f"{slowest} takes {ratios[slowest]:.1f} times as long as the others"
+        return warning(message, f"--set 'cluster.directives=[\"--exclude={slowest}\"]'; tell the site's support")
     return good(f"the slowest of {len(ratios)} nodes takes {ratios[slowest]:.1f} times as long as the others")
 
 
@@ -107,15 +99,15 @@ def pace(history: History) -> dict[str, float]:
             times.setdefault(group, {}).setdefault(host, []).append(record.seconds)
     ratios: dict[str, list[float]] = {}
     for by_host in times.values():
-        for host, own in by_host.items():
-            rest = [second for other, seconds in by_host.items() if other != host for second in seconds]
-            if len(own) >= ENOUGH and len(rest) >= ENOUGH and median(rest) > 0:
-                ratios.setdefault(host, []).append(median(own) / median(rest))
-    return {host: median(own) for host, own in ratios.items()}
+        for host, seconds in by_host.items():
+            others = [each for other, theirs in by_host.items() if other != host for each in theirs]
+            if len(seconds) >= ENOUGH and len(others) >= ENOUGH and median(others) > 0:
+                ratios.setdefault(host, []).append(median(seconds) / median(others))
+    return {host: median(values) for host, values in ratios.items()}
 
 
 def uneven(facts: Facts) -> Finding | None:
-    """No unit is so much longer than the others that all wait for it at the end."""
+    """No unit is so long that all workers wait for it at the end."""
     if facts.history is None:
         return None
     done = [record for record in facts.history.records if record.ok and record.kind == "measure"]
@@ -125,24 +117,24 @@ def uneven(facts: Facts) -> Finding | None:
     typical = median(record.seconds for record in done)
     share = sum(record.seconds for record in done) / max(1, facts.profile.workers)
     if longest.seconds > UNEVEN * typical and longest.seconds > 0.5 * share:
-        said = f"{longest.name} took {longest.seconds:.0f} s, half of the units less than {typical:.0f} s"
-        return warning(said, "fewer workers waste less; or leave the largest model for a run of its own")
-    return good(f"longest unit {longest.seconds:.1f} s, typical {typical:.1f} s")
+        message = f"{longest.name} took {longest.seconds:.0f} s, the median unit {typical:.0f} s"
+        return warning(message, "use fewer workers, or run the largest model separately")
+    return good(f"longest unit {longest.seconds:.1f} s, median {typical:.1f} s")
 
 
 def waiting(facts: Facts) -> Finding | None:
-    """Workers compute most of the time, and do not wait for data or for the driver."""
+    """Workers compute most of the time, instead of waiting for data or for the driver."""
     history = facts.history
     if history is None or (busy := busy_share(history.entries, history.records)) is None:
         return None
     if busy < IDLE:
-        said = f"workers computed {busy:.0%} of the time"
-        return warning(said, "loading or the driver is the limit: fewer workers, a faster file system, larger units")
+        message = f"workers computed {busy:.0%} of the time"
+        return warning(message, "loading or the driver is the limit: fewer workers, a faster file system, larger units")
     return good(f"workers computed {busy:.0%} of the time")
 
 
 def busy_share(entries: tuple[Entry, ...], records: tuple[Record, ...]) -> float | None:
-    """Seconds of units over those that workers were there, for a run that ended without a break; None if unknown."""
+    """Share of the workers' time spent on units, for a run that finished without interruption; None if unknown."""
     began = [entry["at"] for entry in entries if entry["type"] == "start" and "at" in entry]
     ended = [entry["at"] for entry in entries if entry["type"] == "finished" and "at" in entry]
     workers = Counter(entry["name"] for entry in entries if entry["type"] == "worker")

@@ -1,4 +1,4 @@
-"""Checks of a Slurm profile against what Slurm offers: partition, limits, and how tasks are laid out over GPUs."""
+"""Checks of a Slurm profile against the site: partition, limits, and the layout of tasks over GPUs."""
 
 from __future__ import annotations
 
@@ -9,41 +9,38 @@ from dask.utils import parse_bytes
 
 from daskmetrics.cluster.slurm._partitions import Nodes, Partition, parse_gpus
 from daskmetrics.core._gpus import VISIBLE, split_gpus
-from daskmetrics.core._text import duration
+from daskmetrics.core._text import duration, plural
 from daskmetrics.core._times import parse_walltime
 from daskmetrics.core.errors import unknown
-from daskmetrics.planning.doctor._facts import Facts
-from daskmetrics.planning.doctor._finding import Finding, failure, good, warning
+from daskmetrics.planning.doctor._facts import Facts, Finding, failure, good, warning
 
 
 def commands(facts: Facts) -> Finding | None:
-    """Slurm's commands are there."""
+    """Slurm's commands are installed."""
     if facts.slurm is None:
         return None
-    if facts.slurm.lacking:
-        lacking = ", ".join(facts.slurm.lacking)
-        return failure(f"not on PATH: {lacking}", "run this on a login node, or: module load slurm; or --cluster local")
-    return good("sbatch, squeue, scancel, sinfo and scontrol are there")
+    if facts.slurm.missing:
+        remedy = "run this on a login node, or: module load slurm; or --cluster local"
+        return failure(f"not on PATH: {', '.join(facts.slurm.missing)}", remedy)
+    return good("sbatch, squeue, scancel, sinfo and scontrol are installed")
 
 
 def answers(facts: Facts) -> Finding | None:
     """Slurm's controller answers."""
-    if facts.slurm is None or facts.slurm.lacking:
+    if facts.slurm is None or facts.slurm.missing:
         return None
     if facts.slurm.problem:
-        return failure(facts.slurm.problem, "see: scontrol ping; ask the site's support if it stays so")
+        return failure(facts.slurm.problem, "see: scontrol ping; if this lasts, ask the site's support")
     return good(f"Slurm {facts.slurm.site.version} answers" if facts.slurm.site else "Slurm answers")
 
 
 def partition_of(facts: Facts) -> Partition | None:
-    """The partition that the profile's jobs go to, if there is such a one."""
+    """The partition of the profile's jobs, if it exists."""
     if facts.slurm is None or facts.slurm.site is None:
         return None
-    named = {each.name: each for each in facts.slurm.site.partitions}
-    wanted = facts.profile.partition
-    if wanted:
-        return named.get(wanted)
-    return next((each for each in named.values() if each.default), None)
+    name = facts.profile.partition
+    partitions = facts.slurm.site.partitions
+    return next((each for each in partitions if (each.name == name if name else each.default)), None)
 
 
 def partition(facts: Facts) -> Finding | None:
@@ -51,195 +48,176 @@ def partition(facts: Facts) -> Finding | None:
     if facts.slurm is None or facts.slurm.site is None:
         return None
     names = [each.name for each in facts.slurm.site.partitions]
-    found, wanted = partition_of(facts), facts.profile.partition
-    if found is None and wanted:
-        return failure(str(unknown("partition", wanted, names)), f"--set cluster.partition={_first(names)}")
+    remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
+    found, name = partition_of(facts), facts.profile.partition
+    if found is None and name:
+        return failure(str(unknown("partition", name, names)), remedy)
     if found is None:
-        return failure("no partition is named and the site has no default", f"--set cluster.partition={_first(names)}")
+        return failure("the profile names no partition, and the site has no default one", remedy)
     if not found.up:
-        return failure(f"partition {found.name} is not up", f"wait, or take another one: {', '.join(names)}")
+        return failure(f"partition {found.name} is not up", f"wait, or use another one: {', '.join(names)}")
     return good(f"partition {found.name} is up")
 
 
-def _first(names: Iterable[str]) -> str:
-    return next(iter(names), "NAME")
-
-
 def nodes(facts: Facts) -> Finding | None:
-    """Nodes of the partition take work."""
+    """The partition has nodes that accept jobs."""
     if (found := partition_of(facts)) is None:
         return None
     usable = sum(each.count for each in found.nodes if each.is_usable)
     total = sum(each.count for each in found.nodes)
     if not usable:
-        return failure(f"none of {total} nodes of {found.name} takes work", "see: sinfo -R")
-    return good(f"{usable} of {total} nodes of {found.name} take work")
+        return failure(f"none of the {total} nodes of {found.name} accepts jobs", "see: sinfo -R")
+    return good(f"{usable} of {total} nodes of {found.name} accept jobs")
 
 
 def account(facts: Facts) -> Finding | None:
     """The account may use the partition."""
     if (found := partition_of(facts)) is None or facts.slurm is None:
         return None
-    wanted, own = facts.profile.account, facts.slurm.accounts
-    if found.accounts and wanted not in found.accounts:
-        allowed = ", ".join(found.accounts)
+    name, accounts = facts.profile.account, facts.slurm.accounts
+    if found.accounts and name not in found.accounts:
         return failure(
-            f"partition {found.name} takes only accounts {allowed}, got {wanted or 'none'}",
+            f"partition {found.name} accepts only the accounts {', '.join(found.accounts)}, got {name or 'none'}",
             f"--set cluster.account={found.accounts[0]}, or another partition",
         )
-    if own and wanted and wanted not in own:
-        return failure(
-            f"account {wanted} is none of yours", f"--set cluster.account={own[0]} (yours: {', '.join(own)})"
-        )
-    return good(f"account {wanted or 'not named'}")
+    if accounts and name and name not in accounts:
+        remedy = f"--set cluster.account={accounts[0]} (your accounts: {', '.join(accounts)})"
+        return failure(f"{name} is not one of your accounts", remedy)
+    return good(f"account {name}" if name else "no account is named")
 
 
 def limits(facts: Facts) -> Finding | None:
-    """The site lets a user submit so many jobs."""
+    """The site lets a user submit all jobs."""
     if facts.slurm is None or facts.slurm.max_jobs is None:
         return None
-    jobs = -(-facts.profile.workers // max(1, facts.profile.gpus_per_job))
-    most = facts.slurm.max_jobs
+    jobs, most = -(-facts.profile.workers // max(1, facts.profile.gpus_per_job)), facts.slurm.max_jobs
     if jobs > most and not (facts.profile.max_jobs and facts.profile.max_jobs <= most):
-        return failure(f"{jobs} jobs, but the site takes {most} of a user", f"--set cluster.max_jobs={most}")
-    return good(f"{jobs} jobs of at most {most}")
+        return failure(f"{jobs} jobs, but the site accepts {most} per user", f"--set cluster.max_jobs={most}")
+    return good(f"{jobs} of at most {plural(most, 'job')}")
 
 
 def gres(facts: Facts) -> Finding | None:
-    """Nodes have the GPUs that a job asks for."""
+    """Nodes have the GPUs that a job requests."""
     found, profile = partition_of(facts), facts.profile
     if found is None or not profile.gpus_per_job:
         return None
-    there = found.gpus
-    kinds = ", ".join(sorted(f"{name or 'gpu'} ({count})" for name, count in there.items())) or "none"
-    if not there or (profile.gpu_type and not there[profile.gpu_type]):
-        wanted = profile.gpu_type or "GPUs"
-        named = next((name for name in there if name), None)
-        remedy = f"--set cluster.gpu_type={named}" if named else "another partition, or --set cluster.gpus_per_job=0"
-        return failure(f"partition {found.name} has no {wanted}; its GPUs: {kinds}", remedy)
-    most = max((_of(each, profile.gpu_type) for each in found.nodes if each.is_usable), default=0)
+    available = found.gpus
+    kinds = ", ".join(sorted(f"{name or 'gpu'} ({count})" for name, count in available.items())) or "none"
+    if not available or (profile.gpu_type and not available[profile.gpu_type]):
+        other = next((name for name in available if name), None)
+        remedy = f"--set cluster.gpu_type={other}" if other else "another partition, or --set cluster.gpus_per_job=0"
+        return failure(f"partition {found.name} has no {profile.gpu_type or 'GPUs'}; its GPUs: {kinds}", remedy)
+    most = max((_gpus_per_node(each, profile.gpu_type) for each in found.nodes if each.is_usable), default=0)
     if profile.gpus_per_job > most:
-        said = f"a job asks for {profile.gpus_per_job} GPUs, a node of {found.name} has {most}"
-        return failure(said, f"--set cluster.gpus_per_job={most}")
+        message = f"a job requests {profile.gpus_per_job} GPUs, a node of {found.name} has {most}"
+        return failure(message, f"--set cluster.gpus_per_job={most}")
     return good(f"partition {found.name} has {kinds}")
 
 
-def _of(nodes: Nodes, kind: str | None) -> int:
+def _gpus_per_node(nodes: Nodes, kind: str | None) -> int:
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
 
 def walltime(facts: Facts) -> Finding | None:
-    """The partition allows the time that is asked for."""
+    """The partition allows the jobs' walltime."""
     if (found := partition_of(facts)) is None or found.longest is None:
         return None
-    asked = float(parse_walltime(facts.profile.walltime))
-    if asked > found.longest:
-        hours = int(found.longest // 3600)
-        said = f"jobs ask for {duration(asked)}, {found.name} allows {duration(found.longest)}"
-        return failure(said, f"--set 'cluster.walltime=\"{hours:02d}:{int(found.longest % 3600 // 60):02d}:00\"'")
-    return good(f"{duration(asked)} of at most {duration(found.longest)}")
+    requested = float(parse_walltime(facts.profile.walltime))
+    if requested > found.longest:
+        message = f"jobs request {duration(requested)}, {found.name} allows {duration(found.longest)}"
+        hours, minutes = divmod(int(found.longest // 60), 60)
+        return failure(message, f"--set 'cluster.walltime=\"{hours:02d}:{minutes:02d}:00\"'")
+    return good(f"{duration(requested)} of at most {duration(found.longest)}")
 
 
 def memory(facts: Facts) -> Finding | None:
-    """Nodes have the memory that a job asks for."""
+    """Nodes have the memory that a job requests."""
     found, profile = partition_of(facts), facts.profile
     if found is None or profile.memory is None:
         return None
-    asked = parse_bytes(profile.memory) * max(1, profile.gpus_per_job)
-    most = max((each.memory for each in found.nodes), default=0) * 2**20
-    if asked > most:
-        said = f"a job asks for {asked / 2**30:.0f} GiB, the largest node has {most / 2**30:.0f}"
-        return failure(said, "a smaller cluster.memory (it is per worker), or fewer gpus_per_job")
-    return good(f"{asked / 2**30:.0f} GiB per job of {most / 2**30:.0f} on a node")
+    requested = parse_bytes(profile.memory) * max(1, profile.gpus_per_job) / 2**30
+    most = max((each.memory for each in found.nodes), default=0) / 2**10
+    if requested > most:
+        message = f"a job requests {requested:.0f} GiB, the largest node has {most:.0f}"
+        return failure(message, "a smaller cluster.memory (it is per worker), or fewer gpus_per_job")
+    return good(f"{requested:.0f} GiB per job of {most:.0f} on a node")
 
 
 def cpus(facts: Facts) -> Finding | None:
-    """Nodes have the CPUs that a job asks for, and leave some to their other GPUs."""
+    """Nodes have the CPUs that a job requests, and enough for all their GPUs."""
     found, profile = partition_of(facts), facts.profile
     if found is None or not found.nodes:
         return None
     processes = max(1, profile.gpus_per_job)
-    asked, most = profile.threads * processes, max(each.cpus for each in found.nodes)
-    if asked > most:
-        return failure(
-            f"a job asks for {asked} CPUs, the largest node has {most}", f"--set cluster.threads={most // processes}"
-        )
+    requested, most = profile.threads * processes, max(each.cpus for each in found.nodes)
+    if requested > most:
+        message = f"a job requests {requested} CPUs, the largest node has {most}"
+        return failure(message, f"--set cluster.threads={most // processes}")
     share = min((each.cpus / sum(each.gpus.values()) for each in found.nodes if each.gpus), default=float(most))
     if profile.gpus_per_job and profile.threads > share:
-        said = f"{profile.threads} CPUs per GPU, a node has {share:g} for each: some of its GPUs cannot be used"
-        return warning(said, f"--set cluster.threads={max(1, int(share))}")
-    return good(f"{asked} CPUs per job of {most} on a node")
+        message = f"{profile.threads} CPUs per GPU, but a node has {share:g} for each: some of its GPUs stay unused"
+        return warning(message, f"--set cluster.threads={max(1, int(share))}")
+    return good(f"{requested} CPUs per job of {most} on a node")
 
 
 def task_layout(facts: Facts) -> Finding | None:
-    """There is one worker process for each GPU: no task holds GPUs that nobody uses."""
+    """There is one worker process for each GPU, so that no GPU of a job is idle."""
     profile = facts.profile
-    asked = _gpus_asked(profile.directives)
-    workers = max(1, profile.gpus_per_job)
-    if asked and asked > workers:
-        remedy = f"drop that directive and write: gpus_per_job: {asked}"
-        return failure(f"a job asks for {asked} GPUs and starts {_processes(workers)}: {asked - workers} idle", remedy)
-    tasks = _number(profile.directives, r"--ntasks(?:-per-node)?[= ](\d+)")
-    if tasks and tasks > 1:
-        said = f"{tasks} tasks are asked for, but the script starts one program that is no srun"
-        return failure(said, "drop --ntasks: the workers of a node come from gpus_per_job")
+    requested, workers = _requested_gpus(profile.directives), max(1, profile.gpus_per_job)
+    processes = "1 worker process" if workers == 1 else f"{workers} worker processes"
+    if requested and requested > workers:
+        message = f"a job requests {requested} GPUs and starts {processes}: {requested - workers} idle"
+        return failure(message, f"remove that directive and write: gpus_per_job: {requested}")
+    tasks = (re.match(r"--ntasks(?:-per-node)?[= ](\d+)", line) for line in profile.directives)
+    count = next((int(match[1]) for match in tasks if match), 1)
+    if count > 1:
+        message = f"directives request {count} tasks, but the script starts one program, without srun"
+        return failure(message, "drop --ntasks: gpus_per_job sets the number of workers on a node")
     if profile.kind != "slurm":
         return None
-    return good(f"{_processes(workers)} per job" + (", one for each GPU" if profile.gpus_per_job else ""))
+    return good(f"{processes} per job" + (", one for each GPU" if profile.gpus_per_job else ""))
 
 
-def _processes(count: int) -> str:
-    return "1 worker process" if count == 1 else f"{count} worker processes"
-
-
-def _gpus_asked(directives: Iterable[str]) -> int | None:
-    """GPUs of a job, if further directives ask for them."""
+def _requested_gpus(directives: Iterable[str]) -> int | None:
+    """The GPUs of a job that directives request, if any."""
     for line in directives:
-        found = re.match(r"--(gres|gpus|gpus-per-node|gpus-per-task)[= ](.+)", line)
-        if found:
-            text = found[2].split()[0]
-            number = sum(parse_gpus(text).values()) if found[1] == "gres" else int(text.rpartition(":")[2] or 0)
+        if match := re.match(r"--(gres|gpus|gpus-per-node|gpus-per-task)[= ](.+)", line):
+            text = match[2].split()[0]
+            number = sum(parse_gpus(text).values()) if match[1] == "gres" else int(text.rpartition(":")[2] or 0)
             return number or None
     return None
 
 
-def _number(directives: Iterable[str], pattern: str) -> int | None:
-    return next((int(found[1]) for line in directives if (found := re.match(pattern, line))), None)
-
-
 def allocation_layout(facts: Facts) -> Finding | None:
-    """Inside a job: as many tasks as GPUs, or the work uses only one of them."""
-    own = facts.here.variables
-    if "SLURM_JOB_ID" not in own:
+    """Inside a job there are as many tasks as GPUs; otherwise the work uses only one GPU."""
+    variables = facts.here.variables
+    if "SLURM_JOB_ID" not in variables:
         return None
-    tasks = int(own.get("SLURM_NTASKS", "1") or 1)
-    visible = split_gpus(own.get(VISIBLE, ""))
-    per_node = len(visible) or len(facts.here.gpus)
-    total = per_node * int(own.get("SLURM_NNODES", "1") or 1)
+    tasks = int(variables.get("SLURM_NTASKS", "1") or 1)
+    per_node = len(split_gpus(variables.get(VISIBLE, ""))) or len(facts.here.gpus)
+    total = per_node * int(variables.get("SLURM_NNODES", "1") or 1)
     if per_node and tasks < total:
-        said = f"{tasks} task{'' if tasks == 1 else 's'} for {total} GPUs in job {own['SLURM_JOB_ID']}"
-        return failure(said, f"ask for --ntasks-per-node={per_node} --gpus-per-task=1, and start workers by srun")
-    return good(f"{tasks} tasks, {total} GPUs")
+        message = f"{plural(tasks, 'task')} for {total} GPUs in job {variables['SLURM_JOB_ID']}"
+        return failure(message, f"request --ntasks-per-node={per_node} --gpus-per-task=1, and start workers by srun")
+    return good(f"{plural(tasks, 'task')}, {total} GPUs")
 
 
 def memory_directives(facts: Facts) -> Finding | None:
-    """Only one way of asking for memory is used."""
-    words = {line.split("=")[0].split()[0] for line in facts.profile.directives}
-    ways = sorted(words & {"--mem", "--mem-per-gpu", "--mem-per-cpu"})
+    """Memory is requested in one way only."""
+    options = {line.split("=")[0].split()[0] for line in facts.profile.directives}
+    ways = sorted(options & {"--mem", "--mem-per-gpu", "--mem-per-cpu"})
     ways += ["cluster.memory"] if facts.profile.memory and facts.slurm is not None else []
     if len(ways) > 1:
-        return failure(
-            f"memory is asked for by {' and '.join(ways)}, which exclude each other", f"keep only {ways[-1]}"
-        )
-    return good(f"memory asked for by {ways[0]}" if ways else "memory as the site has it") if facts.slurm else None
+        message = f"memory is requested by {' and '.join(ways)}, which exclude each other"
+        return failure(message, f"keep only {ways[-1]}")
+    return good(f"memory requested by {ways[0]}" if ways else "the site's default memory") if facts.slurm else None
 
 
 def rehearsal(facts: Facts) -> Finding | None:
-    """Slurm would take the profile's jobs (``sbatch --test-only``)."""
+    """Slurm would accept the profile's jobs (``sbatch --test-only``)."""
     if facts.slurm is None or facts.slurm.site is None:
         return None
     if facts.slurm.refusal:
-        return failure(
-            f"sbatch refuses: {facts.slurm.refusal}", "see the other failures, or: daskmetrics run --dry-run"
-        )
-    return good("sbatch --test-only takes the job")
+        remedy = "see the other failures, or: daskmetrics run --dry-run"
+        return failure(f"sbatch refuses: {facts.slurm.refusal}", remedy)
+    return good("sbatch --test-only accepts the job")

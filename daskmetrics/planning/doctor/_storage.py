@@ -4,119 +4,116 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from daskmetrics.planning.doctor._facts import Facts, Folder
-from daskmetrics.planning.doctor._finding import Check, Finding, failure, good, warning
+from daskmetrics.planning.doctor._facts import Check, Facts, Finding, FolderFacts, failure, good, warning
 from daskmetrics.planning.doctor._machine import LOCAL
 
 SLOW = 5e6
-"""Bytes per second; with less, a run waits for its journal."""
+"""Bytes per second below which a run waits for its journal."""
 
-LEAST = 1e9
-FEW_FILES = 10_000
-WRITE = {
-    "run": "choose another one: --folder, on a file system with room that is yours",
+LEAST_SPACE = 1e9
+LEAST_FILES = 10_000
+REMEDIES = {
+    "run": "choose another one: --folder, on a file system with free space that you can write to",
     "cache": "export DASKMETRICS_CACHE=FOLDER, one that you can write to",
     "logs": "--set cluster.logs=FOLDER, one that you can write to and that nodes share",
-    "scratch": "--set cluster.scratch=FOLDER, one that exists on the nodes and is yours",
+    "scratch": "--set cluster.scratch=FOLDER, one that exists on the nodes and that you can write to",
 }
 
 
 def writable(what: str) -> Check:
-    """A check that a folder can be written."""
+    """A check that a folder is writable."""
 
     def check(facts: Facts) -> Finding | None:
         folder = _folder(facts, what)
         if folder is None:
             return None
         if folder.problem:
-            return failure(f"{what} folder {folder.path}: {folder.problem}", WRITE[what])
-        return good(f"{what} folder {folder.path} can be written")
+            return failure(f"{what} folder {folder.path}: {folder.problem}", REMEDIES[what])
+        return good(f"{what} folder {folder.path} is writable")
 
-    check.__doc__ = f"The {what} folder can be written."
+    check.__doc__ = f"The {what} folder is writable."
     return check
 
 
-def _folder(facts: Facts, what: str) -> Folder | None:
+def _folder(facts: Facts, what: str) -> FolderFacts | None:
     return next((folder for folder in facts.folders if folder.what == what), None)
 
 
 def room(facts: Facts) -> Finding | None:
-    """There is room for what the run writes."""
-    return _least(facts, lambda folder: folder.free, facts.needed + LEAST, lambda n: f"{n / 1e9:.1f} GB free")
+    """There is free space for what the run writes."""
+    return _least(facts, lambda folder: folder.free, facts.needed + LEAST_SPACE, lambda n: f"{n / 1e9:.1f} GB")
 
 
 def files(facts: Facts) -> Finding | None:
-    """There is room for further files, each chunk being one."""
-    return _least(facts, lambda folder: folder.free_files, FEW_FILES, lambda n: f"{n:,.0f} files can be made")
+    """Enough files can be created; each chunk is one."""
+    return _least(facts, lambda folder: folder.free_files, LEAST_FILES, lambda n: f"{n:,.0f} files")
 
 
-def _least(facts: Facts, of: Callable[[Folder], float], wanted: float, said: Callable[[float], str]) -> Finding | None:
+def _least(
+    facts: Facts, free: Callable[[FolderFacts], float], needed: float, text: Callable[[float], str]
+) -> Finding | None:
     folders = [folder for folder in facts.folders if not folder.problem]
     if not folders:
         return None
-    worst = min(folders, key=of)
-    if of(worst) < wanted:
-        text = f"{worst.what} folder {worst.path}: {said(of(worst))}, wanted {said(wanted)}"
-        return failure(text, f"free some, or {WRITE[worst.what]}")
-    return good(f"{said(of(worst))} at least")
+    worst = min(folders, key=free)
+    if free(worst) < needed:
+        message = f"{worst.what} folder {worst.path}: room for {text(free(worst))}, needs {text(needed)}"
+        return failure(message, f"free some, or {REMEDIES[worst.what]}")
+    return good(f"room for at least {text(free(worst))}")
 
 
 def quota(facts: Facts) -> Finding | None:
-    """The user's quota is not used up."""
+    """The user's quota is not exceeded."""
     if facts.quota is None:
         return None
     over = [line for line in facts.quota.splitlines() if "*" in line]
-    if over:
-        return failure(f"over quota: {over[0].strip()}", "free some space; see: quota -s")
-    return good("within quota")
+    return failure(f"over quota: {over[0].strip()}", "free some space; see: quota -s") if over else good("within quota")
 
 
 def shared(facts: Facts) -> Finding | None:
-    """Nodes share the folders that they have to see."""
+    """Nodes share the folders that they use."""
     if facts.slurm is None:
         return None
-    own = [f for f in facts.folders if f.what in ("run", "logs", "cache") and f.kind in LOCAL]
-    if own:
-        said = "; ".join(f"{folder.what} folder {folder.path} ({folder.kind})" for folder in own)
-        return warning(f"on this machine's own disk: {said}", "if nodes do not see them, choose a shared file system")
-    return good("run, logs and cache lie on a network file system")
+    local = [f for f in facts.folders if f.what in ("run", "logs", "cache") and f.kind in LOCAL]
+    if local:
+        names = "; ".join(f"{folder.what} folder {folder.path} ({folder.kind})" for folder in local)
+        return warning(f"on a local disk of this machine: {names}", "if nodes do not see it, use a shared file system")
+    return good("the folders of run, logs and cache are on a network file system")
 
 
 def speed(facts: Facts) -> Finding | None:
-    """Writes that wait for the disk are quick enough for a journal."""
+    """Synchronous writes are fast enough for a journal."""
     folder = _folder(facts, "run")
     if folder is None or folder.speed is None:
         return None
     if folder.speed < SLOW:
-        said = f"{folder.path}: {folder.speed / 1e6:.1f} MB/s with a wait for the disk"
-        return warning(said, "a run of short units is slow here: another file system, or larger batches")
-    return good(f"{folder.speed / 1e6:,.0f} MB/s with a wait for the disk ({folder.kind})")
+        message = f"{folder.path}: {folder.speed / 1e6:.1f} MB/s in synchronous writes"
+        return warning(message, "a run of short units is slow here: use another file system, or larger batches")
+    return good(f"{folder.speed / 1e6:,.0f} MB/s in synchronous writes ({folder.kind})")
 
 
 def hub_cache(facts: Facts) -> Finding | None:
-    """Models that are wanted are in the hub's cache, or may be fetched."""
+    """Required models are in the hub's cache, or can be downloaded."""
     hub = facts.hub
-    if hub is None or not hub.wanted:
+    if hub is None or not hub.required:
         return None
-    if hub.missing and hub.offline:
-        said = f"HF_HUB_OFFLINE is set, and not in {hub.home}: {_some(hub.missing)}"
-        return failure(said, f"where there is a network: hf download {hub.missing[0].replace('@', ' --revision ')}")
-    if hub.missing and facts.profile.kind != "local":
-        said = f"not in {hub.home}: {_some(hub.missing)}; nodes often have no network"
-        return warning(said, f"on the login node: hf download {hub.missing[0].replace('@', ' --revision ')}")
-    if hub.missing:
-        return good(f"would be fetched: {_some(hub.missing)}")
-    return good(f"all models are in {hub.home}")
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if not hub.missing:
+        return good(f"all models are in {hub.home}")
+    names = ", ".join(hub.missing[:3]) + (f" and {len(hub.missing) - 3} more" if len(hub.missing) > 3 else "")
+    download = f"hf download {hub.missing[0].replace('@', ' --revision ')}"
+    if hub.offline:
+        message = f"HF_HUB_OFFLINE is set, and {hub.home} does not contain {names}"
+        return failure(message, f"on a machine with a network: {download}")
+    if facts.profile.kind != "local":
+        message = f"{hub.home} does not contain {names}; nodes often have no network"
+        return warning(message, f"on the login node: {download}")
+    return good(f"to be downloaded: {names}")
 
 
 def hub_home(facts: Facts) -> Finding | None:
-    """The hub's cache can be written, or nothing has to be."""
+    """The hub's cache is writable, or nothing has to be downloaded."""
     hub = facts.hub
-    if hub is None or not hub.wanted:
+    if hub is None or not hub.required:
         return None
     if hub.problem and hub.missing:
         return failure(f"{hub.home}: {hub.problem}", "export HF_HOME=FOLDER, one that you can write to and nodes share")
@@ -124,13 +121,10 @@ def hub_home(facts: Facts) -> Finding | None:
 
 
 def hub_switches(facts: Facts) -> Finding | None:
-    """The switches that keep libraries from the network agree with each other."""
-    own = facts.here.variables
-    on = {
-        name: own.get(name, "") not in ("", "0")
-        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
-    }
-    if any(on.values()) and not on["HF_HUB_OFFLINE"]:
-        names = ", ".join(name for name, value in on.items() if value)
-        return warning(f"{names} is set and HF_HUB_OFFLINE is not: the hub is still asked", "export HF_HUB_OFFLINE=1")
-    return good("offline" if any(on.values()) else "online")
+    """The offline switches of the libraries agree with each other."""
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
+    switched_on = [name for name in names if facts.here.variables.get(name, "") not in ("", "0")]
+    if switched_on and "HF_HUB_OFFLINE" not in switched_on:
+        message = f"{', '.join(switched_on)} is set but HF_HUB_OFFLINE is not: libraries still contact the hub"
+        return warning(message, "export HF_HUB_OFFLINE=1")
+    return good("offline" if switched_on else "online")

@@ -1,4 +1,4 @@
-"""Every check by facts: in order on a sound site, and told with a remedy where one thing is wrong."""
+"""Every check on made-up facts: it passes on a sound site, and reports a remedy where one fact is wrong."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from daskmetrics.cluster.slurm._partitions import Nodes, Partition, Site
 from daskmetrics.config import Cluster, Model
 from daskmetrics.execution import Record
-from daskmetrics.planning.doctor import CHECKS, Facts, Verdict, examine
-from daskmetrics.planning.doctor._facts import Folder, History, Hub, Machine, Slurm
+from daskmetrics.planning.doctor import CHECKS, Facts, Severity, examine
+from daskmetrics.planning.doctor._facts import FolderFacts, History, Hub, Machine, Slurm
 from daskmetrics.planning.doctor._history import pace
 
 VERSIONS = {"python": "3.12.3", "daskmetrics": "0.1.0", "torch": "2.6.0+cu126"}
@@ -47,7 +47,8 @@ NODES = Nodes(4, 32, 256 * 1024, {"l40s": 4}, "idle", names="gpu[0-3]")
 PARTITION = Partition("gpu", True, True, 86400.0, ("abc",), (), (NODES,))
 SLURM = Slurm((), None, Site("23.11", (PARTITION,)), None, ("abc",), 100, {"gpu0": "10.0.0.9"}, "ib0")
 FOLDERS = tuple(
-    Folder(what, Path("/data") / what, None, 10**12, 10**7, "nfs4", 5e7) for what in ("run", "cache", "logs", "scratch")
+    FolderFacts(what, Path("/data") / what, None, 10**12, 10**7, "nfs4", 5e7)
+    for what in ("run", "cache", "logs", "scratch")
 )
 MODEL = Model(name="m", source="org/m")
 WORKERS = tuple({"type": "worker", "name": f"w{i}", "host": f"n{i}", "versions": dict(VERSIONS)} for i in (0, 1))
@@ -109,9 +110,9 @@ SLOW = tuple(replace(record, seconds=30.0) if record.worker == "w1" else record 
 LONG = (replace(RECORDS[0], seconds=500.0), *RECORDS[1:])
 HUB = Hub(Path("/data/hub"), (MODEL,), ("org/m@step1",), offline=True)
 
-# what is wrong, whether that is a failure, and a word of the remedy
+# the wrong facts, whether they are a failure, and a part of the remedy
 BROKEN = {
-    "slurm-commands": (slurm(lacking=("sbatch",)), True, "module load slurm"),
+    "slurm-commands": (slurm(missing=("sbatch",)), True, "module load slurm"),
     "slurm-answers": (slurm(problem="sinfo did not answer within 60 s"), True, "scontrol ping"),
     "partition": (profile(partition="gpuu"), True, "cluster.partition=gpu"),
     "nodes": (partition(nodes=(replace(NODES, state="drained"),)), True, "sinfo -R"),
@@ -167,42 +168,44 @@ BROKEN = {
 }
 
 
-def test_a_sound_site_is_in_order():
-    found = examine(SOUND)
-    assert {name: each.said for name, each in found.items() if each is None or each.verdict is not Verdict.GOOD} == {}
+def test_a_sound_site_passes_every_check():
+    findings = examine(SOUND)
+    assert {
+        name: each.message for name, each in findings.items() if each is None or each.severity is not Severity.GOOD
+    } == {}
 
 
-def test_every_check_is_broken_here_once():
+def test_every_check_fails_here_once():
     assert set(BROKEN) == set(CHECKS) and len(CHECKS) >= 25
     assert all(check.__doc__ for check in CHECKS.values())
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_wrong_is_told_with_its_remedy(name):
+def test_a_wrong_fact_is_reported_with_its_remedy(name):
     facts, is_failure, word = BROKEN[name]
-    found = CHECKS[name](facts)
-    assert found is not None
-    assert found.verdict is (Verdict.FAILURE if is_failure else Verdict.WARNING)
-    assert word in found.remedy, found.remedy
+    finding = CHECKS[name](facts)
+    assert finding is not None
+    assert finding.severity is (Severity.FAILURE if is_failure else Severity.WARNING)
+    assert word in finding.remedy, finding.remedy
 
 
 def test_a_machine_alone_needs_few_checks():
     alone = Facts(profile=Cluster(), here=HERE)
-    applied = {name for name, found in examine(alone).items() if found is not None}
+    applied = {name for name, finding in examine(alone).items() if finding is not None}
     assert "python" in applied and not applied & {"partition", "gres", "rehearsal", "driver", "scratch-folder"}
 
 
-def test_two_tasks_without_srun_are_found():
-    found = CHECKS["task-layout"](profile(directives=["--ntasks-per-node=4"]))
-    assert found.verdict is Verdict.FAILURE and "drop --ntasks" in found.remedy
+def test_two_tasks_without_srun_are_a_failure():
+    finding = CHECKS["task-layout"](profile(directives=["--ntasks-per-node=4"]))
+    assert finding.severity is Severity.FAILURE and "drop --ntasks" in finding.remedy
 
 
-def test_the_pace_of_a_node_is_taken_against_the_others():
+def test_the_pace_of_a_node_is_relative_to_the_others():
     assert pace(replace(HISTORY, records=SLOW)) == pytest.approx({"n0": 1 / 3, "n1": 3.0})
     assert pace(replace(HISTORY, records=SLOW[:4])) == {}
 
 
-def test_survived_faults_are_warnings():
+def test_faults_of_units_that_succeeded_later_are_warnings():
     attempt = {"type": "attempt", "fault": "memory"}
-    found = CHECKS["out-of-memory"](history(entries=(*HISTORY.entries, attempt)))
-    assert found.verdict is Verdict.WARNING
+    finding = CHECKS["out-of-memory"](history(entries=(*HISTORY.entries, attempt)))
+    assert finding.severity is Severity.WARNING
