@@ -13,11 +13,23 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import dask
 import numpy as np
 
+from daskmetrics.core._events import (
+    HistorySent,
+    LiveMessage,
+    PosteriorUpdated,
+    Record,
+    RunStarted,
+    SearchStarted,
+    StorePlanned,
+    UnitAsked,
+    to_json,
+)
 from daskmetrics.core.names import Suite, grid
 from daskmetrics.dashboard._run_page import Page
 
@@ -50,8 +62,8 @@ class History:
         depth = np.array([arm.layer / depths[arm.model] for arm in self.arms])
         return np.array([size[arm.model] for arm in self.arms]) + 0.35 + 0.25 * time_ * (1 - 1.5 * (depth - 0.6) ** 2)
 
-    def opening(self, budget: float = 0.2) -> list[dict[str, Any]]:
-        """What is told before the first record."""
+    def opening(self, budget: float = 0.2) -> list[LiveMessage]:
+        """What is sent before the first record."""
         suites = [{**vars(suite)} for suite in self.suites]
         axes = {
             "metrics": {"names": list(METRICS), "units": list(METRICS.values())},
@@ -59,18 +71,22 @@ class History:
         }
         checkpoints = sum(len(suite.revisions) for suite in self.suites)
         return [
-            {"type": "plan", "template": {"suites": suites, **axes}},
-            {
-                "type": "start",
-                "name": "made-up",
-                "checkpoints": checkpoints,
-                "arms": len(self.arms),
-                "tasks": self.tasks,
-            },
-            {"type": "live"},
+            StorePlanned({"suites": suites, **axes}, version=0, seed=0, measure={}, encode={}, files={}),
+            RunStarted(
+                key="made-up",
+                at=0.0,
+                name="made-up",
+                arms=len(self.arms),
+                checkpoints=checkpoints,
+                tasks={task: {} for task in self.tasks},
+                widths={},
+                window=8,
+                environment={},
+            ),
+            HistorySent(),
         ]
 
-    def measured(self) -> Iterator[dict[str, Any]]:
+    def measured(self) -> Iterator[Record]:
         """A record per checkpoint; one in forty has failed."""
         quality = dict(zip(self.arms, self.quality().tolist(), strict=True))
         for suite in self.suites:
@@ -80,10 +96,10 @@ class History:
                 value = {"layers": list(suite.layers), "names": list(METRICS), "values": values}
                 yield self._record(f"m{checkpoint}", str(checkpoint), "measure", value, number % 40 == 17)
 
-    def searched(self, budget: float = 0.2) -> Iterator[dict[str, Any]]:
-        """Decisions and their records, promising arms first and each on all tasks, and now and then a belief."""
+    def searched(self, budget: float = 0.2) -> Iterator[LiveMessage]:
+        """Decisions and their records, promising arms first and each on all tasks, and a posterior every 200 cells."""
         quality = self.quality()
-        yield {"type": "search", "budget": budget * self.exhaustive, "exhaustive": self.exhaustive, "spent": 0.0}
+        yield SearchStarted(budget * self.exhaustive, self.exhaustive, spent=0.0)
         order = np.argsort(-(quality + self.random.normal(0, 0.05, len(quality))))
         index = 0
         for arm in order.tolist():
@@ -91,26 +107,26 @@ class History:
                 name = f"{self.arms[arm]}:{task}"
                 cell = {"arm": vars(self.arms[arm]), "task": task}
                 pick = {"index": index, "cell": cell, "stage": "search", "cost": COST}
-                yield {"type": "ask", "key": name, "note": {"search": "s", "pick": pick}}
+                yield UnitAsked(name, name, {"search": "s", "pick": pick})
                 score = float(quality[arm] + self.random.normal(0, 0.01))
                 yield self._record(name, name, "score", {"score": score}, index % 97 == 31)
                 if index % 200 == 0:
                     yield self.belief(index)
                 index += 1
 
-    def belief(self, known: int) -> dict[str, Any]:
+    def belief(self, known: int) -> PosteriorUpdated:
         """A posterior that grows surer."""
         sd = np.full(len(self.arms), 0.3 / (1 + known / 500))
         mean = self.quality() + self.random.normal(0, 1, len(sd)) * sd * 0.2
         leader = int(mean.argmax())
         values = np.array([mean, sd], np.float32).tobytes()
-        return {"type": "belief", "values": values, "leader": str(self.arms[leader]), "shortfall": float(1.645 * sd[0])}
+        return PosteriorUpdated(values, str(self.arms[leader]), shortfall=float(1.645 * sd[0]))
 
-    def _record(self, key: str, name: str, kind: str, value: Any, failed: bool) -> dict[str, Any]:
+    def _record(self, key: str, name: str, kind: str, value: Any, failed: bool) -> Record:
         how = (
             {"status": "oom", "reason": f"CUDA out of memory in {name}"} if failed else {"status": "ok", "reason": None}
         )
-        return {"type": "record", "key": key, "name": name, "kind": kind, "value": None if failed else value, **how}
+        return Record(key, name, kind, value=None if failed else value, **how)
 
 
 async def measure(seconds: float, rate: float) -> dict[str, float]:
@@ -127,11 +143,11 @@ async def measure(seconds: float, rate: float) -> dict[str, float]:
         async with Scheduler(dashboard_address="127.0.0.1:0", port=0, host="127.0.0.1") as scheduler:
             desk = scheduler.extensions["daskmetrics"]
             idle = await _cpu(seconds / 2, lambda: None)
-            replayed = _timed(lambda: desk.hear([*history.opening(), *history.measured()]))
+            replayed = _timed(lambda: desk.hear(map(to_json, [*history.opening(), *history.measured()])))
             news = history.searched()
 
             def second() -> None:
-                hearing.append(_timed(lambda: desk.hear([next(news) for _ in range(int(rate))])))
+                hearing.append(_timed(lambda: desk.hear(map(to_json, islice(news, int(rate))))))
 
             unseen = await _cpu(seconds, second)
             page = f"http://127.0.0.1:{scheduler.http_server.port}/individual-daskmetrics"

@@ -48,7 +48,7 @@ def searched(folder: Path, base: Path | None, name: str, settings: Sequence[str]
 
 def terms(run: Run) -> Terms:
     """The reward of a run and its baseline, which settings may name."""
-    return Terms(reward=run.result["reward"], baseline=str(run.best().default.checkpoint))  # type: ignore[index]
+    return Terms(reward=run.result.reward, baseline=str(run.best().default.checkpoint))  # type: ignore[union-attr]
 
 
 def lost(judged: Truth, arms: Sequence[Arm], run: Run) -> float:
@@ -95,7 +95,7 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
         )
         best, loss = run.best(), lost(judged, known.arms, run)
         hits += loss <= WITHIN
-        said = run.result["probability_within"]  # type: ignore[index]
+        said = run.result.probability_within  # type: ignore[union-attr]
         print(
             f"{seed:>4}  {best.arm!s:<24} {loss:>7.2%}  {best.share:>13.1%}  {run.counts['score', 'ok']:>6}  {said:.2f}"
         )

@@ -16,6 +16,7 @@ import xarray
 import yaml
 
 import daskmetrics as dm
+from daskmetrics.core._events import Record, SearchEnded, UnitAsked
 from daskmetrics.execution._journal import read
 
 SMALL = {
@@ -51,11 +52,11 @@ class Place:
         return process.returncode, out, err
 
     def result(self) -> dict:
-        found = [entry for entry in read(self.journal) if entry["type"] == "result"][-1]
+        found = [entry for entry in read(self.journal) if isinstance(entry, SearchEnded)][-1]
         return {name: value for name, value in found.items() if name != "location"}
 
     def picks(self) -> list:
-        picks = [entry["note"]["pick"] for entry in read(self.journal) if "pick" in entry.get("note", {})]
+        picks = [entry.pick for entry in read(self.journal) if isinstance(entry, UnitAsked) and entry.pick]
         return sorted({pick["index"]: pick for pick in picks}.items())
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -106,10 +107,10 @@ def test_a_finished_run_is_left_as_it_is(undisturbed):
 
 
 def test_a_larger_budget_goes_on_from_what_is_known(undisturbed):
-    known = {entry["key"] for entry in read(undisturbed.journal) if entry["type"] == "record"}
+    known = {entry.key for entry in read(undisturbed.journal) if isinstance(entry, Record)}
     code, _, err = undisturbed.call("run", "config.yaml", "--set", "search.budget=0.8")
     assert code == 0, err
-    records = [entry["key"] for entry in read(undisturbed.journal) if entry["type"] == "record"]
+    records = [entry.key for entry in read(undisturbed.journal) if isinstance(entry, Record)]
     assert len(records) == len(set(records)) > len(known)
     assert known <= set(records)
 
@@ -129,7 +130,7 @@ def test_killed_at_any_moment_and_run_again_it_ends_the_same(tmp_path):
     assert ours.keys() == theirs.keys()
     for name, values in ours.items():
         np.testing.assert_array_equal(values, theirs[name], err_msg=name)
-    keys = [entry["key"] for entry in read(killed.journal) if entry["type"] == "record"]
+    keys = [entry.key for entry in read(killed.journal) if isinstance(entry, Record)]
     assert len(keys) == len(set(keys))
 
 

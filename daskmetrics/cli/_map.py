@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import click
 
 from daskmetrics.cli._common import end_as_by_ctrl_c, friendly
+from daskmetrics.core._events import MapStarted
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
@@ -192,10 +193,12 @@ class _Progress:
 def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display: Display) -> None:
     if finished:
         display.message(f"{finished} of {len(spec.items)} items are recorded already.")
-    headers = [entry for entry in journal.entries if entry["type"] == "map"]
-    if headers and headers[-1]["function"] != spec.function.name:
-        display.message(f"[yellow]The folder was last used by {headers[-1]['function']}; its results are kept.[/]")
-    elif headers and headers[-1]["version"] != spec.function.version:
+    from daskmetrics.execution._journal import latest
+
+    header = latest(journal.entries, MapStarted)
+    if header and header.function != spec.function.name:
+        display.message(f"[yellow]The folder was last used by {header.function}; its results are kept.[/]")
+    elif header and header.version != spec.function.version:
         display.message("[yellow]The function's source has changed: results of the old source are not used.[/]")
 
 

@@ -39,7 +39,7 @@ def status(run: Path) -> None:
         click.echo(job)
     click.echo(report.status_text(loaded))
     if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
-        click.echo(f"jobs        {_worker_jobs(loaded.start['name'])}")
+        click.echo(f"jobs        {_worker_jobs(loaded.start.name)}")
 
 
 def _driver_job(run: Path) -> str | None:
@@ -68,14 +68,7 @@ def _worker_jobs(name: str) -> str:
 
 @click.command()
 @run_folder
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(FORMATS),
-    default="html",
-    show_default=True,
-    help="A page, or numbers in one file.",
-)
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="html", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="File of the numbers.  [default: in RUN/report]")
 @click.option("--svg", is_flag=True, help="Also each figure as SVG.")
 @friendly

@@ -1,4 +1,349 @@
-"""Names of the events by which those who work tell the live pages, which they do not know."""
+"""The entries of a journal and the messages to the live pages: one frozen class for each kind, and their JSON.
 
-CLUSTER = "daskmetrics-cluster"  #: a line about queue and machines: ``{"text": ...}``
-TRAIN = "daskmetrics-train"  #: a rank's step: ``{"model", "rank", "step", "loss", "tokens_per_second"}``
+A line of a journal holds the object that `to_json` returns, and `from_json` reads it back. All other code tells the
+kinds apart by their classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from daskmetrics.core.names import Key
+
+Plain: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """An experiment begins, or goes on.
+
+    Attributes
+    ----------
+    key : Key
+        Of the configuration: a changed one has another key.
+    at : float
+        Seconds since 1970.
+    name : str
+    arms, checkpoints : int
+        How many the configuration plans.
+    tasks : mapping
+        Kind and main score of each task.
+    widths : mapping
+        Width of each model's hidden states.
+    window : int
+        How many decisions of the search may be open at once.
+    environment : mapping
+        Versions and machine.
+    """
+
+    key: Key
+    at: float
+    name: str
+    arms: int
+    checkpoints: int
+    tasks: Mapping[str, Mapping[str, str]]
+    widths: Mapping[str, int]
+    window: int
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class StorePlanned:
+    """What the store is to hold, and the keys of the units that fill it (`store.StorePlan`)."""
+
+    template: Plain
+    version: int
+    seed: int
+    measure: Mapping[str, Key]
+    encode: Mapping[str, Sequence[Key]]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class WorkerJoined:
+    """A worker has answered the handshake."""
+
+    name: str
+    host: str
+    versions: Mapping[str, str]
+    gpus: Sequence[str]
+
+
+@dataclass(frozen=True)
+class UnitAsked:
+    """The source has asked for a unit; `note` says why, for a score with the decision of the search as ``pick``."""
+
+    key: Key
+    name: str
+    note: Plain
+
+    @property
+    def pick(self) -> Plain | None:
+        """The decision of the search, if the unit is one."""
+        return self.note.get("pick")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the journal holds of a finished or failed work unit.
+
+    A unit without a value has a `status` other than ``ok`` and a `reason`; it is never a number. `seconds` is the
+    time of the last attempt on its worker, without that of its input.
+    """
+
+    key: Key
+    name: str
+    kind: str
+    status: str
+    value: Any = None
+    reason: str | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+    worker: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+@dataclass(frozen=True)
+class AttemptFailed:
+    """One attempt of a unit failed; `blamed` says whether the fault counts against the unit."""
+
+    key: Key
+    name: str
+    kind: str
+    worker: str | None
+    attempt: int
+    fault: str
+    blamed: bool
+    reason: str
+    trace: str
+
+
+@dataclass(frozen=True)
+class InputRecovered:
+    """A shared input succeeded after faults, which no longer count."""
+
+    key: Key
+    name: str
+
+
+@dataclass(frozen=True)
+class UnitsRetried:
+    """The user has the failures of these units taken back, so that they are tried again."""
+
+    keys: Sequence[Key]
+
+
+@dataclass(frozen=True)
+class StoreRepaired:
+    """Parts of the store were written again from the journal."""
+
+    parts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class UsageMeasured:
+    """CPU seconds and memory that each worker has used, by its name."""
+
+    workers: Mapping[str, Plain]
+
+
+@dataclass(frozen=True)
+class SearchEnded:
+    """The recommendation of the search, as `bandit.Recommendation.as_dict` gives it, and what it rests on.
+
+    Attributes
+    ----------
+    key : Key
+        Of the configuration.
+    location : mapping
+        Where a reader loads the best arm from.
+    order : sequence
+        The order of the observations, from which the posterior is computed again to the last bit.
+    kinds : sequence of mapping
+        The best arm of every kind of task.
+    """
+
+    key: Key
+    location: Plain
+    best: Plain
+    default: Plain
+    confirmed: bool
+    probability_best: float
+    probability_within: float
+    within: float
+    credible: Sequence[Plain]
+    top: Sequence[Plain]
+    reward: str
+    cells: int
+    failed: int
+    spent: float
+    budget: float
+    exhaustive: float
+    order: Sequence[Any]
+    kinds: Sequence[Plain]
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """An experiment has nothing left to do."""
+
+    key: Key
+    at: float
+
+
+@dataclass(frozen=True)
+class MapStarted:
+    """A map begins, or goes on: its function, the number of its items, and its options."""
+
+    function: str
+    version: str
+    stated: bool
+    reference: str | None
+    items: int
+    seed: int
+    batch_size: int
+    retries: int
+    timeout: float | None
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ItemsRetried:
+    """The user has the failures of these items of a map taken back, so that they are tried again."""
+
+    items: Sequence[Key]
+
+
+Event: TypeAlias = (
+    RunStarted
+    | StorePlanned
+    | WorkerJoined
+    | UnitAsked
+    | Record
+    | AttemptFailed
+    | InputRecovered
+    | UnitsRetried
+    | StoreRepaired
+    | UsageMeasured
+    | SearchEnded
+    | RunFinished
+    | MapStarted
+    | ItemsRetried
+)
+
+
+@dataclass(frozen=True)
+class UnitsPlanned:
+    """How many units of each kind a run plans; for the live pages."""
+
+    units: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class SearchStarted:
+    """What a search may spend, in the cost that its budget is counted in; for the live pages."""
+
+    budget: float
+    exhaustive: float
+    spent: float
+
+
+@dataclass(frozen=True)
+class PosteriorUpdated:
+    """The posterior of every arm; for the live pages.
+
+    Attributes
+    ----------
+    values : bytes
+        Mean and standard deviation (2, A) as float32, NaN for arms that could not be measured.
+    leader : str
+    shortfall : float
+        How far the 95 % bound of any arm lies above the leader's mean.
+    """
+
+    values: bytes
+    leader: str
+    shortfall: float
+
+
+@dataclass(frozen=True)
+class HistorySent:
+    """Everything sent before this happened before the run was resumed; for the live pages."""
+
+
+LiveMessage: TypeAlias = Event | UnitsPlanned | SearchStarted | PosteriorUpdated | HistorySent
+
+_JOURNAL: Mapping[str, type[Event]] = {
+    "start": RunStarted,
+    "plan": StorePlanned,
+    "worker": WorkerJoined,
+    "ask": UnitAsked,
+    "record": Record,
+    "attempt": AttemptFailed,
+    "recovered": InputRecovered,
+    "retry": UnitsRetried,
+    "repair": StoreRepaired,
+    "usage": UsageMeasured,
+    "result": SearchEnded,
+    "finished": RunFinished,
+    "map": MapStarted,
+    "retry_items": ItemsRetried,
+}
+_LIVE: Mapping[str, type[LiveMessage]] = {
+    **_JOURNAL,
+    "planned": UnitsPlanned,
+    "search": SearchStarted,
+    "posterior": PosteriorUpdated,
+    "history_sent": HistorySent,
+}
+_KINDS = {cls: kind for kind, cls in _LIVE.items()}
+
+
+def kind_of(message: LiveMessage) -> str:
+    """The word that names the kind of an entry in the journal, such as ``record``."""
+    return _KINDS[type(message)]
+
+
+def to_json(message: LiveMessage) -> dict[str, Any]:
+    """The JSON object of an entry.
+
+    Examples
+    --------
+    >>> to_json(UnitsRetried(["a"]))
+    {'type': 'retry', 'keys': ['a']}
+    """
+    return {"type": kind_of(message), **vars(message)}
+
+
+def from_json(plain: Plain) -> Event:
+    """The entry of a journal that an object describes; the inverse of `to_json`.
+
+    Raises
+    ------
+    ValueError
+        If this version does not know the kind of entry, or not these fields of it.
+    """
+    event: Event = _read(plain, _JOURNAL)
+    return event
+
+
+def message_from_json(plain: Plain) -> LiveMessage:
+    """The same for a message to the live pages."""
+    message: LiveMessage = _read(plain, _LIVE)
+    return message
+
+
+def _read(plain: Plain, kinds: Mapping[str, type[Any]]) -> Any:
+    kind = plain.get("type")
+    cls = kinds.get(str(kind))
+    if cls is None:
+        raise ValueError(f"unknown kind of entry {kind!r}")
+    try:
+        return cls(**{name: value for name, value in plain.items() if name != "type"})
+    except TypeError:
+        raise ValueError(f"an entry of the kind {kind!r} has other fields: {', '.join(plain)}") from None

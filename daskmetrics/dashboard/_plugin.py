@@ -12,7 +12,8 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from daskmetrics.core._events import CLUSTER, TRAIN
+from daskmetrics.core._events import StorePlanned, message_from_json
+from daskmetrics.core._topics import CLUSTER, TRAIN
 from daskmetrics.dashboard._state import Board, Curves, Grid
 
 NAME = "daskmetrics"
@@ -71,13 +72,13 @@ class Desk(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
         self._looking.stop()
 
     def hear(self, news: Iterable[Mapping[str, Any]]) -> None:
-        """Entries of a journal, and notes of the driver, in order."""
-        news = list(news)
-        for one in news:
-            if one["type"] == "plan":
-                self.board = Board(Grid.of(one))
+        """Entries of a journal, and further messages of the driver, in order."""
+        messages = [message_from_json(plain) for plain in news]
+        for message in messages:
+            if isinstance(message, StorePlanned):
+                self.board = Board(Grid.of(message))
         if self.board is not None:
-            self.board.hear(news, time.monotonic())
+            self.board.hear(messages, time.monotonic())
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Called by Dask for every event that anyone logs."""

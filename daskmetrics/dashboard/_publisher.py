@@ -5,19 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any
 
 from distributed import Client
 
+from daskmetrics.core._events import (
+    Event,
+    HistorySent,
+    LiveMessage,
+    Record,
+    RunFinished,
+    RunStarted,
+    SearchEnded,
+    StorePlanned,
+    UnitAsked,
+    UnitsRetried,
+    to_json,
+)
+
 EVERY = 1.0  # seconds between messages
 AT_ONCE = 500  # entries of one message: the scheduler takes them in within some milliseconds
 THINKING = 0.02  # of the driver's time that working out what is shown may take
 LAST_WORDS = 5.0  # seconds for the end of a run to be told
-ENTRIES = ("start", "ask", "record", "retry", "result", "finished")
-UNSEEN = ("trace", "worker", "attempts", "seconds")  # fields of entries that no page shows
+SHOWN = RunStarted | UnitAsked | Record | UnitsRetried | SearchEnded | RunFinished
+UNSEEN = ("worker", "attempts", "seconds")  # fields of records that no page shows
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +45,13 @@ class Feed:
     Parameters
     ----------
     client : distributed.Client
-    entries : sequence of mapping
+    entries : sequence of Event
         The journal's entries; it may grow meanwhile.
     """
 
-    def __init__(self, client: Client, entries: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, client: Client, entries: Sequence[Event]) -> None:
         self._client, self._entries = client, entries
-        self._notes: list[dict[str, Any]] = []
+        self._notes: list[LiveMessage] = []
         self._sent = 0
         self._think_again = 0.0
         self._task: Future[None] | None = None
@@ -56,16 +70,16 @@ class Feed:
             except (Exception, CancelledError) as problem:  # a page that lags behind must not spoil a run
                 log.info("The end of the run was not shown: %s", problem)
 
-    def note(self, **news: Any) -> None:
-        """Tell something that the journal does not hold; it needs a ``type``."""
-        self._notes.append(news)
+    def note(self, message: LiveMessage) -> None:
+        """Send something that the journal does not hold."""
+        self._notes.append(message)
 
-    def think(self, work_out: Callable[[], Mapping[str, Any]]) -> None:
+    def think(self, work_out: Callable[[], LiveMessage]) -> None:
         """Tell what has to be worked out first, unless that would take too much of the driver's time."""
         began = time.monotonic()
         if began < self._think_again or self._is_over:
             return
-        self.note(**work_out())
+        self.note(work_out())
         ended = time.monotonic()
         self._think_again = ended + max(EVERY, (ended - began) / THINKING)
 
@@ -79,7 +93,7 @@ class Feed:
                 return
             self._plan()
             await self._send()
-            self.note(type="live")
+            self.note(HistorySent())
             while True:
                 await self._send()
                 await asyncio.sleep(EVERY)
@@ -88,23 +102,23 @@ class Feed:
 
     def _plan(self) -> None:
         """What is compared comes first, whatever was recorded before."""
-        plans = [entry for entry in self._entries if entry["type"] == "plan"]
-        self._notes[:0] = [dict(plan) for plan in plans[-1:]]
+        plans = [entry for entry in self._entries if isinstance(entry, StorePlanned)]
+        self._notes[:0] = plans[-1:]
 
     async def _send(self) -> None:
         """Everything that has not been told yet, notes after the entries that they follow."""
         notes, self._notes = self._notes, []
-        whole, end = [entry for entry in notes if entry["type"] == "plan"], len(self._entries)
-        await self._tell(whole)
+        end = len(self._entries)
+        await self._tell([message for message in notes if isinstance(message, StorePlanned)])
         while self._sent < end:
             part = self._entries[self._sent : min(end, self._sent + AT_ONCE)]
-            await self._tell([_shown(entry) for entry in part if entry["type"] in ENTRIES])
+            await self._tell([entry for entry in part if isinstance(entry, SHOWN)])
             self._sent += len(part)
-        await self._tell([entry for entry in notes if entry["type"] != "plan"])
+        await self._tell([message for message in notes if not isinstance(message, StorePlanned)])
 
-    async def _tell(self, news: list[dict[str, Any]]) -> None:
-        if news:
-            await self._client.scheduler.daskmetrics_hear(news=news)
+    async def _tell(self, messages: Sequence[LiveMessage]) -> None:
+        if messages:
+            await self._client.scheduler.daskmetrics_hear(news=[_plain(message) for message in messages])
 
 
 def _listens(dask_scheduler: Any) -> bool:
@@ -112,5 +126,5 @@ def _listens(dask_scheduler: Any) -> bool:
     return "daskmetrics_hear" in dask_scheduler.handlers
 
 
-def _shown(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name not in UNSEEN}
+def _plain(message: LiveMessage) -> dict[str, Any]:
+    return {name: value for name, value in to_json(message).items() if name not in UNSEEN}

@@ -12,11 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core.names import Suite, grid
+from daskmetrics.core._events import (
+    HistorySent,
+    LiveMessage,
+    PosteriorUpdated,
+    Record,
+    RunFinished,
+    RunStarted,
+    SearchEnded,
+    SearchStarted,
+    StorePlanned,
+    UnitAsked,
+    UnitsPlanned,
+    UnitsRetried,
+)
+from daskmetrics.core.names import Arm, Suite, grid
 from daskmetrics.core.status import cause
 
 Floats = NDArray[np.float32]
-News = Mapping[str, Any]
 
 LATEST = 60  #: decisions that are listed
 CURVE = 2000  #: points of the curve of costs, at most
@@ -33,9 +46,9 @@ class Grid:
     tasks: Mapping[str, str]
 
     @classmethod
-    def of(cls, plan: News) -> Grid:
-        """From a ``plan`` entry; units by the name of a metric or task."""
-        template = plan["template"]
+    def of(cls, plan: StorePlanned) -> Grid:
+        """From the plan of a store; units by the name of a metric or task."""
+        template = plan.template
         suites = tuple(
             Suite(s["model"], tuple(s["revisions"]), tuple(s["layers"]), s["depth"]) for s in template["suites"]
         )
@@ -110,8 +123,8 @@ class Pace:
 class Board:
     """A run as it goes on.
 
-    It is told journal entries in order, and a few notes that no journal holds: ``planned`` (units by kind), ``search``
-    (what it may spend), ``belief`` (posterior of every arm) and ``live`` (what was told before happened in the past).
+    It receives the entries of the journal in order, and a few messages that no journal holds: `UnitsPlanned`,
+    `SearchStarted`, `PosteriorUpdated` and `HistorySent`.
 
     Parameters
     ----------
@@ -154,19 +167,40 @@ class Board:
         self._asked = 0
         self._open: dict[str, Decision] = {}
         self._pace = Pace(0.0, 0.0)
-        self._hear = {
-            "start": self._start, "planned": self._planned, "live": self._live, "ask": self._ask, "retry": self._retry,
-            "record": self._record, "search": self._search, "belief": self._belief, "result": self._result,
-            "finished": self._finished,
-        }  # fmt: skip
 
-    def hear(self, news: Iterable[News], now: float) -> None:
-        """Take in what has happened; ``now`` is in seconds of any clock that goes on."""
-        self._now = now
-        for one in news:
-            if (hear := self._hear.get(one["type"])) is not None:
-                hear(one)
-                self.version += 1
+    def hear(self, messages: Iterable[LiveMessage], now: float) -> None:
+        """Add what has happened; ``now`` is in seconds of any steady clock."""
+        for message in messages:
+            self._receive(message, now)
+
+    def _receive(self, message: LiveMessage, now: float) -> None:
+        match message:
+            case RunStarted():
+                self._start(message)
+            case UnitsPlanned(units=units):
+                self.planned.update(units)
+            case HistorySent():
+                self._pace = Pace(now, self.done("train") + self.done("measure"))
+            case UnitAsked():
+                self._ask(message)
+            case UnitsRetried():
+                self._retry(message)
+            case Record():
+                self._record(message)
+            case SearchStarted():
+                self.state, self.budget, self.exhaustive = "searching", message.budget, message.exhaustive
+                self.spent = message.spent
+                self._pace = Pace(now, self.spent)
+            case PosteriorUpdated():
+                self.belief = np.frombuffer(message.values, np.float32).reshape(2, -1)
+                self.leader, self.shortfall = message.leader, message.shortfall
+            case SearchEnded(best=best):
+                self.leader, self.state = str(Arm(**best["arm"])), "searched"
+            case RunFinished():
+                self.state = "finished"
+            case _:
+                return
+        self.version += 1
 
     # what is asked of it
 
@@ -213,42 +247,20 @@ class Board:
 
     # what it is told
 
-    def _start(self, start: News) -> None:
-        self.name, self.state = start["name"], "measuring"
-        self.planned.setdefault("measure", start["checkpoints"])
-        self.planned["score"] = start["arms"] * len(start["tasks"])
+    def _start(self, start: RunStarted) -> None:
+        self.name, self.state = start.name, "measuring"
+        self.planned.setdefault("measure", start.checkpoints)
+        self.planned["score"] = start.arms * len(start.tasks)
 
-    def _planned(self, news: News) -> None:
-        self.planned.update(news["units"])
-
-    def _live(self, news: News) -> None:
-        self._pace = Pace(self._now, self.done("train") + self.done("measure"))
-
-    def _search(self, news: News) -> None:
-        self.state, self.budget, self.exhaustive = "searching", news["budget"], news["exhaustive"]
-        self.spent = news["spent"]
-        self._pace = Pace(self._now, self.spent)
-
-    def _result(self, news: News) -> None:
-        self.leader = "{model}@{revision}/{layer}".format(**news["best"]["arm"])
-        self.state = "searched"
-
-    def _finished(self, news: News) -> None:
-        self.state = "finished"
-
-    def _belief(self, news: News) -> None:
-        self.belief = np.frombuffer(news["values"], np.float32).reshape(2, -1)
-        self.leader, self.shortfall = news["leader"], news["shortfall"]
-
-    def _ask(self, ask: News) -> None:
-        pick = ask["note"].get("pick")
+    def _ask(self, ask: UnitAsked) -> None:
+        pick = ask.pick
         if pick is None:
             return
-        if ask["note"].get("search") != self._searched:
-            self._begin_path(ask["note"].get("search"))
-        arm = "{model}@{revision}/{layer}".format(**pick["cell"]["arm"])
+        if ask.note.get("search") != self._searched:
+            self._begin_path(ask.note.get("search"))
+        arm = str(Arm(**pick["cell"]["arm"]))
         decision = Decision(pick["index"] + 1, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
-        self._open[ask["key"]] = decision
+        self._open[ask.key] = decision
         if decision.index <= self._asked:
             return  # it was interrupted, and is asked for again
         self._asked = decision.index
@@ -267,20 +279,20 @@ class Board:
         for numbers in (self.first, self.last, self.paid):
             numbers[:] = 0
 
-    def _retry(self, news: News) -> None:
-        keys = set(news["keys"])
+    def _retry(self, retry: UnitsRetried) -> None:
+        keys = set(retry.keys)
         for unit in [unit for unit, known in self._units.items() if known.key in keys]:
             self._forget(unit)
 
-    def _record(self, record: News) -> None:
-        unit = record["kind"], record["name"]
+    def _record(self, record: Record) -> None:
+        unit = record.kind, record.name
         self._forget(unit)
-        failed = None if record["status"] == "ok" else self._failed(record)
-        self._units[unit] = Known(record["key"], record["status"], failed)
-        self.counts[record["kind"], record["status"]] += 1
-        if record["kind"] == "score":
+        failed = None if record.ok else self._failed(record)
+        self._units[unit] = Known(record.key, record.status, failed)
+        self.counts[record.kind, record.status] += 1
+        if record.kind == "score":
             self._scored(record)
-        elif record["kind"] == "measure" and failed is None:
+        elif record.kind == "measure" and record.ok:
             self._measured(record)
 
     def _forget(self, unit: tuple[str, str]) -> None:
@@ -290,31 +302,31 @@ class Board:
             if known.failed is not None:
                 known.failed.count -= 1
 
-    def _failed(self, record: News) -> Failures:
-        reason = record["reason"] or "no reason was recorded"
-        kind, status = record["kind"], record["status"]
-        group = self._failures.setdefault((kind, status, cause(reason)), Failures(kind, status, reason, record["name"]))
+    def _failed(self, record: Record) -> Failures:
+        reason = record.reason or "no reason was recorded"
+        kind, status = record.kind, record.status
+        group = self._failures.setdefault((kind, status, cause(reason)), Failures(kind, status, reason, record.name))
         group.count += 1
         return group
 
-    def _measured(self, record: News) -> None:
-        columns = [self._rows["metrics"].get(name) for name in record["value"]["names"]]
-        for layer, row in zip(record["value"]["layers"], record["value"]["values"], strict=True):
-            at = self.grid.index.get(f"{record['name']}/{layer}")
+    def _measured(self, record: Record) -> None:
+        columns = [self._rows["metrics"].get(name) for name in record.value["names"]]
+        for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
+            at = self.grid.index.get(f"{record.name}/{layer}")
             if at is None:
                 continue
             for column, value in zip(columns, row, strict=True):
                 if column is not None and value is not None:
                     self.metrics[column, at] = value
 
-    def _scored(self, record: News) -> None:
-        decision = self._open.pop(record["key"], None)
+    def _scored(self, record: Record) -> None:
+        decision = self._open.pop(record.key, None)
         self.spent += decision.cost if decision else 0.0
-        arm, _, task = record["name"].partition(":")
+        arm, _, task = record.name.partition(":")
         at, place = self.grid.index.get(arm), self._rows["tasks"].get(task)
-        if at is None or place is None or record["status"] != "ok":
+        if at is None or place is None or not record.ok:
             return
-        score = float(record["value"]["score"])
+        score = float(record.value["score"])
         known = self.scores[place, at]
         self._sum[at] += score - (0.0 if np.isnan(known) else known)
         self._count[at] += bool(np.isnan(known))

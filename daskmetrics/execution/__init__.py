@@ -6,10 +6,11 @@ nothing of Dask. To resume is to answer a source from what the journal holds and
 
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.core._events import Record
 from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.execution._journal import Journal
 from daskmetrics.execution._retry import RetryPolicy, Settings
-from daskmetrics.execution._units import Record, Source, Sweep, WorkUnit
+from daskmetrics.execution._units import Source, Sweep, WorkUnit
 
 if TYPE_CHECKING:
     from daskmetrics.execution._runner import run

@@ -1,7 +1,8 @@
 """Append-only file of checksummed lines; the only state a run needs to resume.
 
-A line is eight hexadecimal digits of CRC-32, a space, one JSON object and a line feed. The checksum goes on from that
-of the line before, so that a line which is lost, doubled or out of place is seen like a flipped bit.
+A line is eight hexadecimal digits of CRC-32, a space, one JSON object and a line feed. The checksum continues that of
+the line before, so that a lost, doubled or misplaced line is detected like a flipped bit. The first line holds the
+number of the format; the others hold the entries of `core._events`.
 
 Beside the journal lies its *mark*: how long it was after the last commit. A writer that is killed leaves half a line
 *beyond* the mark, which was never committed and is dropped; a journal that ends *before* its mark was cut, and is
@@ -14,24 +15,36 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+from daskmetrics.core._events import (
+    AttemptFailed,
+    Event,
+    Record,
+    RunFinished,
+    RunStarted,
+    UnitsRetried,
+    from_json,
+    to_json,
+)
 from daskmetrics.core.errors import DataError, LockedError, room_for
+from daskmetrics.core.names import Key
 from daskmetrics.execution._lock import Lease, holder, unlock
-from daskmetrics.execution._units import Record
 
 __all__ = [
     "Contents",
-    "Entry",
     "Journal",
     "decode",
     "encode",
     "holder",
+    "is_finished",
+    "latest",
+    "numbered",
     "read",
     "records",
     "scan",
@@ -39,20 +52,21 @@ __all__ = [
     "unlock",
 ]
 
-Entry = dict[str, Any]
+FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
+E = TypeVar("E")
 
 # after a power failure, zeros can stand where the rest was to come
 _HALF_A_LINE = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{[\x20-\x7e]*)?)\x00*")
 
 
-def encode(entry: Mapping[str, Any], before: int = 0) -> bytes:
-    """The line of an entry; ``before`` is the checksum of the line before it."""
-    text = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
+def encode(plain: Mapping[str, Any], before: int = 0) -> bytes:
+    """The line of a JSON object; ``before`` is the checksum of the line before it."""
+    text = json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
     return b"%08x %s\n" % (zlib.crc32(text, before), text)
 
 
-def decode(line: bytes, before: int = 0) -> Entry | None:
-    """The entry of a line, or None if the line is damaged."""
+def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
+    """The JSON object of a line, or None if the line is damaged."""
     text = line[9:].removesuffix(b"\n")
     if line[:9] != b"%08x " % zlib.crc32(text, before):
         return None
@@ -68,113 +82,158 @@ class Contents:
 
     Attributes
     ----------
-    entries : list of dict
-        Oldest first.
+    entries : list of Event
+        Oldest first, without the first line, which holds the number of the format.
     length : int
         Bytes of all whole lines.
     checksum : int
-        Of the last line; the next one goes on from it.
+        Of the last line; the next one continues it.
     torn : int
         Bytes of half a line at the end, which was never committed.
     """
 
-    entries: list[Entry]
+    entries: list[Event]
     length: int = 0
     checksum: int = 0
     torn: int = 0
 
 
-def read(path: Path) -> Iterator[Entry]:
+def read(path: Path) -> Iterator[Event]:
     """The entries of a journal, oldest first; safe while a run is writing.
 
     Raises
     ------
     DataError
-        For a damaged line, with its number, and for a journal that lacks lines which were committed. Half a line at the
-        very end is what a killed writer leaves: it was never committed and is passed over.
+        For a damaged line, with its number; for a journal in which committed lines are missing; and for one that
+        another version wrote, with a format or a kind of entry that this version does not know. Half a line at the very
+        end is what a killed writer leaves: it was never committed and is passed over.
     """
     return iter(scan(path).entries)
+
+
+def numbered(path: Path) -> list[tuple[int, Event]]:
+    """The entries of a journal with the numbers of their lines in the file."""
+    return list(enumerate(read(path), start=2))
 
 
 def scan(path: Path) -> Contents:
     """Everything that a journal holds; errors as for `read`."""
     committed = _Mark.read(path)  # before the lines: a writer may add some meanwhile
-    entries: list[Entry] = []
+    entries: list[Event] = []
     length = checksum = torn = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            entry = decode(line, checksum)
+            plain = decode(line, checksum)
             if not line.endswith(b"\n"):
-                # a committed line whose line feed is gone is no half line
+                # a committed line that lost its line feed is damage
                 if not _HALF_A_LINE.fullmatch(line) or decode(line[:-1], checksum) is not None:
                     raise _damaged(path, number)
                 torn = len(line)
                 break
-            if entry is None:
-                raise _older(path) if number == 2 and decode(line) is not None else _damaged(path, number)
-            entries.append(entry)
+            if plain is None:
+                raise _damaged(path, number)
+            if number == 1:
+                _require_format(path, plain)
+            else:
+                entries.append(_entry(path, number, plain))
             length, checksum = length + len(line), int(line[:8], 16)
             if length == committed[0] and checksum != committed[1]:
                 raise _damaged(path, number)
     if length < committed[0]:
         raise DataError(
-            f"'{path}' ends after line {len(entries)}, but {committed[0] - length} more bytes were committed: it was "
-            f"cut. Restore it from a backup; or delete '{mark_of(path)}' to go on from here, and what is lacking is "
-            "computed again."
+            f"'{path}' ends after line {len(entries) + bool(length)}, but {committed[0] - length} more bytes were "
+            f"committed: it was cut. Restore it from a backup; or delete '{mark_of(path)}' to continue from here: the "
+            "missing results are computed again."
         )
     return Contents(entries, length, checksum, torn)
 
 
-def _older(path: Path) -> DataError:
+def _require_format(path: Path, first: Mapping[str, Any]) -> None:
+    number = first.get("number") if first.get("type") == "format" else None
+    if not isinstance(number, int):
+        raise DataError(
+            f"'{path}' was written by an earlier version of daskmetrics, whose results this one cannot read. Run again "
+            "in another folder, with --folder."
+        )
+    if number > FORMAT:
+        raise _newer(path, f"is written in format {number}, and this version of daskmetrics reads format {FORMAT}")
+
+
+def _entry(path: Path, number: int, plain: Mapping[str, Any]) -> Event:
+    try:
+        return from_json(plain)
+    except ValueError as error:
+        raise _newer(path, f"has in line {number} what this version of daskmetrics cannot read, {error}") from None
+
+
+def _newer(path: Path, what: str) -> DataError:
     return DataError(
-        f"'{path}' was written by an earlier version of daskmetrics, or its first line is doubled. Results of earlier "
-        "versions cannot be gone on from: run anew in another folder, with --folder."
+        f"'{path}' {what}. A newer version wrote it: upgrade daskmetrics, or use another folder, with --folder."
     )
 
 
 def _damaged(path: Path, number: int) -> DataError:
     return DataError(
-        f"Line {number} of '{path}' is damaged (checksum). Every line before it is sound: restore the file from a "
+        f"Line {number} of '{path}' is damaged (checksum). All lines before it are intact. Restore the file from a "
         f"backup; or keep its first {number - 1} lines, delete '{mark_of(path)}', and run again to compute the rest."
     )
 
 
-def standing(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The entries without what a later ``retry`` entry took back.
+def standing(entries: Iterable[Event]) -> list[Event]:
+    """The entries that count: without what a later `UnitsRetried` took back, and without second records of a key.
 
-    These are failures and attempts of the units that it names, and that the run was finished.
+    It takes back the failures and attempts of the units that it names, and that the run was finished. Of several
+    records of one key the first with a value counts, or else the first.
     """
-    again: set[str] = set()
-    kept = []
+    again: set[Key] = set()
+    kept: list[Event] = []
     for entry in reversed(list(entries)):
-        if entry["type"] == "retry":
-            again.update(entry["keys"])
+        if isinstance(entry, UnitsRetried):
+            again.update(entry.keys)
         if not _is_taken_back(entry, again):
             kept.append(entry)
-    return kept[::-1]
+    first: dict[Key, Record] = {}
+    for entry in reversed(kept):
+        if isinstance(entry, Record) and not (entry.key in first and (first[entry.key].ok or not entry.ok)):
+            first[entry.key] = entry
+    return [entry for entry in reversed(kept) if not isinstance(entry, Record) or first[entry.key] is entry]
 
 
-def _is_taken_back(entry: Mapping[str, Any], again: set[str]) -> bool:
-    match entry["type"]:
-        case "record":
-            return entry["key"] in again and entry["status"] != "ok"
-        case "attempt":
-            return entry["key"] in again
-        case "finished":
+def _is_taken_back(entry: Event, again: set[Key]) -> bool:
+    match entry:
+        case Record():
+            return entry.key in again and not entry.ok
+        case AttemptFailed():
+            return entry.key in again
+        case RunFinished():
             return bool(again)
     return False
 
 
-def records(entries: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
-    """The recorded work units, oldest first, without those that are to be tried again (`standing`).
+def records(entries: Iterable[Event]) -> Iterator[Record]:
+    """The records that count (`standing`), oldest first."""
+    return (entry for entry in standing(entries) if isinstance(entry, Record))
 
-    Of two records of one key the first counts.
+
+def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
+    """Whether a configuration has nothing left to do: it finished, and no failure was taken back since.
+
+    Parameters
+    ----------
+    entries : iterable of Event
+    key : Key, optional
+        Of the configuration; by default that of the latest start, so that a run which finished, was enlarged and was
+        then interrupted is not finished.
     """
-    seen = set()
-    for entry in standing(entries):
-        if entry["type"] == "record" and entry["key"] not in seen:
-            seen.add(entry["key"])
-            yield Record.from_entry(entry)
+    entries = list(entries)
+    start = latest(entries, RunStarted)
+    key = start.key if key is None and start else key
+    return any(isinstance(entry, RunFinished) and entry.key == key for entry in standing(entries))
+
+
+def latest(entries: Sequence[Event], kind: type[E]) -> E | None:
+    """The last entry of a class, or None."""
+    return next((entry for entry in reversed(entries) if isinstance(entry, kind)), None)
 
 
 class Journal:
@@ -185,29 +244,29 @@ class Journal:
     path : Path
         The journal file; made if it does not exist.
     lock : Path
-        A lock file beside it. Its lease says who holds the run.
+        A lock file beside it, which says who holds the run.
 
     Attributes
     ----------
-    entries : list of dict
+    entries : list of Event
     notices : tuple of str
-        What was put right on opening: a lease taken over, half a line dropped.
+        What was repaired on opening: the lock of a dead driver taken over, half a line dropped.
 
     Raises
     ------
     LockedError
         If another driver has the run.
     DataError
-        If a line is damaged, or committed lines are lacking.
+        If a line is damaged, committed lines are missing, or another version wrote the journal.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with Journal(folder / "journal.jsonl", folder / "lock") as journal:
-    ...     journal.append({"type": "note", "text": "hello"})
+    ...     journal.append(UnitsRetried(["a"]))
     >>> list(read(folder / "journal.jsonl"))
-    [{'type': 'note', 'text': 'hello'}]
+    [UnitsRetried(keys=['a'])]
     """
 
     def __init__(self, path: Path, lock: Path) -> None:
@@ -227,13 +286,13 @@ class Journal:
         half = f"Dropped half a line ({found.torn} bytes) at the end of '{path}', which was never committed."
         self.notices = tuple(filter(None, (self._lease.notice, half if found.torn else None)))
 
-    def append(self, entry: Mapping[str, Any], wait: bool = True) -> None:
-        """Write an entry and wait until the disk has it; what this returns from is committed.
+    def append(self, entry: Event, wait: bool = True) -> None:
+        """Write an entry and wait until it is on disk: then it is committed.
 
         Parameters
         ----------
-        entry : mapping
-            JSON values.
+        entry : Event
+            With JSON values.
         wait : bool
             Without waiting it is committed with the next entry that waits: good enough for a decision, which is taken
             again in the same way if it is lost.
@@ -245,19 +304,20 @@ class Journal:
         LockedError
             If the run was taken from this process.
         """
-        line = encode(entry, self._checksum)
+        head = b"" if self._length else encode({"type": "format", "number": FORMAT})
+        line = encode(to_json(entry), int(head[:8], 16) if head else self._checksum)
         self._require_sole_writer()
         self._writing = True
         try:
             with room_for(f"the journal '{self.path}'"):
-                _write_whole(self._file, line)
+                _write_whole(self._file, head + line)
                 if wait:
                     os.fsync(self._file)
         except BaseException:  # also Ctrl-C
             self._withdraw()
             raise
-        self._length, self._checksum = self._length + len(line), int(line[:8], 16)
-        self.entries.append(dict(entry))
+        self._length, self._checksum = self._length + len(head + line), int(line[:8], 16)
+        self.entries.append(entry)
         self._writing = False
         if wait:
             self._mark.move(self._length, self._checksum)
@@ -267,7 +327,7 @@ class Journal:
         if self._writing:
             self._withdraw()  # the last append was interrupted
         if os.fstat(self._file).st_size != self._length:
-            raise LockedError(f"Another process wrote to '{self.path}'. This one stops, so that nothing is mixed up.")
+            raise LockedError(f"Another process wrote to '{self.path}'. This one stops, so that lines do not mix.")
 
     def _withdraw(self) -> None:
         """Back to the last committed line; tried again before the next append if the disk refuses now."""
@@ -276,7 +336,7 @@ class Journal:
             self._writing = False
 
     def records(self) -> Iterator[Record]:
-        """The recorded work units, oldest first (`records`)."""
+        """The records that count, oldest first (`records`)."""
         return records(self.entries)
 
     def close(self) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
+from daskmetrics.core._events import AttemptFailed, InputRecovered, Record, UnitAsked, WorkerJoined, to_json
 from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.execution._messages import (
@@ -33,7 +34,7 @@ from daskmetrics.execution._messages import (
 )
 from daskmetrics.execution._placement import Durations, Host, Item, Placement, lacking, stuck
 from daskmetrics.execution._retry import Fault, GiveUp, Retry, Settings, faults_so_far
-from daskmetrics.execution._units import Ledger, Record, Source, WorkUnit
+from daskmetrics.execution._units import EventLog, Source, WorkUnit
 
 RESTLESS = 1.0  # seconds after which it wants to be woken although nothing is due
 QUIET = 10.0  # seconds without a worker before the user is told
@@ -45,7 +46,7 @@ class Loop:
     Parameters
     ----------
     source : Source
-    journal : Ledger
+    journal : EventLog
         What it holds already is told to the source, and faults of earlier attempts count on.
     settings : Settings
     on_record : callable
@@ -57,7 +58,7 @@ class Loop:
     >>> class Memory(list):
     ...     entries = property(list)
     ...     append = lambda self, entry, wait=True: self.extend([entry])
-    ...     records = lambda self: (Record.from_entry(entry) for entry in self if entry["type"] == "record")
+    ...     records = lambda self: (entry for entry in self if isinstance(entry, Record))
     >>> loop = Loop(Sweep([WorkUnit("a", "a", "demo", print)]), Memory(), Settings(slots=1))
     >>> [submit] = loop.step(0.0, [Joined("tcp://w", "w")])
     >>> _ = loop.step(1.0, [Started(submit.task)])
@@ -69,7 +70,7 @@ class Loop:
     def __init__(
         self,
         source: Source,
-        journal: Ledger,
+        journal: EventLog,
         settings: Settings,
         on_record: Callable[[Record], None] = lambda record: None,
     ) -> None:
@@ -80,7 +81,7 @@ class Loop:
         self.units: dict[Key, Item] = {}
         self.inputs: OrderedDict[Key, Item] = OrderedDict()
         self._known = {record.key: record for record in journal.records()}
-        self._written = {content_key(entry) for entry in journal.entries if entry["type"] in ("ask", "worker")}
+        self._written = {_digest(entry) for entry in journal.entries if isinstance(entry, UnitAsked | WorkerJoined)}
         self._faults = faults_so_far(journal.entries)
         self._durations = Durations(settings.margin)
         for record in self._known.values():
@@ -165,7 +166,7 @@ class Loop:
         ends = math.inf if joined.remaining is None else self.now + joined.remaining
         self.hosts[joined.worker] = Host(joined.worker, joined.name, joined.threads, joined.resources, ends)
         if joined.about:
-            self._write({"type": "worker", "name": joined.name, **joined.about})
+            self._write(joined.about)
 
     def _leave(self, left: Left) -> None:
         host = self.hosts.pop(left.worker, None)
@@ -231,9 +232,12 @@ class Loop:
         item.tried += 1
         item.faults[fault] += blamed
         item.suspect = item.suspect or not blamed
-        who = {"key": item.unit.key, "name": item.unit.name, "kind": item.unit.kind, "worker": item.where}
-        about = {"attempt": item.tried, "fault": fault.value, "blamed": blamed, "reason": reason, "trace": trace}
-        self.journal.append({"type": "attempt", **who, **about})
+        unit = item.unit
+        self.journal.append(
+            AttemptFailed(
+                unit.key, unit.name, unit.kind, item.where, item.tried, fault.value, blamed, reason=reason, trace=trace
+            )
+        )
         policy = self.settings.retry
         decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
         if isinstance(decision, GiveUp):
@@ -247,7 +251,7 @@ class Loop:
         if item.faults:
             item.faults.clear()
             self._faults.pop(item.unit.key, None)
-            self.journal.append({"type": "healed", "key": item.unit.key, "name": item.unit.name})
+            self.journal.append(InputRecovered(item.unit.key, item.unit.name))
 
     def _give_up(self, item: Item, status: str, reason: str) -> None:
         if not item.shared:
@@ -269,7 +273,7 @@ class Loop:
     def _commit(self, item: Item, status: str, **result: Any) -> None:
         unit = item.unit
         record = Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result)
-        self.journal.append(record.entry())
+        self.journal.append(record)
         self._known[unit.key] = record
         del self.units[unit.key]
         self._lift(item)
@@ -311,7 +315,7 @@ class Loop:
         return max(1, sum(host.threads + self.settings.ahead for host in self.hosts.values()))
 
     def _take(self, unit: WorkUnit) -> None:
-        self._write({"type": "ask", "key": unit.key, "name": unit.name, "note": dict(unit.note)})
+        self._write(UnitAsked(unit.key, unit.name, dict(unit.note)))
         if unit.key in self._known:
             self.source.tell(self._known[unit.key])
             return
@@ -323,9 +327,9 @@ class Loop:
         faults, tried = self._faults.get(unit.key, (Counter(), 0))
         return Item(unit, shared, Counter(faults), tried)
 
-    def _write(self, entry: Mapping[str, Any]) -> None:
+    def _write(self, entry: UnitAsked | WorkerJoined) -> None:
         """Journal a decision or a worker, once; what is lost of it would come again."""
-        if (key := content_key(entry)) not in self._written:
+        if (key := _digest(entry)) not in self._written:
             self._written.add(key)
             self.journal.append(entry, wait=False)
 
@@ -393,3 +397,7 @@ class Loop:
     def _want(self) -> str:
         unit = next(self._waiting()).unit
         return lacking(self.hosts.values(), unit, self._durations.expect(unit))
+
+
+def _digest(entry: UnitAsked | WorkerJoined) -> Key:
+    return content_key(to_json(entry))

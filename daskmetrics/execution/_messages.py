@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from daskmetrics.core._events import WorkerJoined
 from daskmetrics.execution._retry import Fault
 from daskmetrics.execution._units import WorkUnit
 
@@ -25,7 +26,7 @@ class Joined:
     resources : mapping
     remaining : float or None
         Seconds until its walltime ends.
-    about : mapping
+    about : WorkerJoined or None
         Versions and devices, for the journal.
     """
 
@@ -34,7 +35,7 @@ class Joined:
     threads: int = 1
     resources: Mapping[str, float] = field(default_factory=dict)
     remaining: float | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: WorkerJoined | None = None
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
+from daskmetrics.core._events import AttemptFailed, Event, InputRecovered, UnitsRetried
 from daskmetrics.core.names import Key
 
 
@@ -80,18 +80,18 @@ class RetryPolicy:
         return Retry(min(self.longest_delay, self.delay * 2 ** min(faults - 1, 16)))
 
 
-def faults_so_far(entries: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Counter[Fault], int]]:
+def faults_so_far(entries: Iterable[Event]) -> dict[Key, tuple[Counter[Fault], int]]:
     """Of each unit in a journal the faults that count and the attempts, since it healed or was given another chance."""
     found: dict[Key, tuple[Counter[Fault], int]] = {}
     for entry in entries:
-        if entry["type"] == "retry":  # a new chance for failed units is one for their inputs
+        if isinstance(entry, UnitsRetried):  # a new chance for failed units is one for their inputs
             found.clear()
-        elif entry["type"] == "healed":
-            found.pop(entry["key"], None)
-        elif entry["type"] == "attempt":
-            faults, tried = found.get(entry["key"], (Counter(), 0))
-            faults[Fault(entry["fault"])] += entry.get("blamed", True)
-            found[entry["key"]] = faults, tried + 1
+        elif isinstance(entry, InputRecovered):
+            found.pop(entry.key, None)
+        elif isinstance(entry, AttemptFailed):
+            faults, tried = found.get(entry.key, (Counter(), 0))
+            faults[Fault(entry.fault)] += entry.blamed
+            found[entry.key] = faults, tried + 1
     return found
 
 

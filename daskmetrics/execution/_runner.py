@@ -18,6 +18,7 @@ import cloudpickle
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
+from daskmetrics.core._events import Event, Record, WorkerJoined
 from daskmetrics.core.errors import ClusterLostError, DiskFullError
 from daskmetrics.execution import _handshake as handshake
 from daskmetrics.execution import _worker as worker
@@ -43,7 +44,7 @@ from daskmetrics.execution._messages import (
 )
 from daskmetrics.execution._retry import Fault, Settings
 from daskmetrics.execution._signals import heeding
-from daskmetrics.execution._units import Record, Source
+from daskmetrics.execution._units import Source
 
 __all__ = ["ClusterLostError", "Settings", "run"]
 
@@ -52,7 +53,7 @@ SETTLE = 0.3  # seconds for which the last words of a lost worker may be on thei
 ANSWER_WITHIN = 120.0  # seconds for a new worker to answer: importing can be slow on a shared file system
 
 log = logging.getLogger(__name__)
-Event: TypeAlias = Message | BaseException | tuple[TaskId, Any]
+Incoming: TypeAlias = Message | BaseException | tuple[TaskId, Any]
 
 
 def run(
@@ -108,10 +109,10 @@ class _Patient:
         self.records = journal.records
 
     @property
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[Event]:
         return self._journal.entries
 
-    def append(self, entry: Mapping[str, Any], wait: bool = True) -> None:
+    def append(self, entry: Event, wait: bool = True) -> None:
         paused = False
         while True:
             try:
@@ -136,7 +137,7 @@ class _Shell:
         # on a shared scheduler an old future of the same key would answer with its own function's result
         self.nonce = secrets.token_hex(4)
         self.topic = f"daskmetrics-{self.nonce}"
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Any] = {}
         self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
         # addresses with what they offer; touched by the client's event loop alone
@@ -310,7 +311,7 @@ class _Shell:
             self.greeted.pop(address, None)  # it is gone or too busy; if it is still there it is asked again
             return
         handshake.require_same(name, answer if isinstance(answer, BaseException) else answer["versions"])
-        about = {"host": answer["host"], "versions": answer["versions"], "gpus": answer["gpus"]}
+        about = WorkerJoined(name, answer["host"], answer["versions"], answer["gpus"])
         offered = self.greeted.get(address, info["resources"])  # it may have changed meanwhile
         self.events.put(Joined(address, name, info["nthreads"], offered, answer["remaining"], about))
 

@@ -1,11 +1,12 @@
-"""What is run and what is known of it afterwards: frozen values that mean the same in every process."""
+"""Work units, and the protocols of the source that asks for them and of the log that keeps their records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from daskmetrics.core._events import Event, Record
 from daskmetrics.core.names import Key
 
 
@@ -52,37 +53,6 @@ class WorkUnit:
     keeps: str | None = None
 
 
-@dataclass(frozen=True)
-class Record:
-    """What the journal holds of a finished or failed work unit.
-
-    A unit without a value has a `status` other than ``ok`` and a `reason`; it is never a number. `seconds` is the
-    time of the last attempt on its worker, without that of its input.
-    """
-
-    key: Key
-    name: str
-    kind: str
-    status: str
-    value: Any = None
-    reason: str | None = None
-    attempts: int = 1
-    seconds: float = 0.0
-    worker: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        return self.status == "ok"
-
-    def entry(self) -> dict[str, Any]:
-        """Its line in the journal."""
-        return {"type": "record", **asdict(self)}
-
-    @classmethod
-    def from_entry(cls, entry: Mapping[str, Any]) -> Record:
-        return cls(**{name: value for name, value in entry.items() if name != "type"})
-
-
 class Source(Protocol):
     """Where work comes from. It knows what is wanted next, and nothing of Dask."""
 
@@ -93,18 +63,18 @@ class Source(Protocol):
         """Take in the result of a unit that was asked for: computed now, or known from before an interruption."""
 
 
-class Ledger(Protocol):
-    """What a loop needs of a journal."""
+class EventLog(Protocol):
+    """The part of a journal that the loop uses."""
 
     @property
-    def entries(self) -> Sequence[Mapping[str, Any]]:
+    def entries(self) -> Sequence[Event]:
         """All entries so far."""
 
-    def append(self, entry: Mapping[str, Any], wait: bool = True) -> None:
-        """Commit an entry; if it need not wait, with the next one that does."""
+    def append(self, entry: Event, wait: bool = True) -> None:
+        """Commit an entry; without waiting, with the next one that waits."""
 
     def records(self) -> Iterator[Record]:
-        """The recorded units."""
+        """The records that count."""
 
 
 class Sweep:

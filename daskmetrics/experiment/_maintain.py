@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from daskmetrics import store
+from daskmetrics.core._events import Event, StoreRepaired, UnitsRetried
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key
 from daskmetrics.execution import Journal
-from daskmetrics.execution._journal import Entry, records, scan, standing, unlock
+from daskmetrics.execution._journal import is_finished, records, scan, unlock
 from daskmetrics.store import Damage, Kind, Plan
 
-__all__ = ["CheckResult", "repair", "retry", "unlock_run", "verify"]
+__all__ = ["Findings", "repair", "retry", "unlock_run", "verify"]
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class Findings:
     """What a check of a run found.
 
     Attributes
@@ -51,7 +52,7 @@ class CheckResult:
         return Counter(damage.kind for damage in self.damages)
 
 
-def verify(folder: RunFolder) -> CheckResult:
+def verify(folder: RunFolder) -> Findings:
     """Read every line of the journal and compare every cell of the store with it; nothing is changed.
 
     Raises
@@ -61,11 +62,11 @@ def verify(folder: RunFolder) -> CheckResult:
     """
     found = scan(folder.must_exist().journal)
     plan = _plan(folder, found.entries)
-    damages = store.verify(folder.store, plan, records(found.entries), _is_finished(found.entries))
-    return CheckResult(len(found.entries), found.torn, _cells(plan), tuple(damages))
+    damages = store.verify(folder.store, plan, records(found.entries), is_finished(found.entries))
+    return Findings(len(found.entries), found.torn, _cells(plan), tuple(damages))
 
 
-def repair(folder: RunFolder) -> CheckResult:
+def repair(folder: RunFolder) -> Findings:
     """Make the store equal to the journal; what was found and is put right now.
 
     Raises
@@ -77,12 +78,12 @@ def repair(folder: RunFolder) -> CheckResult:
     """
     with Journal(folder.must_exist().journal, folder.lock) as journal:
         plan = _plan(folder, journal.entries)
-        damages, repaired = store.repair(folder.store, plan, list(journal.records()), _is_finished(journal.entries))
+        damages, repaired = store.repair(folder.store, plan, list(journal.records()), is_finished(journal.entries))
         if repaired != plan:
-            journal.append(repaired.entry())
+            journal.append(repaired.event())
         if damages:
-            journal.append({"type": "repair", "parts": [damage.where for damage in damages]})
-        return CheckResult(len(journal.entries), 0, _cells(plan), tuple(damages))
+            journal.append(StoreRepaired([damage.where for damage in damages]))
+        return Findings(len(journal.entries), 0, _cells(plan), tuple(damages))
 
 
 def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
@@ -97,7 +98,7 @@ def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
     with Journal(folder.must_exist().journal, folder.lock) as journal:
         failed = [record.key for record in journal.records() if record.key in wanted and not record.ok]
         if failed:
-            journal.append({"type": "retry", "keys": failed})
+            journal.append(UnitsRetried(failed))
     return len(failed)
 
 
@@ -116,17 +117,11 @@ def unlock_run(folder: RunFolder) -> str | None:
     return unlock(folder.lock)
 
 
-def _plan(folder: RunFolder, entries: Iterable[Entry]) -> Plan:
+def _plan(folder: RunFolder, entries: Iterable[Event]) -> Plan:
     plan = Plan.latest(entries)
     if plan is None:
         raise DataError(f"The run in '{folder.path}' was ended before it laid out its store. Run it again.")
     return plan
-
-
-def _is_finished(entries: Iterable[Entry]) -> bool:
-    ends = [entry for entry in standing(entries) if entry["type"] in ("start", "finished")]
-    started = next((entry["key"] for entry in reversed(ends) if entry["type"] == "start"), None)
-    return any(entry["type"] == "finished" and entry["key"] == started for entry in ends)
 
 
 def _cells(plan: Plan) -> int:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from daskmetrics import config, execution
+from daskmetrics import config
 from daskmetrics.core._costs import UNKNOWN_TASK
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.execution._journal import read
+from daskmetrics.execution._journal import read, records
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment._estimate import RunEstimate, estimate
 from daskmetrics.experiment._prepare import Experiment
@@ -23,20 +23,12 @@ from daskmetrics.experiment._prepare import Experiment
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """Counts, disk, units and assumed time of what is still to be done."""
-    records = _records(folder)
-    plan = estimate(experiment, folder, records)
-    done = {record.key for record in records}
-    units = measure.units(experiment, folder, records)
+    known = list(records(read(folder.journal))) if folder.journal.is_file() else []
+    plan = estimate(experiment, folder, known)
+    done = {record.key for record in known}
+    units = measure.units(experiment, folder, known)
     rows = tuple(_rows(experiment, folder, plan, sum(unit.key not in done for unit in units)))
     return Table((), rows, title=f"{experiment.config.name}: nothing is submitted")
-
-
-def _records(folder: RunFolder) -> list[execution.Record]:
-    from daskmetrics.execution._journal import read
-
-    if not folder.journal.is_file():
-        return []
-    return [execution.Record.from_entry(entry) for entry in read(folder.journal) if entry["type"] == "record"]
 
 
 def _rows(experiment: Experiment, folder: RunFolder, plan: RunEstimate, units_left: int) -> list[tuple[str, str]]:
@@ -113,14 +105,13 @@ def costs(runs: Path) -> Mapping[str, Cost]:
     seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for journal in sorted(runs.glob("*/journal.jsonl")):
         try:
-            entries = list(read(journal))
+            known = list(records(read(journal)))
         except DaskmetricsError:
             continue
-        for entry in entries:
-            score = entry["type"] == "record" and entry["kind"] == "score" and entry["status"] == "ok"
-            if score and entry["worker"] != "imported":
-                task = entry["name"].partition(":")[2]
-                seen[task].append((entry["value"]["encode_seconds"], entry["seconds"]))
+        for record in known:
+            if record.kind == "score" and record.ok and record.worker != "imported":
+                task = record.name.partition(":")[2]
+                seen[task].append((record.value["encode_seconds"], record.seconds))
     return {
         task: Cost(median(encode for encode, _ in found), median(score for _, score in found), len(found))
         for task, found in seen.items()

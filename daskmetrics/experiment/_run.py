@@ -10,7 +10,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,6 +25,14 @@ from daskmetrics.bandit import Campaign, champions
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config._checkpoints import require_on_hub
 from daskmetrics.core._environment import environment
+from daskmetrics.core._events import (
+    RunFinished,
+    RunStarted,
+    SearchEnded,
+    SearchStarted,
+    UnitsPlanned,
+    UsageMeasured,
+)
 from daskmetrics.core._files import RunFolder, atomic_write, private
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import room_for
@@ -32,12 +40,12 @@ from daskmetrics.core.names import Arm
 from daskmetrics.dashboard import Feed
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
-from daskmetrics.execution._journal import read, standing
+from daskmetrics.execution._journal import is_finished, read
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as searching
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._prepare import VERSION, Experiment
-from daskmetrics.experiment._progress import Display, record_text
+from daskmetrics.experiment._progress import Display, said
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker idles while the driver thinks
@@ -84,7 +92,7 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
     DaskmetricsError
         If not one checkpoint could be measured.
     """
-    if folder.journal.exists() and _finished(read(folder.journal), experiment):
+    if folder.journal.exists() and is_finished(read(folder.journal), experiment.key):
         return Outcome(0, 0)
     _require_inputs(experiment)
     folder.create()
@@ -95,7 +103,7 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
             begin(experiment, folder, journal)
         with _scratch(folder), _hub_left_alone(experiment):
             outcome = _Driver(experiment, folder, journal, display).drive(client)
-        journal.append({"type": "finished", "key": experiment.key, "at": time.time()})
+        journal.append(RunFinished(experiment.key, time.time()))
     return outcome
 
 
@@ -133,28 +141,23 @@ def _require_inputs(experiment: Experiment) -> None:
         require_on_hub(model, experiment.missing.get(model.name, ()))
 
 
-def _finished(entries: Iterable[Mapping[str, Any]], experiment: Experiment) -> bool:
-    return any(entry["type"] == "finished" and entry["key"] == experiment.key for entry in standing(entries))
-
-
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     """Write down what is going to be done, and lay out the store with everything that is known already."""
     config = experiment.config.as_dict()
     atomic_write(folder.config, yaml.safe_dump(config, sort_keys=False))
     atomic_write(folder.corpus, json.dumps(experiment.prompts))
     journal.append(
-        {
-            "type": "start",
-            "key": experiment.key,
-            "at": time.time(),
-            "name": experiment.config.name,
-            "arms": len(experiment.arms),
-            "checkpoints": len(experiment.checkpoints),
-            "tasks": {task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
-            "widths": dict(experiment.widths),
-            "window": searching.window(experiment, journal.entries),
-            "environment": environment(*PACKAGES),
-        }
+        RunStarted(
+            key=experiment.key,
+            at=time.time(),
+            name=experiment.config.name,
+            arms=len(experiment.arms),
+            checkpoints=len(experiment.checkpoints),
+            tasks={task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
+            widths=dict(experiment.widths),
+            window=searching.window(experiment, journal.entries),
+            environment=environment(*PACKAGES),
+        )
     )
     _lay_out(_plan(experiment), folder, journal)
 
@@ -205,7 +208,7 @@ class _Driver:
         known = {record.key for record in self.journal.records()}
         for record in train.records(own):
             if record.key not in known:
-                self.journal.append(record.entry())
+                self.journal.append(record)
 
     def _warn(self, text: str) -> None:
         self.display.message(escape(text))
@@ -214,7 +217,7 @@ class _Driver:
         units = measure.units(self.experiment, self.folder, self.journal.records())
         known = {record.key for record in self.journal.records()}
         planned = {kind: [unit for unit in units if unit.kind == kind] for kind in ("train", "measure")}
-        feed.note(type="planned", units={kind: len(own) for kind, own in planned.items()})
+        feed.note(UnitsPlanned({kind: len(own) for kind, own in planned.items()}))
         for kind, own in planned.items():
             self.display.phase(kind, len(own), sum(unit.key in known for unit in own))
         sweep = Sweep(units)
@@ -240,7 +243,7 @@ class _Driver:
         search = searching.Search(self.experiment, campaign, key, self.folder.embeddings.resolve())
         self.display.phase("search", math.ceil(campaign.budget))  # in the cost that the budget is counted in
 
-        feed.note(type="search", budget=campaign.budget, exhaustive=problem.exhaustive_cost, spent=campaign.spent)
+        feed.note(SearchStarted(campaign.budget, problem.exhaustive_cost, campaign.spent))
 
         def show(record: Record) -> None:
             self._show(record, campaign.spent)
@@ -250,14 +253,13 @@ class _Driver:
         campaign.forget_looks()  # which the clock decided
         best = campaign.recommendation()
         self.journal.append(
-            {
-                "type": "result",
-                "key": self.experiment.key,
-                "location": self._location(best.arm),
+            SearchEnded(
+                key=self.experiment.key,
+                location=self._location(best.arm),
                 **best.as_dict(),
-                "order": campaign.order,  # from which the belief is worked out again, to the last bit
-                "kinds": [asdict(each) for each in champions(campaign.state, self.experiment.kinds)],
-            }
+                order=campaign.order,
+                kinds=[asdict(each) for each in champions(campaign.state, self.experiment.kinds)],
+            )
         )
 
     def _location(self, arm: Arm) -> dict[str, Any]:
@@ -273,7 +275,7 @@ class _Driver:
             self.display.message(
                 f"[yellow]{record.kind} {record.name}: {record.status}, {escape(str(record.reason))}[/]"
             )
-        self.display.advance("search" if record.kind == "score" else record.kind, record_text(record), spent)
+        self.display.advance("search" if record.kind == "score" else record.kind, said(record), spent)
 
     def _complete_store(self) -> None:
         """Make the store equal to the journal, whatever happened to it, and ready for readers."""
@@ -315,7 +317,7 @@ def _lay_out(planned: store.Plan, folder: RunFolder, journal: Journal) -> None:
         store.lay_out(folder.store, planned.template)
         new = True
     if new or not same:
-        journal.append(dataclasses.replace(planned, files=store.files_of(folder.store)).entry())
+        journal.append(dataclasses.replace(planned, files=store.files_of(folder.store)).event())
     store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))
 
 
@@ -335,8 +337,8 @@ def _gpu_memory() -> int | None:
     return int(torch.cuda.max_memory_reserved()) if torch and torch.cuda.is_initialized() else None
 
 
-def _usage(client: Client) -> dict[str, Any]:
-    """What the workers that are there have used, as a line of the journal; one that goes away meanwhile is left out."""
+def _usage(client: Client) -> UsageMeasured:
+    """What the workers have used so far; one that leaves meanwhile is left out."""
     names = {address: str(worker["name"]) for address, worker in workers(client).items()}
     told = client.run(_used, on_error="ignore")
-    return {"type": "usage", "workers": {names[a]: own for a, own in told.items() if a in names}}
+    return UsageMeasured({names[a]: own for a, own in told.items() if a in names})

@@ -8,7 +8,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -17,6 +16,7 @@ from daskmetrics import config
 from daskmetrics.bandit import Budget, Campaign, Outcome, Pick, Problem, arm_features
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
+from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.execution import Record, Settings, WorkUnit
@@ -78,7 +78,7 @@ class Search:
             name=f"{arm.checkpoint}:{task.name}",
             kind="encode",
             function=worker.encode,
-            args=(self._encode_spec(arm.checkpoint, task),),
+            args=(self._encode_job(arm.checkpoint, task),),
             resources={"GPU": 1},
             timeout=experiment.config.cluster.timeout,
             keeps=str(arm.checkpoint),
@@ -96,9 +96,9 @@ class Search:
             note={"search": self.key, "seed": self.campaign.seed, "pick": pick.as_dict()},
         )
 
-    def _encode_spec(self, checkpoint: Checkpoint, task: Task) -> worker.EncodeSpec:
+    def _encode_job(self, checkpoint: Checkpoint, task: Task) -> worker.EncodeJob:
         experiment = self.experiment
-        return worker.EncodeSpec(
+        return worker.EncodeJob(
             key=experiment.encode_key(checkpoint, task),
             location=experiment.locations[checkpoint],
             protocol=experiment.config.protocol,
@@ -120,7 +120,7 @@ def budget(search: config.Search) -> Budget:
     return Budget(search.budget, 3600 * search.gpu_hours if search.gpu_hours else None, search.cells)
 
 
-def window(experiment: Experiment, entries: Iterable[Mapping[str, Any]]) -> int:
+def window(experiment: Experiment, entries: Iterable[Event]) -> int:
     """How many decisions may be open at once: as configured, else as this run began, else enough for its workers.
 
     The number decides what is picked. So a run that goes on with more or fewer workers keeps the one it began with.
@@ -128,40 +128,32 @@ def window(experiment: Experiment, entries: Iterable[Mapping[str, Any]]) -> int:
     return settled_window(experiment, entries) or max(LEAST_OPEN, experiment.config.cluster.workers)
 
 
-def settled_window(experiment: Experiment, entries: Iterable[Mapping[str, Any]]) -> int | None:
+def settled_window(experiment: Experiment, entries: Iterable[Event]) -> int | None:
     """The `window`, unless the number of workers is still to decide it."""
-    begun = (e["window"] for e in entries if e["type"] == "start" and e["key"] == experiment.key and "window" in e)
+    begun = (entry.window for entry in entries if isinstance(entry, RunStarted) and entry.key == experiment.key)
     return experiment.config.search.window or next(begun, None)
 
 
-def decided(entries: Iterable[Mapping[str, Any]], key: Key) -> list[Pick]:
+def decided(entries: Iterable[Event], key: Key) -> list[Pick]:
     """The decisions of an interrupted search, as the journal has them, as far as none is lacking."""
-    notes = (entry["note"] for entry in entries if entry["type"] == "ask")
+    notes = (entry.note for entry in entries if isinstance(entry, UnitAsked))
     picks = {note["pick"]["index"]: note["pick"] for note in notes if note.get("search") == key}
     return [Pick.from_dict(picks[index]) for index in takewhile(picks.__contains__, count())]
 
 
-def belief(experiment: Experiment, campaign: Campaign) -> dict[str, Any]:
-    """What is believed of every arm by now, as the dashboard takes it.
-
-    Returns
-    -------
-    dict
-        ``values``: posterior mean and standard deviation (2, A) as the bytes of float32, NaN for arms that could not be
-        measured; ``leader``; ``shortfall``: how far the 95 % bound of any arm lies above the leader's mean.
-    """
+def belief(experiment: Experiment, campaign: Campaign) -> PosteriorUpdated:
+    """The posterior of every arm at this moment, for the dashboard."""
     state = campaign.state
     known = state.belief.without_pending()
     places = {arm: i for i, arm in enumerate(experiment.arms)}
     values = np.full((2, len(places)), np.nan, np.float32)
     values[:, [places[arm] for arm in campaign.problem.arms]] = known.mean, known.sd
     bound = np.where(state.usable, known.mean + NORMAL_95 * known.sd, -np.inf)
-    return {
-        "type": "belief",
-        "values": values.tobytes(),
-        "leader": str(campaign.problem.arms[state.leader]),
-        "shortfall": float(max(0.0, np.delete(bound, state.leader).max(initial=-np.inf) - known.mean[state.leader])),
-    }
+    return PosteriorUpdated(
+        values=values.tobytes(),
+        leader=str(campaign.problem.arms[state.leader]),
+        shortfall=float(max(0.0, np.delete(bound, state.leader).max(initial=-np.inf) - known.mean[state.leader])),
+    )
 
 
 def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:

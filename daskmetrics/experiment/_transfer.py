@@ -15,11 +15,12 @@ from typing import Any
 import yaml
 
 from daskmetrics.core._costs import UNKNOWN_TASK
+from daskmetrics.core._events import RunStarted
 from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution import Journal, Record
+from daskmetrics.execution._journal import latest, records
 from daskmetrics.execution._journal import read as read_journal
-from daskmetrics.execution._journal import standing
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.experiment._run import begin
 from daskmetrics.tasks import _mteb_results as results
@@ -42,7 +43,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class ImportCounts:
+class Taken:
     """What became of the results in a folder.
 
     Attributes
@@ -76,21 +77,20 @@ class Scored:
 
 def scored(folder: RunFolder) -> list[Scored]:
     """Every score that a run's journal holds for its latest configuration, by model, revision, layer and task."""
-    entries = list(standing(read_journal(folder.must_exist().journal)))
-    tasks: Mapping[str, Any] = next((e["tasks"] for e in reversed(entries) if e["type"] == "start"), {})
+    entries = list(read_journal(folder.must_exist().journal))
+    start = latest(entries, RunStarted)
     found: dict[Cell, Record] = {}
-    for entry in entries:
-        if entry["type"] == "record" and entry["kind"] == "score" and entry["status"] == "ok":
-            record = Record.from_entry(entry)
+    for record in records(entries):
+        if record.kind == "score" and record.ok:
             cell = _cell(record.name)
-            if cell.task in tasks:
+            if start and cell.task in start.tasks:
                 found[cell] = record
     return [Scored(cell, found[cell]) for cell in sorted(found)]
 
 
 def to_csv(folder: RunFolder, path: Path) -> int:
     """Write a run's scores as CSV, one line each, as `daskmetrics replay` reads them; how many."""
-    start = next(e for e in reversed(list(read_journal(folder.must_exist().journal))) if e["type"] == "start")
+    start = latest(list(read_journal(folder.must_exist().journal)), RunStarted)
     found = scored(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as text:
@@ -98,7 +98,7 @@ def to_csv(folder: RunFolder, path: Path) -> int:
         writer.writerow(COLUMNS)
         for each in found:
             arm, value = each.cell.arm, each.record.value
-            kind = start["tasks"][each.cell.task]["kind"]
+            kind = start.tasks[each.cell.task]["kind"] if start else ""
             own = [value.get(name) for name in ("score", "stderr", "n")]
             about = [each.record.seconds, value.get("encode_seconds"), value.get("protocol")]
             writer.writerow([arm.model, arm.revision, arm.layer, each.cell.task, kind, *own, *about])
@@ -124,7 +124,7 @@ def _result(each: Scored, names: Mapping[str, str]) -> BenchmarkResult:
     return BenchmarkResult(names[arm.model], arm.revision, arm.layer, value["detail"]["task_name"], plain, settings)
 
 
-def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> ImportCounts:
+def take_in(experiment: Experiment, folder: RunFolder, source: Path) -> Taken:
     """Take the results of a folder into a run's journal, as far as they are of its arms and tasks.
 
     Raises
@@ -156,11 +156,11 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
         new = {
             record.key: record for record in (_record(experiment, *each) for each in here) if record.key not in known
         }
-        if not any(entry["type"] == "start" and entry["key"] == experiment.key for entry in journal.entries):
+        if not any(isinstance(entry, RunStarted) and entry.key == experiment.key for entry in journal.entries):
             begin(experiment, folder, journal)  # what stands before a run's start belongs to another configuration
         for record in new.values():
-            journal.append(record.entry())
-    return ImportCounts(len(new), len(here) - len(new), elsewhere, other, unmarked)
+            journal.append(record)
+    return Taken(len(new), len(here) - len(new), elsewhere, other, unmarked)
 
 
 def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: MtebTask) -> Record:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daskmetrics.core._events import AttemptFailed, Record, StorePlanned
 from daskmetrics.core.names import Arm, Suite, training_order
 from daskmetrics.core.status import cause
-from daskmetrics.execution._units import Record
+from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._run import Run
 
@@ -185,7 +186,7 @@ def failures(run: Run) -> tuple[Failure, ...]:
 def survived(run: Run) -> Counter[str]:
     """Failed attempts by fault, of units that succeeded all the same."""
     fine = {record.key for record in run.records if record.ok}
-    return Counter(e["fault"] for e in run.entries if e["type"] == "attempt" and e["key"] in fine)
+    return Counter(e.fault for e in run.entries if isinstance(e, AttemptFailed) and e.key in fine)
 
 
 def _lacking(run: Run) -> Iterator[tuple[str, str, str, str]]:
@@ -199,18 +200,19 @@ def _lacking(run: Run) -> Iterator[tuple[str, str, str, str]]:
 
 def top(run: Run) -> Sequence[Mapping[str, Any]]:
     """The arms with the greatest expected objective, best first, as the result lists them."""
-    return run.result["top"] if run.result else ()
+    return run.result.top if run.result else ()
 
 
 def champions(run: Run) -> Sequence[Mapping[str, Any]]:
     """The best arm of every kind of task, as the result lists them; none if the tasks are of one kind."""
-    return run.result.get("kinds", ()) if run.result else ()
+    return run.result.kinds if run.result else ()
 
 
 def units(run: Run, metric: str) -> str:
     """Of a metric, as the plan of the run's store has them; empty if it has none."""
-    plans = (entry["template"]["metrics"] for entry in reversed(run.entries) if entry["type"] == "plan")
-    known = next((dict(zip(plan["names"], plan["units"], strict=True)) for plan in plans), {})
+    plan = latest(run.entries, StorePlanned)
+    axis = plan.template["metrics"] if plan else {"names": (), "units": ()}
+    known = dict(zip(axis["names"], axis["units"], strict=True))
     if metric in known:
         return str(known[metric])
     return CATALOGUE[metric].units if metric in CATALOGUE else ""

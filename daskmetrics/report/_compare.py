@@ -60,7 +60,7 @@ def cells(run: Run) -> dict[Cell, float]:
 def _answers(one: Run, other: Run) -> str:
     describe: dict[str, Callable[[Run], str]] = {
         "state": lambda run: "finished" if run.finished else "unfinished",
-        "arms": lambda run: f"{run.start['arms']:,}",
+        "arms": lambda run: f"{run.start.arms:,}",
         "tasks": lambda run: str(len(run.tasks)),
         "cells scored": lambda run: f"{run.counts['score', 'ok']:,} of {run.cells_planned:,}",
         "cost": _answered(lambda run: f"{percent(run.best().share)} of the exhaustive sweep's"),

@@ -9,7 +9,6 @@ import numpy as np
 
 from daskmetrics.core._costs import forward_flops
 from daskmetrics.core._table import Table
-from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import WIDTH, fact, number, percent, place, probability
@@ -116,7 +115,7 @@ class NearBest:
     @classmethod
     def of(cls, run: Run, arm: Arm, chance: float) -> NearBest:
         """With its size: 12 width^2 weights per block (Kaplan et al. 2020, section 2.1)."""
-        width = _width(run, arm.model)
+        width = run.start.widths[arm.model]
         return cls(arm, chance, 12.0 * width**2 * arm.layer, forward_flops(width, arm.layer, LENGTH, LENGTH))
 
 
@@ -186,13 +185,3 @@ def _change(value: float, reference: float) -> str:
 
 def _step(arm: Arm) -> float:
     return math.inf if arm.checkpoint.step is None else arm.checkpoint.step
-
-
-def _width(run: Run, model: str) -> int:
-    widths = run.start.get("widths", {})
-    if model not in widths:
-        raise DataError(
-            f"The journal in '{run.folder.path}' does not contain the width of '{model}', because an earlier version "
-            "wrote it. Run the configuration again in a new folder."
-        )
-    return int(widths[model])

@@ -65,7 +65,7 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         note=note,
         about=_about(run),
         generator=_generator(),
-        version=run.start["environment"]["daskmetrics"],
+        version=run.start.environment["daskmetrics"],
     )
 
 
@@ -86,6 +86,6 @@ def _about(run: Run) -> dict[str, Mapping[str, Any]]:
         "Protocol": config["protocol"],
         "Corpus": config["corpus"],
         "Search": config["search"],
-        "Run": {"name": run.start["name"], "seed": config["seed"], "key": run.start["key"]},
-        "Versions": run.start["environment"],
+        "Run": {"name": run.start.name, "seed": config["seed"], "key": run.start.key},
+        "Versions": run.start.environment,
     }

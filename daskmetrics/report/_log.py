@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from daskmetrics.core._events import (
+    AttemptFailed,
+    Event,
+    InputRecovered,
+    Record,
+    RunFinished,
+    RunStarted,
+    SearchEnded,
+    StorePlanned,
+    StoreRepaired,
+    UnitAsked,
+    UnitsRetried,
+    WorkerJoined,
+    kind_of,
+    to_json,
+)
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import printable
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm, Key
-from daskmetrics.execution._journal import read
+from daskmetrics.execution._journal import numbered
 
 LAST_LINES = 40  #: of a worker's log
 LONGEST = 300  #: characters of a line of the journal that has no words of its own
 
-Numbered = tuple[int, Mapping[str, Any]]
+NO_REASON = "no reason was recorded"
+
+Numbered = tuple[int, Event]
 
 
 def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int | None = None) -> list[Numbered]:
@@ -31,89 +49,60 @@ def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int | None
     ConfigError
         If there is no run, or it has no entry of a type.
     """
-    entries: list[Numbered] = list(enumerate(read(folder.must_exist().journal), start=1))
-    there = {entry["type"] for _, entry in entries}
+    entries = numbered(folder.must_exist().journal)
+    there = {kind_of(entry) for _, entry in entries}
     for name in types:
         if name not in there:
             raise unknown("type of entry", name, there)
-    kept = [(number, entry) for number, entry in entries if not types or entry["type"] in types]
+    kept = [(number, entry) for number, entry in entries if not types or kind_of(entry) in types]
     return kept if tail is None else kept[max(0, len(kept) - tail) :]
 
 
 def journal_text(lines: Sequence[Numbered]) -> str:
     """One readable line per entry."""
-    return "\n".join(f"{number:>6}  {entry['type']:<8}  {printable(_said(entry))}" for number, entry in lines)
+    return "\n".join(f"{number:>6}  {kind_of(entry):<8}  {printable(_said(entry))}" for number, entry in lines)
 
 
 def journal_json(lines: Sequence[Numbered]) -> str:
     """One JSON object per entry, with its line number."""
-    return "\n".join(json.dumps({"line": number, **entry}) for number, entry in lines)
+    return "\n".join(json.dumps({"line": number, **to_json(entry)}) for number, entry in lines)
 
 
-def _said(entry: Mapping[str, Any]) -> str:
-    say = _SAY.get(entry["type"])
-    if say is not None:
-        return say(entry)
-    text = json.dumps({name: value for name, value in entry.items() if name != "type"})
+def _said(entry: Event) -> str:
+    """An entry in words; one that has none as JSON."""
+    match entry:
+        case Record():
+            return _say_record(entry)
+        case AttemptFailed(name=name, fault=fault, reason=reason):
+            where = f" on {entry.worker}" if entry.worker else ""
+            blame = "" if entry.blamed else " (not its fault)"
+            return f"{name}  {fault}{where}{blame}: {reason or NO_REASON}"
+        case UnitAsked(name=name, note=note, pick=pick):
+            return f"{name}  decision {pick['index']} ({pick['stage']}), seed {note.get('seed')}" if pick else name
+        case RunStarted():
+            machine = ", ".join(f"{name} {value}" for name, value in entry.environment.items())
+            return f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks; {machine}"
+        case SearchEnded(best=best):
+            return f"best arm {Arm(**best['arm'])}, probability {entry.probability_best:.2f}"
+        case StorePlanned(measure=measure, files=files):
+            return f"store of {len(measure):,} checkpoints, {len(files):,} files beside the values"
+        case WorkerJoined():
+            return "  ".join(f"{name} {value}" for name, value in vars(entry).items())
+        case RunFinished():
+            return "nothing is left to do"
+        case UnitsRetried(keys=keys):
+            return f"{len(keys)} failed units get another chance"
+        case StoreRepaired(parts=parts):
+            return f"rewritten: {', '.join(parts)}"
+    text = json.dumps(vars(entry))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
 
 
-def _say_record(entry: Mapping[str, Any]) -> str:
-    attempts = f", attempt {entry['attempts']}" if entry["attempts"] > 1 else ""
-    where = f" on {entry['worker']}" if entry["worker"] else ""
-    end = (
-        f"ok after {entry['seconds']:.1f} s{where}"
-        if entry["status"] == "ok"
-        else f"{entry['status']}: {_reason(entry)}"
-    )
-    return f"{entry['kind']} {entry['name']}  {end}{attempts}"
-
-
-def _say_attempt(entry: Mapping[str, Any]) -> str:
-    where = f" on {entry['worker']}" if entry.get("worker") else ""
-    blame = "" if entry.get("blamed", True) else " (not its fault)"
-    return f"{entry['name']}  {entry['fault']}{where}{blame}: {_reason(entry)}"
-
-
-def _say_ask(entry: Mapping[str, Any]) -> str:
-    pick = entry["note"].get("pick")
-    why = f"  decision {pick['index']} ({pick['stage']}), seed {entry['note'].get('seed')}" if pick else ""
-    return f"{entry['name']}{why}"
-
-
-def _say_start(entry: Mapping[str, Any]) -> str:
-    machine = ", ".join(f"{name} {value}" for name, value in entry["environment"].items())
-    return f"{entry['name']}: {entry['checkpoints']:,} checkpoints, {len(entry['tasks'])} tasks; {machine}"
-
-
-def _say_result(entry: Mapping[str, Any]) -> str:
-    return f"best arm {Arm(**entry['best']['arm'])}, probability {entry['probability_best']:.2f}"
-
-
-def _say_plan(entry: Mapping[str, Any]) -> str:
-    return f"store of {len(entry['measure']):,} checkpoints, {len(entry['files']):,} files beside the values"
-
-
-def _say_worker(entry: Mapping[str, Any]) -> str:
-    return "  ".join(f"{name} {value}" for name, value in entry.items() if name != "type")
-
-
-_SAY: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "record": _say_record,
-    "attempt": _say_attempt,
-    "ask": _say_ask,
-    "start": _say_start,
-    "result": _say_result,
-    "plan": _say_plan,
-    "worker": _say_worker,
-    "finished": lambda entry: "nothing is left to do",
-    "retry": lambda entry: f"{len(entry['keys'])} failed units get another chance",
-    "repair": lambda entry: f"rewritten: {', '.join(entry['parts'])}",
-}
-
-
-def _reason(entry: Mapping[str, Any]) -> str:
-    return entry["reason"] or "no reason was recorded"
+def _say_record(record: Record) -> str:
+    attempts = f", attempt {record.attempts}" if record.attempts > 1 else ""
+    where = f" on {record.worker}" if record.worker else ""
+    end = f"ok after {record.seconds:.1f} s{where}" if record.ok else f"{record.status}: {record.reason or NO_REASON}"
+    return f"{record.kind} {record.name}  {end}{attempts}"
 
 
 @dataclass(frozen=True)
@@ -138,10 +127,13 @@ def log_text(folder: RunFolder, wanted: str) -> str:
     ConfigError
         If there is no such unit, naming the nearest, or if the beginning fits several.
     """
-    entries: list[Numbered] = list(enumerate(read(folder.must_exist().journal), start=1))
-    own = [entry for _, entry in entries if "key" in entry and "name" in entry and entry["type"] != "start"]
-    units = find(wanted, {Unit(entry["key"], entry["name"]): None for entry in own})
-    return "\n\n".join("\n".join(_story(folder, unit, entries)) for unit in units)
+    entries = numbered(folder.must_exist().journal)
+    units = {
+        Unit(entry.key, entry.name): None
+        for _, entry in entries
+        if isinstance(entry, UnitAsked | Record | AttemptFailed | InputRecovered)
+    }
+    return "\n\n".join("\n".join(_story(folder, unit, entries)) for unit in find(wanted, units))
 
 
 def find(wanted: str, units: Mapping[Unit, Any]) -> list[Unit]:
@@ -174,11 +166,13 @@ def _story(folder: RunFolder, unit: Unit, entries: Sequence[Numbered]) -> Iterat
     yield f"{printable(unit.name)}  (key {unit.key})"
     workers: dict[str | None, None] = {}
     for number, entry in entries:
-        if unit.key in (entry.get("key"), *entry.get("keys", ())):
-            yield f"{number:>6}  {entry['type']:<8}  {printable(_said(entry))}"
-            yield from _indented(entry.get("trace") or "")
-            yield from _undefined(entry)
-            workers[entry.get("worker")] = None
+        if unit.key == getattr(entry, "key", None) or (isinstance(entry, UnitsRetried) and unit.key in entry.keys):
+            yield f"{number:>6}  {kind_of(entry):<8}  {printable(_said(entry))}"
+            if isinstance(entry, AttemptFailed):
+                yield from _indented(entry.trace)
+            if isinstance(entry, Record):
+                yield from _undefined(entry)
+            workers[getattr(entry, "worker", None)] = None
     for worker in filter(None, workers):
         for log in _logs(folder, worker):
             yield f"\nlog of {printable(worker)}, {log}, last lines:"
@@ -189,9 +183,9 @@ def _indented(text: str) -> Iterator[str]:
     return (f"        {printable(line)}" for line in text.splitlines())
 
 
-def _undefined(entry: Mapping[str, Any]) -> Iterator[str]:
+def _undefined(record: Record) -> Iterator[str]:
     """Metrics of a measured checkpoint that have no value."""
-    value = entry.get("value")
+    value = record.value
     for layer, name, reason in value.get("reasons", ()) if isinstance(value, Mapping) else ():
         yield f"        {name} of layer {layer}: {printable(reason)}"
 

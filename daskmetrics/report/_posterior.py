@@ -44,7 +44,7 @@ class RunPosterior:
     def leader(self) -> int:
         """Index of the recommended arm, or of the arm with the greatest mean while there is none."""
         if self.run.result:
-            return self.problem.arm_index[Arm(**self.run.result["best"]["arm"])]
+            return self.problem.arm_index[Arm(**self.run.result.best["arm"])]
         return first_max(self.posterior.mean)
 
     def index(self, name: str) -> int:
@@ -131,7 +131,7 @@ def _measured(suite: Suite, blocks: Mapping[str, object]) -> Suite | None:
 def _history(run: Run) -> tuple[list[Cell], list[Outcome]]:
     """Cells with a result, in the order in which the search received them; those of earlier searches come first."""
     answered = {run.cells[record.key]: record for record in run.records if record.kind == "score"}
-    order = (run.result or {}).get("order", range(len(run.picks)))  # that of the decisions while a search goes on
+    order = run.result.order if run.result else range(len(run.picks))  # that of the decisions while a search goes on
     picked = [cell_of(run.picks[index]) for index in order]
     cells = [*(cell for cell in answered if cell not in set(picked)), *(cell for cell in picked if cell in answered)]
     records = [answered[cell] for cell in cells]

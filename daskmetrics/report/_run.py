@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell
-from daskmetrics.execution._journal import holder, read, standing
-from daskmetrics.execution._units import Record
+from daskmetrics.execution._journal import holder, is_finished, latest, read, standing
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._best import Best
 from daskmetrics.report._format import card, number, percent
@@ -45,12 +45,12 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path)).must_exist()
         self.entries = list(read(self.folder.journal))
-        if any(entry["type"] == "map" for entry in self.entries):
+        if latest(self.entries, MapStarted):
             raise ConfigError(
                 f"'{path}' holds a map, not an experiment: `daskmetrics status`, `journal` and `verify` read it, and "
                 "`daskmetrics map ... --retry-failed` gives its failures another chance."
             )
-        if not any(entry["type"] == "start" for entry in self.entries):
+        if not latest(self.entries, RunStarted):
             if self.driver is not None:
                 raise DataError(f"The run in '{path}' is being prepared by {self.driver}. Look again in a moment.")
             raise DataError(f"The run in '{path}' was killed before it began. Run it again.")
@@ -65,7 +65,7 @@ class Run:
             "searched": self.searched if self.tasks else "no tasks",
             "folder": str(self.folder.path),
         }
-        return card(self.start["name"], rows)
+        return card(self.start.name, rows)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -73,9 +73,9 @@ class Run:
         return dict(yaml.safe_load(self.folder.config.read_text(encoding="utf-8")))
 
     @cached_property
-    def start(self) -> dict[str, Any]:
-        """What the latest start wrote down: counts, tasks and environment."""
-        return next(entry for entry in reversed(self.entries) if entry["type"] == "start")
+    def start(self) -> RunStarted:
+        """The entry of the latest start: counts, tasks and environment."""
+        return next(entry for entry in reversed(self.entries) if isinstance(entry, RunStarted))
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
@@ -96,10 +96,10 @@ class Run:
         """Each record, and whether it was made under the latest configuration."""
         own = False
         for entry in standing(self.entries):
-            if entry["type"] == "start":
-                own = entry["key"] == self.start["key"]
-            elif entry["type"] == "record":
-                yield own, Record.from_entry(entry)
+            if isinstance(entry, RunStarted):
+                own = entry.key == self.start.key
+            elif isinstance(entry, Record):
+                yield own, entry
 
     def _is_stale(self, record: Record, anew: Container[str]) -> bool:
         cell = self.cells.get(record.key)
@@ -114,31 +114,30 @@ class Run:
     @property
     def tasks(self) -> Mapping[str, Mapping[str, str]]:
         """Kind and main score of each task, by name."""
-        return self.start["tasks"]  # type: ignore[no-any-return]
+        return self.start.tasks
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
         """Which cell a score unit belongs to, by the unit's key."""
-        asked = (entry for entry in self.entries if entry["type"] == "ask" and "pick" in entry["note"])
-        return {entry["key"]: cell_of(entry["note"]["pick"]) for entry in asked}
+        asked = (entry for entry in self.entries if isinstance(entry, UnitAsked))
+        return {entry.key: cell_of(entry.pick) for entry in asked if entry.pick}
 
     @cached_property
-    def picks(self) -> tuple[dict[str, Any], ...]:
+    def picks(self) -> tuple[Mapping[str, Any], ...]:
         """The decisions of the latest search, in order: index, cell, stage, cost and reason."""
-        notes = [entry["note"] for entry in self.entries if entry["type"] == "ask" and "pick" in entry["note"]]
+        notes = [entry.note for entry in self.entries if isinstance(entry, UnitAsked) and entry.pick]
         latest = notes[-1]["search"] if notes else None
         return tuple(note["pick"] for note in notes if note["search"] == latest)
 
     @cached_property
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> SearchEnded | None:
         """The recommendation as the journal has it, or None while the search goes on."""
-        found = (e for e in reversed(self.entries) if e["type"] == "result" and e["key"] == self.start["key"])
-        return next(found, None)
+        ends = (entry for entry in reversed(self.entries) if isinstance(entry, SearchEnded))
+        return next((entry for entry in ends if entry.key == self.start.key), None)
 
     @cached_property
     def finished(self) -> bool:
-        key = self.start["key"]
-        return any(entry["type"] == "finished" and entry["key"] == key for entry in standing(self.entries))
+        return is_finished(self.entries)
 
     @property
     def driver(self) -> str | None:
@@ -175,7 +174,7 @@ class Run:
     @property
     def cells_planned(self) -> int:
         """Cells that an exhaustive sweep would score."""
-        return int(self.start["arms"]) * len(self.tasks)
+        return int(self.start.arms) * len(self.tasks)
 
     @property
     def cells_open(self) -> int:
@@ -207,7 +206,7 @@ class Run:
         if self.result:
             best = self.best()
             return f"best arm {best.arm}, mean score {number(best.score, best.stderr)}"
-        measured = f"{self.counts['measure', 'ok']:,} of {self.start['checkpoints']:,} checkpoints measured"
+        measured = f"{self.counts['measure', 'ok']:,} of {self.start.checkpoints:,} checkpoints measured"
         state = "finished" if self.finished else "unfinished"
         return f"{state}, {measured}, {self.searched if self.tasks else 'no tasks to search'}"
 
@@ -221,7 +220,7 @@ class Run:
         """
         from daskmetrics.cluster import ProfileCluster
 
-        return ProfileCluster(self.config["cluster"], run=f"{self.start['name']}-notebook", **changes)
+        return ProfileCluster(self.config["cluster"], run=f"{self.start.name}-notebook", **changes)
 
     def best(self) -> Best:
         """The recommended arm.
@@ -233,19 +232,19 @@ class Run:
         """
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no best arm. {self._remedy()}")
-        best, default = self.result["best"], self.result["default"]
+        best, default = self.result.best, self.result.default
         arm = Arm(**best["arm"])
         return Best(
             arm=arm,
             **_mean(best, ""),
             scores=best["scores"],
-            probability=self.result["probability_best"],
-            confirmed=self.result["confirmed"],
+            probability=self.result.probability_best,
+            confirmed=self.result.confirmed,
             default=Arm(**default["arm"]),
             **_mean(default, "default_"),
             default_scores=default["scores"],
-            share=self.result["spent"] / self.result["exhaustive"],
-            code=snippet(arm, self.result["location"], self.config["protocol"]),
+            share=self.result.spent / self.result.exhaustive,
+            code=snippet(arm, self.result.location, self.config["protocol"]),
         )
 
     def _remedy(self) -> str:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from daskmetrics.bandit.replay._tables import Row, Table, table
+from daskmetrics.core._events import Record, RunStarted
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Arm
-from daskmetrics.execution import Record
 from daskmetrics.execution._journal import read as read_journal
 from daskmetrics.tasks._presets import LAYER_BY_LAYER
 
@@ -147,14 +147,14 @@ def _from_run(folder: RunFolder) -> tuple[list[Row], dict[Arm, dict[str, float]]
     rows: dict[str, Row] = {}
     metrics: dict[Arm, dict[str, float]] = {}
     for entry in read_journal(folder.journal):
-        if entry["type"] == "start":
-            kinds = {name: about["kind"] for name, about in entry["tasks"].items()}
-            models = list(entry.get("widths", ()))
-        elif entry["type"] == "record" and (record := Record.from_entry(entry)).ok:
-            if record.kind == "measure":
-                metrics |= _measured(record)
-            elif record.kind == "score":
-                rows[record.name] = _scored(record)
+        match entry:
+            case RunStarted():
+                kinds = {name: about["kind"] for name, about in entry.tasks.items()}
+                models = list(entry.widths)
+            case Record(kind="measure", status="ok"):
+                metrics |= _measured(entry)
+            case Record(kind="score", status="ok"):
+                rows[entry.name] = _scored(entry)
     known = [row for row in rows.values() if row.task in kinds]
     known.sort(key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models))
     if not known:

@@ -17,7 +17,7 @@ __all__ = ["best_text", "status_text", "summary_text", "whereabouts"]
 
 def status_text(run: Run) -> str:
     """What is done of what, what failed and why, who leads, and where the files lie."""
-    lines = [*fact(run.start["name"], run.state), *_progress(run)]
+    lines = [*fact(run.start.name, run.state), *_progress(run)]
     if run.tasks:
         lines += fact("cost", cost(run))
         lines += fact("answer", run.headline) if run.result else fact("leader", leading(run))
@@ -28,7 +28,7 @@ def status_text(run: Run) -> str:
 
 def summary_text(run: Run) -> str:
     """The answer with its confidence and price, and the scores of each task."""
-    lines = [*fact(run.start["name"], run.state)]
+    lines = [*fact(run.start.name, run.state)]
     if run.result:
         best = run.best()
         lines += ["", *_answer(best), *fact("certainty", best.certainty)]
@@ -55,7 +55,7 @@ def whereabouts(folder: RunFolder) -> str:
 
 def _progress(run: Run) -> list[str]:
     train = _counted(run, "train")
-    measure = _counted(run, "measure", f" of {run.start['checkpoints']:,} checkpoints")
+    measure = _counted(run, "measure", f" of {run.start.checkpoints:,} checkpoints")
     search = run.searched if run.tasks else "none: the run has no tasks"
     return [*(fact("train", train) if train else []), *fact("measure", measure), *fact("search", search)]
 
@@ -141,7 +141,7 @@ def _survived(run: Run) -> list[str]:
 def cost(run: Run) -> str:
     """What the search has spent, in the costs that it weighs."""
     if run.result:
-        spent, whole = run.result["spent"], run.result["exhaustive"]
+        spent, whole = run.result.spent, run.result.exhaustive
         return (
             f"{percent(spent / whole)} of the exhaustive sweep's cost ({duration(spent)} of {duration(whole)}, assumed)"
         )

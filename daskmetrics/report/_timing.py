@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from daskmetrics.core._estimate import Interval
+from daskmetrics.core._events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
 from daskmetrics.core._text import duration
 from daskmetrics.report._run import Run
 
@@ -64,10 +65,10 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
     if not run.folder.plan.is_file():
         return None
     plan = json.loads(run.folder.plan.read_text(encoding="utf-8"))
-    began = [entry["at"] for entry in run.entries if entry["type"] == "start" and entry.get("at", 0) >= plan["at"]]
+    began = [entry.at for entry in run.entries if isinstance(entry, RunStarted) and entry.at >= plan["at"]]
     if not began:
         return None
-    ended = [entry["at"] for entry in run.entries if entry["type"] == "finished" and "at" in entry]
+    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
     finished = run.finished and bool(ended)
     elapsed = (ended[-1] if finished else now or time.time()) - plan["at"]
     done = 1.0 if finished else _done(run, plan["phases"])
@@ -133,10 +134,10 @@ class Share:
 
 def shares(run: Run) -> tuple[Share, ...]:
     """One line for each worker that recorded something, as far as the journal tells."""
-    hosts = {entry["name"]: entry.get("host", "") for entry in run.entries if entry["type"] == "worker"}
-    usage: dict[str, dict[str, Any]] = {}
+    hosts = {entry.name: entry.host for entry in run.entries if isinstance(entry, WorkerJoined)}
+    usage: dict[str, Mapping[str, Any]] = {}
     for entry in run.entries:
-        usage |= entry["workers"] if entry["type"] == "usage" else {}
+        usage |= entry.workers if isinstance(entry, UsageMeasured) else {}
     length = _length(run)
     units: dict[str, list[float]] = {}
     encoded: set[tuple[str, float]] = set()
@@ -164,8 +165,8 @@ def shares(run: Run) -> tuple[Share, ...]:
 
 def _length(run: Run) -> float | None:
     """Seconds of a run that was not interrupted."""
-    began = [entry["at"] for entry in run.entries if entry["type"] == "start" and "at" in entry]
-    ended = [entry["at"] for entry in run.entries if entry["type"] == "finished" and "at" in entry]
+    began = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
+    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
     return ended[0] - began[0] if len(began) == 1 and len(ended) == 1 and ended[0] > began[0] else None
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from daskmetrics.core._events import Event, StorePlanned
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.core.status import Status
 
@@ -163,19 +164,18 @@ class Plan:
         }
         return blocks_of_cells(suites, tasks, cells)
 
-    def entry(self) -> dict[str, Any]:
-        """Its line in the journal."""
-        return {"type": "plan", **asdict(self), "template": self.template.as_json()}
+    def event(self) -> StorePlanned:
+        """Its entry in the journal."""
+        return StorePlanned(**{**vars(self), "template": self.template.as_json()})
 
     @classmethod
-    def latest(cls, entries: Iterable[Mapping[str, Any]]) -> Plan | None:
-        """The plan that a journal wrote down last, or None."""
-        plain = next((entry for entry in reversed(list(entries)) if entry["type"] == "plan"), None)
-        if plain is None:
+    def latest(cls, entries: Iterable[Event]) -> Plan | None:
+        """The plan that a journal holds last, or None."""
+        entry = next((entry for entry in reversed(list(entries)) if isinstance(entry, StorePlanned)), None)
+        if entry is None:
             return None
-        encode = {checkpoint: tuple(keys) for checkpoint, keys in plain["encode"].items()}
-        template = Template.of(plain["template"])
-        return cls(template, plain["version"], plain["seed"], plain["measure"], encode, plain["files"])
+        encode = {checkpoint: tuple(keys) for checkpoint, keys in entry.encode.items()}
+        return cls(**{**vars(entry), "template": Template.of(entry.template), "encode": encode})
 
 
 def score_key(version: int, encode: Key, arm: Arm, seed: int) -> Key:

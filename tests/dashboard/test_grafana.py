@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from benchmarks.dashboard import History
+from daskmetrics.core._events import to_json
 from daskmetrics.dashboard._plugin import Desk
 from daskmetrics.dashboard._prometheus import Gauges
 
@@ -16,7 +17,7 @@ DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
 
 def test_every_number_that_it_asks_for_is_published():
     desk = Desk(SimpleNamespace(workers={}))
-    desk.hear(History().opening())
+    desk.hear([to_json(message) for message in History().opening()])
     desk.look()
     desk.training.hear({"rank": 0, "step": 1, "loss": 2.0}, 0.0)
     gauges = Gauges()

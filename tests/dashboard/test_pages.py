@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.dashboard import History
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
+from daskmetrics.core._events import RunFinished
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard import Feed
 from daskmetrics.dashboard._plugin import NAME
@@ -82,7 +83,7 @@ def test_a_feed_tells_what_was_recorded_before_and_what_comes(client, desk, hist
         entries += list(history.measured())[9:]
         feed.think(lambda: history.belief(10))
         wait_until(lambda: desk.board.done("measure") == 16 and desk.board.leader)
-        entries.append({"type": "finished"})
+        entries.append(RunFinished("made-up", 1.0))
     assert desk.board.state == "finished"  # the last words were told on leaving
 
 

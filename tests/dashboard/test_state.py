@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.dashboard import COST, History
+from daskmetrics.core._events import HistorySent, Record, SearchStarted, UnitAsked, UnitsPlanned, UnitsRetried
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard._state import BELIEF, DOUBT, LATEST, MEAN, SCORED, Board, Grid, Pace
+from tests.events import joined
 
 SUITES = (Suite("a", ("step0", "step1"), (0, 1), 1), Suite("b", ("step0", "step1", "step2"), (0, 1, 2), 2))
 TASKS = ("s", "t")
@@ -28,7 +30,7 @@ def board(history):
 
 def record(kind, name, value=None, key=None):
     status = {"status": "ok", "reason": None} if value else {"status": "error", "reason": f"no '{name}' in /a/b"}
-    return {"type": "record", "kind": kind, "key": key or f"{kind}-{name}", "name": name, "value": value, **status}
+    return Record(key or f"{kind}-{name}", name, kind, value=value, **status)
 
 
 def ask(index, arm, task, search="s"):
@@ -36,7 +38,7 @@ def ask(index, arm, task, search="s"):
     revision, layer = rest.split("/")
     cell = {"arm": {"model": model, "revision": revision, "layer": int(layer)}, "task": task}
     pick = {"index": index, "cell": cell, "stage": "search", "cost": COST}
-    return {"type": "ask", "key": f"score-{arm}:{task}", "note": {"search": search, "pick": pick}}
+    return UnitAsked(f"score-{arm}:{task}", f"{arm}:{task}", {"search": search, "pick": pick})
 
 
 def test_metrics_lie_where_the_models_say(board, history):
@@ -77,7 +79,7 @@ def test_failures_are_grouped_and_can_be_taken_back(board):
     board.hear([record("measure", "a@step0"), record("measure", "a@step1")], 1.0)
     (group,) = board.failures
     assert (group.kind, group.count, group.example) == ("measure", 2, "a@step0")
-    board.hear([{"type": "retry", "keys": ["measure-a@step0"]}], 2.0)
+    board.hear([UnitsRetried(["measure-a@step0"])], 2.0)
     assert board.failures[0].count == 1
     board.hear([record("measure", "a@step1", {"layers": [], "names": [], "values": []})], 3.0)
     assert not board.failures and board.counts["measure", "ok"] == 1 and board.counts["measure", "error"] == 0
@@ -102,10 +104,10 @@ def test_a_decision_that_is_asked_for_again_after_an_interruption_counts_once(bo
 def test_beliefs_come_ready(board, history):
     told = history.belief(0)
     board.hear([told], 1.0)
-    mean, sd = np.frombuffer(told["values"], np.float32).reshape(2, -1)
+    mean, sd = np.frombuffer(told.values, np.float32).reshape(2, -1)
     np.testing.assert_array_equal(board.values(BELIEF), mean)
     np.testing.assert_array_equal(board.values(DOUBT), sd)
-    assert board.leader == told["leader"]
+    assert board.leader == told.leader
 
 
 def test_the_time_left_follows_the_pace():
@@ -115,17 +117,17 @@ def test_the_time_left_follows_the_pace():
 
 def test_the_phases_of_a_run(board, history):
     assert board.state == "measuring"
-    board.hear([{"type": "planned", "units": {"train": 3, "measure": 5}}, {"type": "live"}], 10.0)
+    board.hear([UnitsPlanned({"train": 3, "measure": 5}), HistorySent()], 10.0)
     board.hear([record("train", "a@step0", {"loss": 1.0}), record("train", "a@step1", {"loss": 1.0})], 14.0)
     assert board.left(14.0) == pytest.approx(6 * 4 / 2)
-    board.hear([{"type": "search", "budget": 10 * COST, "exhaustive": 100.0, "spent": 0.0}], 20.0)
+    board.hear([SearchStarted(10 * COST, exhaustive=100.0, spent=0.0)], 20.0)
     board.hear([ask(0, "a@step1/0", "s"), record("score", "a@step1/0:s", {"score": 0.3})], 25.0)
     assert board.state == "searching" and board.left(25.0) == pytest.approx(45.0)
 
 
 def test_what_belongs_to_no_arm_or_is_no_news_is_passed_over(board):
     before = board.version
-    board.hear([{"type": "worker"}], 1.0)
+    board.hear([joined("w")], 1.0)
     assert board.version == before
     board.hear(
         [record("score", "other@step1/0:s", {"score": 1.0}), record("score", "a@step1/0:u", {"score": 1.0})], 1.0

@@ -69,7 +69,7 @@ LOOP = (
     ("            self._faults.pop(item.unit.key, None)\n", ""),
     ("Item(unit, shared, Counter(faults), tried)", "Item(unit, shared, Counter(faults), 0)"),
     # committing
-    ("        self.journal.append(record.entry())\n", ""),
+    ("        self.journal.append(record)\n", ""),
     ("        self.source.tell(record)\n", ""),
     ("        del self.units[unit.key]\n        self._lift(item)\n", "        del self.units[unit.key]\n"),
     ("attempts=item.tried + 1", "attempts=item.tried"),
@@ -163,9 +163,9 @@ RETRY = (
     ('Fault.UNDEFINED: (1, "nan")', 'Fault.UNDEFINED: (1, "error")'),
     ("if faults >= budget:", "if faults > 99:"),
     ("self.delay * 2 ** min(faults - 1, 16)", "self.delay"),
-    ('found[entry["key"]] = faults, tried + 1', 'found[entry["key"]] = faults, tried'),
-    ('if entry["type"] == "retry":', "if False:"),
-    ('elif entry["type"] == "healed":', "elif False:"),
+    ("found[entry.key] = faults, tried + 1", "found[entry.key] = faults, tried"),
+    ("if isinstance(entry, UnitsRetried):", "if False:"),
+    ("elif isinstance(entry, InputRecovered):", "elif False:"),
 )
 
 #: Replacements that change nothing which could be seen, and why.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from itertools import count
 
+from daskmetrics.core._events import AttemptFailed
 from daskmetrics.execution import RetryPolicy, Settings, WorkUnit
 from daskmetrics.execution._messages import (
     Failed,
@@ -175,7 +176,7 @@ class World:
         for _ in range(20_000):
             written, messages = len(self.journal.entries), self._delivered()
             actions = self.loop.step(self.now, messages)
-            truths.step(self, messages, [e for e in self.journal.entries[written:] if e["type"] == "attempt"])
+            truths.step(self, messages, [e for e in self.journal.entries[written:] if isinstance(e, AttemptFailed)])
             self._perform(actions)
             truths.workers(self)
             if self.loop.done:
@@ -364,5 +365,5 @@ class World:
         self.messages.append(Finished(task, None if unit.kind == "encode" else unit.key, seconds))
         if task in self.sent:
             self.faulted.pop(unit.key, None)
-            self.forgiven[unit.key] = sum(entry["key"] == unit.key for entry in truths.attempts_of(self))
+            self.forgiven[unit.key] = sum(entry.key == unit.key for entry in truths.attempts_of(self))
             self.longest[unit.kind] = max(self.longest[unit.kind], seconds)

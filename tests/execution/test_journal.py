@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskmetrics.core._events import RunFinished, UnitsRetried, to_json
 from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._journal import decode, encode, holder, read, standing
@@ -18,6 +19,10 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=10,
 )
+
+
+def numbered(i: int) -> RunFinished:
+    return RunFinished("k", i)
 
 
 @pytest.fixture
@@ -47,8 +52,8 @@ def test_nan_is_refused():
 def test_what_was_appended_is_read(paths):
     with Journal(*paths) as journal:
         for i in range(3):
-            journal.append({"type": "note", "i": i})
-    assert [entry["i"] for entry in read(paths[0])] == [0, 1, 2]
+            journal.append(numbered(i))
+    assert [entry.at for entry in read(paths[0])] == [0, 1, 2]
     with Journal(*paths) as journal:
         assert len(journal.entries) == 3
 
@@ -56,34 +61,34 @@ def test_what_was_appended_is_read(paths):
 @pytest.mark.parametrize("length", range(1, 12))
 def test_half_a_line_at_the_end_is_dropped_and_said(paths, length):
     with Journal(*paths) as journal:
-        journal.append({"type": "note", "i": 0})
+        journal.append(numbered(0))
     with paths[0].open("ab") as file:
-        file.write(encode({"type": "note", "i": 1})[:length])
-    assert [entry["i"] for entry in read(paths[0])] == [0]
+        file.write(encode(to_json(numbered(1)))[:length])
+    assert [entry.at for entry in read(paths[0])] == [0]
     with Journal(*paths) as journal:
         assert f"half a line ({length} bytes)" in " ".join(journal.notices)
-        journal.append({"type": "note", "i": 2})
-    assert [entry["i"] for entry in read(paths[0])] == [0, 2]
+        journal.append(numbered(2))
+    assert [entry.at for entry in read(paths[0])] == [0, 2]
 
 
-@pytest.mark.parametrize("cut", [1, 5, 31, 40])
+@pytest.mark.parametrize("cut", [1, 5, 46, 50])
 def test_a_journal_that_was_cut_is_refused_until_its_mark_is_deleted(paths, cut):
     with Journal(*paths) as journal:
         for i in range(3):
-            journal.append({"type": "note", "i": i})
+            journal.append(numbered(i))
     os.truncate(paths[0], paths[0].stat().st_size - cut)
     with pytest.raises(DataError, match="it was cut"):
         list(read(paths[0]))
     paths[0].with_suffix(".mark").unlink()
-    assert [entry["i"] for entry in read(paths[0])] == list(range(1 if cut > 31 else 2))
+    assert [entry.at for entry in read(paths[0])] == list(range(1 if cut > 46 else 2))
 
 
 def test_a_line_that_lost_its_line_feed_is_no_half_line(paths):
     with Journal(*paths) as journal:
-        journal.append({"type": "note", "i": 0})
+        journal.append(numbered(0))
     paths[0].with_suffix(".mark").unlink()
     paths[0].write_bytes(paths[0].read_bytes()[:-1] + b" ")
-    with pytest.raises(DataError, match="Line 1"):
+    with pytest.raises(DataError, match="Line 2"):
         list(read(paths[0]))
 
 
@@ -91,7 +96,7 @@ def test_a_line_that_lost_its_line_feed_is_no_half_line(paths):
 def test_whole_lines_lost_doubled_or_out_of_place_are_seen(paths, order):
     with Journal(*paths) as journal:
         for i in range(3):
-            journal.append({"type": "note", "i": i})
+            journal.append(numbered(i))
     lines = paths[0].read_bytes().splitlines(keepends=True)
     paths[0].write_bytes(b"".join(lines[i] for i in order))
     with pytest.raises(DataError, match="damaged"):
@@ -102,15 +107,15 @@ def test_whole_lines_lost_doubled_or_out_of_place_are_seen(paths, order):
 def test_a_line_that_finds_no_room_leaves_nothing_behind(paths, monkeypatch, number):
     """The real thing, on a full file system, is in tests/faults."""
     with Journal(*paths) as journal:
-        journal.append({"type": "note", "i": 0})
+        journal.append(numbered(0))
         write = os.write
         monkeypatch.setattr(os, "write", lambda file, line: _half_then_fail(write, file, line, number))
         with pytest.raises(DiskFullError, match="free some space"):
-            journal.append({"type": "note", "i": 1})
+            journal.append(numbered(1))
         monkeypatch.undo()
-        assert [entry["i"] for entry in read(paths[0])] == [0]
-        journal.append({"type": "note", "i": 2})
-    assert [entry["i"] for entry in read(paths[0])] == [0, 2]
+        assert [entry.at for entry in read(paths[0])] == [0]
+        journal.append(numbered(2))
+    assert [entry.at for entry in read(paths[0])] == [0, 2]
 
 
 def _half_then_fail(write, file, line, number):
@@ -121,22 +126,22 @@ def _half_then_fail(write, file, line, number):
 
 def test_a_failed_record_that_is_to_be_tried_again_is_gone_and_a_success_stays(paths):
     with Journal(*paths) as journal:
-        journal.append(Record("a", "a", "demo", "error", reason="x").entry())
-        journal.append(Record("b", "b", "demo", "ok", value=1).entry())
-        journal.append({"type": "finished", "key": "k"})
-        journal.append({"type": "retry", "keys": ["a", "b"]})
+        journal.append(Record("a", "a", "demo", "error", reason="x"))
+        journal.append(Record("b", "b", "demo", "ok", value=1))
+        journal.append(RunFinished("k", 1.0))
+        journal.append(UnitsRetried(["a", "b"]))
         assert [record.key for record in journal.records()] == ["b"]
-        assert [entry["type"] for entry in standing(journal.entries)] == ["record", "retry"]
-        journal.append(Record("a", "a", "demo", "error", reason="again").entry())
+        assert list(map(type, standing(journal.entries))) == [Record, UnitsRetried]
+        journal.append(Record("a", "a", "demo", "error", reason="again"))
         assert [(record.key, record.reason) for record in journal.records()] == [("b", None), ("a", "again")]
 
 
 def test_other_damage_is_refused_with_its_line(paths):
     with Journal(*paths) as journal:
         for i in range(3):
-            journal.append({"type": "note", "i": i})
+            journal.append(numbered(i))
     lines = paths[0].read_bytes().splitlines(keepends=True)
-    lines[1] = lines[1].replace(b'"i":1', b'"i":7')
+    lines[1] = lines[1].replace(b'"at":0', b'"at":7')
     paths[0].write_bytes(b"".join(lines))
     with pytest.raises(DataError, match="Line 2"):
         list(read(paths[0]))
@@ -146,8 +151,8 @@ def test_other_damage_is_refused_with_its_line(paths):
 
 def test_the_first_record_of_a_key_counts(paths):
     with Journal(*paths) as journal:
-        journal.append(Record("a", "a", "demo", "ok", value=1).entry())
-        journal.append(Record("a", "a", "demo", "ok", value=2).entry())
+        journal.append(Record("a", "a", "demo", "ok", value=1))
+        journal.append(Record("a", "a", "demo", "ok", value=2))
         assert [record.value for record in journal.records()] == [1]
 
 

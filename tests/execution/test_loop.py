@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from daskmetrics.core._events import AttemptFailed, UnitsRetried, WorkerJoined
 from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
 from daskmetrics.execution._loop import Loop
@@ -24,6 +25,7 @@ from daskmetrics.execution._messages import (
     Vanished,
 )
 from daskmetrics.execution._retry import Fault
+from tests.events import joined
 from tests.execution.truths import MemoryJournal
 
 GPU = {"GPU": 1}
@@ -159,7 +161,7 @@ def a_worker_that_dies_while_the_run_stops_blames_nobody(loop, policy):
     bench.step(StopAsked(math.inf))
     bench.step(Left("w"))
     assert bench.loop.done
-    assert not [entry for entry in bench.journal.entries if entry["type"] == "attempt"]
+    assert not [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
 
 
 @case
@@ -206,7 +208,7 @@ def a_second_chance_is_a_whole_one(loop, policy):
     for _ in range(2):
         bench.step(Failed(placed[0].task, Fault.EXCEPTION, "no"))
         placed = bench.submitted(after=40)
-    journal.append({"type": "retry", "keys": ["u"]})
+    journal.append(UnitsRetried(["u"]))
     bench = Bench([unit("u")], loop, policy, journal)
     placed = bench.submitted(Joined("w", "w"))
     for _ in range(2):
@@ -261,8 +263,8 @@ def what_began_while_it_was_taken_away_was_what_ran(loop, policy):
     assert (moved.unit.key, moved.worker) == (behind.unit.key, "b")
     bench.step(Started(moved.task), Started(behind.task))
     bench.step(Left("a"), Left("b"))
-    attempts = [entry for entry in bench.journal.entries if entry["type"] == "attempt"]
-    assert [(attempt["key"], attempt["blamed"]) for attempt in attempts] == [(behind.unit.key, True)]
+    attempts = [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
+    assert [(attempt.key, attempt.blamed) for attempt in attempts] == [(behind.unit.key, True)]
 
 
 @case
@@ -299,7 +301,7 @@ def a_lost_worker_that_is_done_with_its_time_blames_nobody(loop, policy):
     (attempt,) = bench.submitted(Joined("w", "w", remaining=100))
     bench.step(Started(attempt.task))
     bench.step(Left("w"), after=101)
-    assert not [entry for entry in bench.journal.entries if entry["type"] == "attempt"]
+    assert not [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
 
 
 @pytest.mark.parametrize("check", CASES, ids=lambda check: check.__name__)
@@ -350,7 +352,5 @@ def test_without_workers_it_says_so_and_gives_up_in_the_end(joined, message):
 def test_a_worker_is_journaled_once_however_often_it_is_restarted():
     bench = Bench([unit("u")])
     for address in ("w1", "w2"):
-        bench.step(Joined(address, "w", about={"host": "here"}))
-    assert [entry for entry in bench.journal.entries if entry["type"] == "worker"] == [
-        {"type": "worker", "name": "w", "host": "here"}
-    ]
+        bench.step(Joined(address, "w", about=joined("w")))
+    assert [entry for entry in bench.journal.entries if isinstance(entry, WorkerJoined)] == [joined("w")]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from daskmetrics.core._events import AttemptFailed, Record, WorkerJoined
 from daskmetrics.core.errors import ConfigError, DiskFullError, UndefinedError
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 
@@ -114,7 +115,7 @@ def test_an_exception_is_tried_again_within_its_budget(client, journal, tmp_path
     assert (heals.status, heals.value, heals.attempts) == ("ok", 3, 3)
     assert (never.status, never.value, never.attempts) == ("error", None, 3)
     assert never.reason == "RuntimeError: attempt 3 of b"
-    faults = [entry["fault"] for entry in journal.entries if entry["type"] == "attempt"]
+    faults = [entry.fault for entry in journal.entries if isinstance(entry, AttemptFailed)]
     assert faults == ["exception"] * 5
 
 
@@ -168,8 +169,8 @@ def test_a_full_disk_pauses_the_run_until_there_is_room(client, journal):
 
     class Full(type(journal)):
         def append(self, entry, wait=True):
-            if entry["type"] == "record":
-                tried.append(entry["key"])
+            if isinstance(entry, Record):
+                tried.append(entry.key)
                 if refusals:
                     raise refusals.pop()
             super().append(entry, wait)
@@ -207,11 +208,11 @@ def test_what_comes_back_is_what_a_journal_can_hold(client, journal, function, s
 
 def test_an_attempt_that_failed_leaves_its_worker_and_traceback(client, journal, tmp_path):
     run(Sweep([unit("u", fail_until, str(tmp_path), "a", 2)]), client, journal, SETTINGS)
-    (entry,) = (entry for entry in journal.entries if entry["type"] == "attempt")
-    assert entry["worker"] in ("0", "1") and "in fail_until" in entry["trace"] and "RuntimeError" in entry["trace"]
-    workers = [entry for entry in journal.entries if entry["type"] == "worker"]
-    assert {entry["name"] for entry in workers} == {"0", "1"}
-    assert all(entry["versions"]["daskmetrics"] for entry in workers)
+    (entry,) = (entry for entry in journal.entries if isinstance(entry, AttemptFailed))
+    assert entry.worker in ("0", "1") and "in fail_until" in entry.trace and "RuntimeError" in entry.trace
+    workers = [entry for entry in journal.entries if isinstance(entry, WorkerJoined)]
+    assert {entry.name for entry in workers} == {"0", "1"}
+    assert all(entry.versions["daskmetrics"] for entry in workers)
 
 
 def test_what_cannot_be_sent_is_an_error_of_its_own(client, journal):

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from daskmetrics.core._events import AttemptFailed, Event, from_json, to_json
 from daskmetrics.execution import Record, Sweep, WorkUnit
 from daskmetrics.execution._messages import Left, Submit
 
@@ -37,7 +38,7 @@ class MemoryJournal:
     """A journal that is killed before or after one of its lines is on disk; lines that did not wait are lost then."""
 
     def __init__(self) -> None:
-        self.entries: list[dict] = []
+        self.entries: list[Event] = []
         self.crash: tuple[int, bool] | None = None
         self._safe = 0
 
@@ -45,7 +46,7 @@ class MemoryJournal:
         number, before = self.crash or (-1, False)
         if number == len(self.entries) and before:
             self._die()
-        self.entries.append(json.loads(json.dumps(entry, allow_nan=False)))
+        self.entries.append(from_json(json.loads(json.dumps(to_json(entry), allow_nan=False))))
         if wait:
             self._safe = len(self.entries)
         if number == len(self.entries) - 1:
@@ -57,7 +58,7 @@ class MemoryJournal:
         raise Crash
 
     def records(self):
-        return (Record.from_entry(entry) for entry in self.entries if entry["type"] == "record")
+        return (entry for entry in self.entries if isinstance(entry, Record))
 
 
 class CheckedSweep(Sweep):
@@ -93,14 +94,14 @@ def submission(world: World, submit: Submit) -> None:
     retry(world, submit)
 
 
-def step(world: World, messages: list, attempts: list[dict]) -> None:
+def step(world: World, messages: list, attempts: list[AttemptFailed]) -> None:
     for entry in attempts:
-        world.faulted[entry["key"]] = world.now, entry["worker"]
+        world.faulted[entry.key] = world.now, entry.worker
     match messages:
         case [Left(_, expired)] if expired:
             keys = {task.split("-")[1] for task in expired}
             for entry in attempts:  # another one that hangs may have been late, too
-                assert entry["key"] in keys or world.nature[entry["key"]] == "hang", "a bystander was blamed"
+                assert entry.key in keys or world.nature[entry.key] == "hang", "a bystander was blamed"
 
 
 def workers(world: World) -> None:
@@ -117,9 +118,9 @@ def retry(world: World, submit: Submit) -> None:
     if submit.unit.key not in world.faulted:
         return
     at, where = world.faulted[submit.unit.key]
-    faults = [entry for entry in attempts_of(world) if entry["key"] == submit.unit.key]
+    faults = [entry for entry in attempts_of(world) if entry.key == submit.unit.key]
     faults = faults[world.forgiven[submit.unit.key] :]
-    of_kind = sum(e["fault"] == faults[-1]["fault"] and e["blamed"] for e in faults) if faults[-1]["blamed"] else 1
+    of_kind = sum(e.fault == faults[-1].fault and e.blamed for e in faults) if faults[-1].blamed else 1
     assert world.now >= at + min(30.0, 0.5 * 2 ** (of_kind - 1)) - 1e-6, "tried again too early"
     able = {host.name for host in world.loop.hosts.values() if world.now + 15 <= host.ends}
     if world.walltime == NEVER and able - {where}:
@@ -139,17 +140,17 @@ def end(world: World) -> None:
             )
         else:
             record(world, unit, recorded[unit.key])
-    deaths = [entry for entry in attempts_of(world) if entry["fault"] == "death"]
-    assert Counter(entry["key"] for entry in deaths) <= world.there, "suspected of a death it was not there for"
-    blamed = Counter(entry["key"] for entry in deaths if entry["blamed"])
+    deaths = [entry for entry in attempts_of(world) if entry.fault == "death"]
+    assert Counter(entry.key for entry in deaths) <= world.there, "suspected of a death it was not there for"
+    blamed = Counter(entry.key for entry in deaths if entry.blamed)
     assert blamed <= world.alone, "blamed for a death with which it was not alone"
     poisons = [key for key, nature in world.nature.items() if nature == "poison"]
     lives = 1 + world.crashes + world.stops  # an input's conviction is not recorded: each life convicts it anew
     assert max((blamed[key] for key in poisons), default=0) < 6 + lives
 
 
-def attempts_of(world: World) -> list[dict]:
-    return [entry for entry in world.journal.entries if entry["type"] == "attempt"]
+def attempts_of(world: World) -> list[AttemptFailed]:
+    return [entry for entry in world.journal.entries if isinstance(entry, AttemptFailed)]
 
 
 def record(world: World, unit: WorkUnit, record: Record) -> None:
@@ -160,5 +161,5 @@ def record(world: World, unit: WorkUnit, record: Record) -> None:
     assert record.status == expected, f"{unit.key} ({world.nature[unit.key]}): {record.status}, {record.reason}"
     assert record.value == (unit.key if record.ok else None)
     assert record.ok == (record.reason is None)
-    attempts = sum(entry["key"] == unit.key for entry in attempts_of(world)) + record.ok
+    attempts = sum(entry.key == unit.key for entry in attempts_of(world)) + record.ok
     assert record.attempts == attempts or (unit.input and not record.ok)

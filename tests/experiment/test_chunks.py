@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from daskmetrics import store
+from daskmetrics.core._events import StorePlanned, UnitsRetried, from_json, to_json
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.status import Status
 from daskmetrics.execution import Journal, Record
-from daskmetrics.experiment import run
+from daskmetrics.experiment import _run as run
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
     lost, fine, never = suite.checkpoints()[:3]
     values = [[1.0] * len(experiment.metrics)] * len(suite.layers)
     good = {"values": values, "stderr": values, "status": [[1] * len(experiment.metrics)] * len(suite.layers)}
-    blocks = run.plan(experiment, {}).metric_blocks(
+    blocks = run._store_plan(experiment, {}).metric_blocks(
         [
             Record(experiment.measure_key(suite, lost), str(lost), "measure", "quarantined", reason="its worker died"),
             Record(experiment.measure_key(suite, fine), str(fine), "measure", "ok", value=good),
@@ -41,7 +43,7 @@ def test_scores_lie_at_their_layer_and_task(prepared):
     arm, task = Arm("a", "step1", 2), experiment.tasks[1]
     value = {"score": 0.5, "stderr": 0.1, "n": 9, "encode_seconds": 0.0}
     record = Record(experiment.score_key(arm, task), "", "score", "ok", value=value)
-    blocks = run.plan(experiment, {}).score_blocks([record])
+    blocks = run._store_plan(experiment, {}).score_blocks([record])
     (block,) = blocks.values()
     assert set(blocks) == {Checkpoint("a", "step1")}
     assert block.values[2, 1] == 0.5
@@ -49,22 +51,22 @@ def test_scores_lie_at_their_layer_and_task(prepared):
 
 
 def test_a_plan_survives_the_journal(prepared):
-    plan = run.plan(prepared(), {"seed": 0})
-    entry = json.loads(json.dumps(plan.entry()))
-    assert store.Plan.latest([{"type": "plan"}, entry, {"type": "note"}]) == plan
+    plan = run._store_plan(prepared(), {"seed": 0})
+    entry = from_json(json.loads(json.dumps(to_json(plan.event()))))
+    assert store.Plan.latest([replace(plan, version=0).event(), entry, UnitsRetried([])]) == plan
     assert store.Plan.latest([]) is None
 
 
 def test_the_plan_is_journaled_once_and_again_with_a_new_store(prepared, folder):
-    plan = run.plan(prepared(), {})
+    plan = run._store_plan(prepared(), {})
     with Journal(folder.journal, folder.lock) as journal:
         for _ in range(3):
-            run.lay_out(plan, folder, journal)
-        assert [entry["type"] for entry in journal.entries] == ["plan"]
+            run._lay_out(plan, folder, journal)
+        assert list(map(type, journal.entries)) == [StorePlanned]
         (folder.store / "a" / "metrics" / "zarr.json").write_text("{}")
-        run.lay_out(plan, folder, journal)
-        assert [entry["type"] for entry in journal.entries] == ["plan", "plan"]
+        run._lay_out(plan, folder, journal)
+        assert list(map(type, journal.entries)) == [StorePlanned, StorePlanned]
         assert not list(store.check_files(folder.store, store.Plan.latest(journal.entries).files))
-        other = run.plan(prepared(seed=1), {})
-        run.lay_out(other, folder, journal)
+        other = run._store_plan(prepared(seed=1), {})
+        run._lay_out(other, folder, journal)
         assert store.Plan.latest(journal.entries).template == other.template

@@ -12,10 +12,12 @@ import pytest
 
 from daskmetrics import experiment
 from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.core._events import UnitAsked
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import seed_of
 from daskmetrics.execution import Record, Settings
 from daskmetrics.experiment import _search as searching
+from tests.events import started
 
 
 def measured(experiment, lost=()) -> list[Record]:
@@ -52,14 +54,14 @@ class Bench:
             decided=decided,
         )
         self.search = searching.Search(experiment, self.campaign, self.key, Path())
-        self.entries: list[dict] = []
+        self.entries: list[UnitAsked] = []
 
     def drive(self, slots=4, seed=0, stop_after=10_000, known=()):
         """Answer in random order with so many units in flight; the units that had to be run."""
         rng, flight, asked = random.Random(seed), [], []
         while len(asked) < stop_after:
             units = self.search.ask(slots - len(flight))
-            self.entries += [{"type": "ask", "key": unit.key, "note": unit.note} for unit in units]
+            self.entries += [UnitAsked(unit.key, unit.name, unit.note) for unit in units]
             for unit in units:
                 if unit.key in known:
                     self.search.tell(answer(unit))
@@ -217,7 +219,7 @@ def test_the_window_follows_the_workers_until_a_run_has_begun(prepared):
     few, many = (prepared(cluster={"kind": "local", "workers": workers}) for workers in (2, 32))
     assert few.key == many.key
     assert [searching.window(each, ()) for each in (few, many)] == [8, 32]
-    begun = [{"type": "start", "key": "another", "window": 5}, {"type": "start", "key": many.key, "window": 32}]
+    begun = [started("another", window=5), started(many.key, window=32)]
     assert searching.window(few, begun) == searching.settled_window(few, begun) == 32
     assert searching.settled_window(few, ()) is None
     assert searching.window(prepared(search={"window": 4}), begun) == 4

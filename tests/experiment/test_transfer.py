@@ -12,6 +12,7 @@ import pytest
 
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.core._events import SearchEnded
 from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
 from daskmetrics.execution._journal import read
@@ -39,7 +40,7 @@ def prepared(local: ModuleType, minilm: Path, **changes: object) -> experiment.E
 
 
 def scores(folder: RunFolder) -> dict[str, Record]:
-    records = [Record.from_entry(entry) for entry in read(folder.journal) if entry["type"] == "record"]
+    records = [entry for entry in read(folder.journal) if isinstance(entry, Record)]
     return {record.name: record for record in records if record.kind == "score"}
 
 
@@ -79,16 +80,16 @@ def test_results_leave_by_the_benchmarks_layout_and_come_in_again(
 
     second = RunFolder(tmp_path / "second")
     again = prepared(local_mteb, minilm)
-    taken = transfer.import_results(again, second, tmp_path / "out")
+    taken = transfer.take_in(again, second, tmp_path / "out")
     assert dataclasses.astuple(taken) == (2 * len(LAYERS), 0, 0, 0, 0)
-    assert transfer.import_results(again, second, tmp_path / "out").known == 2 * len(LAYERS)
+    assert transfer.take_in(again, second, tmp_path / "out").known == 2 * len(LAYERS)
     experiment.run(again, second, Display())
     there = scores(second)
     for name, record in there.items():
         assert record.value["score"] == pytest.approx(own[name].value["score"], abs=1e-6)
         assert (record.worker == "imported") == ("mteb:" in name)
-    best = [entry for folder in (first, second) for entry in read(folder.journal) if entry["type"] == "result"]
-    assert best[0]["best"]["arm"] == best[1]["best"]["arm"]
+    best = [entry for folder in (first, second) for entry in read(folder.journal) if isinstance(entry, SearchEnded)]
+    assert best[0].best["arm"] == best[1].best["arm"]
 
 
 def test_what_does_not_belong_is_left_out_and_counted(
@@ -99,10 +100,10 @@ def test_what_does_not_belong_is_left_out_and_counted(
 ) -> None:
     transfer.to_mteb(first, tmp_path / "out")
     other = prepared(local_mteb, minilm, protocol={"pooling": "last"})
-    taken = transfer.import_results(other, RunFolder(tmp_path / "other"), tmp_path / "out")
+    taken = transfer.take_in(other, RunFolder(tmp_path / "other"), tmp_path / "out")
     assert (taken.new, taken.other_protocol) == (0, 2 * len(LAYERS))
     fewer = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"])
-    taken = transfer.import_results(fewer, RunFolder(tmp_path / "fewer"), tmp_path / "out")
+    taken = transfer.take_in(fewer, RunFolder(tmp_path / "fewer"), tmp_path / "out")
     assert (taken.new, taken.elsewhere) == (len(LAYERS), len(LAYERS))
 
 
@@ -120,7 +121,7 @@ def test_results_of_others_need_no_protocol_and_no_worker(local_mteb: ModuleType
         published(tmp_path, layer, 0.4 + 0.1 * place)
     only = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"], search={"reward": "mean"})
     run = RunFolder(tmp_path / "run")
-    taken = transfer.import_results(only, run, tmp_path)
+    taken = transfer.take_in(only, run, tmp_path)
     assert (taken.new, taken.unmarked) == (len(LAYERS), len(LAYERS))
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
     assert (record.value["score"], record.seconds, record.worker) == (0.5, 3.0, "imported")

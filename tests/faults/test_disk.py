@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from daskmetrics import config, training
+from daskmetrics.core._events import Record
 from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import read
@@ -69,7 +70,7 @@ def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place
     assert again.returncode == 0, again.stderr
     entries = list(read(folder.journal))
     assert entries[: len(before)] == before
-    recorded = Counter(entry["name"] for entry in entries if entry["type"] == "record" and entry["status"] == "ok")
+    recorded = Counter(entry.name for entry in entries if isinstance(entry, Record) and entry.ok)
     assert recorded == {f"a@{revision}": 1 for revision in training.revisions(RECIPE)}
     assert maintain.verify(folder).damages == ()
 

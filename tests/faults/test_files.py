@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +24,16 @@ from click.testing import CliRunner
 
 from daskmetrics import store
 from daskmetrics.cli import main
+from daskmetrics.core._events import RunFinished, StoreRepaired, to_json
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import DataError, DiskFullError
 from daskmetrics.core.names import Suite, content_key
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import encode, read, scan
+from daskmetrics.execution._journal import FORMAT, encode, read, scan
 from daskmetrics.experiment import _maintain as maintain
 from daskmetrics.store import Kind
 from daskmetrics.store._zarr import Reader
+from tests.events import started
 
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
 SUITES = (Suite("a", ("step0", "step1", "step2"), (0, 1, 2), 2), Suite("b", ("step0", "main"), (1, 2), 2))
@@ -80,17 +83,17 @@ def make(folder: RunFolder, ends: bool = True) -> RunFolder:
     folder.create()
     planned = plan()
     with Journal(folder.journal, folder.lock) as journal:
-        journal.append({"type": "start", "key": "k", "name": "run", "environment": {"python": "3"}})
+        journal.append(started(environment={"python": "3"}))
         store.create(folder.store, planned.template)
-        journal.append({**planned.entry(), "files": store.files_of(folder.store)})
+        journal.append(replace(planned, files=store.files_of(folder.store)).event())
         blocks = planned.metric_blocks(list(records(planned)))
         for record in records(planned):
             if record.kind == "measure" and record.ok:
                 (checkpoint,) = (c for c in blocks if str(c) == record.name)
                 store.write(folder.store, "metrics", checkpoint, blocks[checkpoint])
-            journal.append(record.entry())
+            journal.append(record)
         if ends:
-            journal.append({"type": "finished", "key": "k"})
+            journal.append(RunFinished("k", 1.0))
     if ends:
         maintain.repair(folder)  # writes the scores and consolidates, as the end of a run does
     return folder
@@ -247,7 +250,7 @@ def test_what_an_unfinished_run_has_not_written_is_no_damage_and_what_nobody_vou
     assert maintain.verify(folder).damages == ()
 
 
-NOTE = {"type": "note", "text": "x" * 1000}
+NOTE = StoreRepaired(["x" * 1000])
 
 
 @pytest.fixture
@@ -283,10 +286,9 @@ def test_a_full_disk_takes_nothing_and_the_journal_goes_on_once_there_is_room(sm
 
 
 def _lines(n: int) -> bytes:
-    lines, checksum = [], 0
+    lines = [encode({"type": "format", "number": FORMAT})]
     for _ in range(n):
-        lines.append(encode(NOTE, checksum))
-        checksum = int(lines[-1][:8], 16)
+        lines.append(encode(to_json(NOTE), int(lines[-1][:8], 16)))
     return b"".join(lines)
 
 
@@ -325,6 +327,7 @@ def _fits(place: Path) -> bool:
 def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path):
     code = (
         "import sys; from pathlib import Path; from daskmetrics.core.errors import DiskFullError\n"
+        "from daskmetrics.core._events import StoreRepaired\n"
         "from daskmetrics.execution import Journal\n"
         f"with Journal(Path({str(tmp_path / 'journal.jsonl')!r}), Path({str(tmp_path / 'lock')!r})) as journal:\n"
         "    try:\n"
@@ -354,7 +357,7 @@ def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
 
     before = contents(folder.path)
     code, out = call("verify")
-    assert code == 0 and out.startswith("No damage: ")
+    assert code == 0 and out.startswith("Sound: ")
     (folder.store / "a" / "scores" / "c" / "2" / "0" / "0").unlink()
     code, out = call("verify")
     assert code == 1 and "a@step2 scores" in out and "1 damaged" in out and "daskmetrics repair" in out

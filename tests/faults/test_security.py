@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 
 from daskmetrics import config, experiment, report, training
 from daskmetrics.config import _checkpoints as checkpoints
+from daskmetrics.core._events import Record
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ConfigError, DataError
@@ -205,7 +206,7 @@ def test_what_was_put_right_is_tried_again_and_nothing_else(place):
     lines = len(list(read(place.folder.journal)))
     place.run(place.prepare())
     assert all(record.ok for record in place.records().values())
-    again = [entry["name"] for entry in list(read(place.folder.journal))[lines:] if entry["type"] == "record"]
+    again = [entry.name for entry in list(read(place.folder.journal))[lines:] if isinstance(entry, Record)]
     assert not before & set(again) - {"a@step2"}  # its numbers were NaN, and it is another file now
     assert maintain.verify(place.folder).damages == ()
 

@@ -16,6 +16,7 @@ import pytest
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
+from daskmetrics.core._events import AttemptFailed
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.execution import Journal, Record, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution._journal import read
@@ -56,7 +57,7 @@ def process(*words: str, **environment: str):
 
 
 def records(folder: Path) -> list[str]:
-    return [entry["key"] for entry in read(folder / "journal.jsonl") if entry["type"] == "record"]
+    return [entry.key for entry in read(folder / "journal.jsonl") if isinstance(entry, Record)]
 
 
 def driver(folder: Path, seconds: float, units: int):
@@ -74,7 +75,7 @@ def test_once_finishes_what_is_running_and_the_same_command_resumes(tmp_path):
     assert "KeyboardInterrupt" in err and child.returncode == -signal.SIGINT
     after = records(tmp_path)
     assert before < len(after) < 12
-    assert not [entry for entry in read(tmp_path / "journal.jsonl") if entry["type"] == "attempt"]
+    assert not [entry for entry in read(tmp_path / "journal.jsonl") if isinstance(entry, AttemptFailed)]
     with driver(tmp_path, 0.01, 12) as child:
         assert child.wait(timeout=100) == 0
     assert sorted(records(tmp_path)) == sorted(f"u{i}" for i in range(12))
@@ -160,7 +161,7 @@ def test_a_worker_of_another_version_gets_no_work(tmp_path, journal, files, mess
 
 def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal):
     """The first worker's walltime ends in 25 s; units take 2 s as is known from before, with the margin 3 s."""
-    journal.append(Record("before", "before", "demo", "ok", seconds=2.0).entry())
+    journal.append(Record("before", "before", "demo", "ok", seconds=2.0))
     end = time.time() + 25
     finished = {"first": 0.0, "second": 0.0}
 
@@ -176,7 +177,7 @@ def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal
         client.wait_for_workers(2, timeout=60)
         run(Sweep(units), client, journal, Settings(), note)
     assert [record.status for record in journal.records()] == ["ok"] * 31
-    assert not [entry for entry in journal.entries if entry["type"] == "attempt"]
+    assert not [entry for entry in journal.entries if isinstance(entry, AttemptFailed)]
     assert finished["first"] < end < finished["second"]
 
 

@@ -18,6 +18,7 @@ from distributed import Client
 from daskmetrics import store
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
+from daskmetrics.core._events import AttemptFailed, Record
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 from tests.faults import units as work
@@ -51,7 +52,7 @@ def innocents(n: int = 8, seconds: float = 0.1) -> list[WorkUnit]:
 
 
 def attempts(journal: Journal) -> list[dict]:
-    return [entry for entry in journal.entries if entry["type"] == "attempt"]
+    return [entry for entry in journal.entries if isinstance(entry, AttemptFailed)]
 
 
 def check(journal: Journal, bad: dict[str, str], n: int = 8) -> None:
@@ -59,7 +60,7 @@ def check(journal: Journal, bad: dict[str, str], n: int = 8) -> None:
     records = {record.key: record for record in journal.records()}
     assert {key: record.status for key, record in records.items() if not record.ok} == bad
     assert {key for key, record in records.items() if record.ok} >= {f"good{i}" for i in range(n)}
-    assert {entry["key"] for entry in attempts(journal)} <= bad.keys()
+    assert {entry.key for entry in attempts(journal)} <= bad.keys()
 
 
 class Killer(threading.Thread):
@@ -99,7 +100,7 @@ def test_kills_lose_nothing_and_write_nothing_twice(tmp_path):
             run(Sweep(todo), client, journal, Settings(retry=RetryPolicy(deaths=12, delay=0.05)))
             killer.enough.set()
             killer.join()
-            records = Counter(entry["key"] for entry in journal.entries if entry["type"] == "record")
+            records = Counter(entry.key for entry in journal.entries if isinstance(entry, Record))
             assert records == Counter(f"u{i}" for i in range(UNITS))
             assert all(record.ok for record in journal.records())
             assert killer.left == 0, "the work was over before the last kill"
@@ -117,15 +118,15 @@ def digest(path: Path) -> str:
 def test_a_unit_that_ends_its_process_is_named_and_the_rest_completes(client, journal):
     run(Sweep([unit("poison", work.leave), *innocents()]), client, journal, Settings(retry=RetryPolicy(deaths=3)))
     check(journal, {"poison": "quarantined"})
-    assert all(entry["blamed"] for entry in attempts(journal))
-    assert len({entry["worker"] for entry in attempts(journal)}) == 2, "it was not tried elsewhere"
+    assert all(entry.blamed for entry in attempts(journal))
+    assert len({entry.worker for entry in attempts(journal)}) == 2, "it was not tried elsewhere"
 
 
 def test_an_input_that_ends_its_process_is_what_is_blamed(client, journal):
     shared = WorkUnit("bad", "bad", "encode", work.leave)
     users = [unit(f"user{i}", work.nap, i, input=shared) for i in range(2)]
     run(Sweep([*users, *innocents()]), client, journal, Settings(retry=RetryPolicy(deaths=2)))
-    assert {entry["key"] for entry in attempts(journal)} == {"bad"}
+    assert {entry.key for entry in attempts(journal)} == {"bad"}
     failed = [record for record in journal.records() if not record.ok]
     assert {record.key: record.status for record in failed} == {"user0": "quarantined", "user1": "quarantined"}
     assert all("Its encode bad: The worker died" in record.reason for record in failed)
@@ -136,7 +137,7 @@ def test_a_hang_is_stopped_at_its_deadline_with_a_traceback(client, journal, han
     run(Sweep([unit("hang", hang, timeout=1.5), *innocents()]), client, journal, Settings(retry=QUICK))
     check(journal, {"hang": "timeout"})
     assert len(attempts(journal)) == 2
-    assert all(hang.__name__ in entry["trace"] for entry in attempts(journal))
+    assert all(hang.__name__ in entry.trace for entry in attempts(journal))
     run(Sweep([unit(f"after{i}", work.nap, 2.0, i) for i in range(8)]), client, journal, Settings())  # both are back
     assert {record.worker for record in journal.records() if record.key.startswith("after")} == {"0", "1"}
 
@@ -146,7 +147,7 @@ def test_a_process_that_is_stopped_is_given_up_and_replaced(client, journal, tmp
     run(Sweep([unit("frozen", work.freeze_once, str(tmp_path), timeout=2.0), *innocents()]), client, journal, settings)
     (record,) = [record for record in journal.records() if record.key == "frozen"]
     assert (record.status, record.value, record.attempts) == ("ok", 2, 2)
-    assert [(entry["key"], entry["fault"]) for entry in attempts(journal)] == [("frozen", "timeout")]
+    assert [(entry.key, entry.fault) for entry in attempts(journal)] == [("frozen", "timeout")]
 
 
 def test_a_process_that_goes_on_after_it_was_given_up_changes_nothing(client, journal, tmp_path):
@@ -163,7 +164,7 @@ def test_a_process_that_goes_on_after_it_was_given_up_changes_nothing(client, jo
     settings = Settings(retry=QUICK, grace=1.0)
     run(Sweep([unit("frozen", work.freeze_once, str(tmp_path), timeout=2.0), *innocents()]), client, journal, settings)
     waker.join()
-    assert Counter(entry["key"] for entry in journal.entries if entry["type"] == "record")["frozen"] == 1
+    assert Counter(entry.key for entry in journal.entries if isinstance(entry, Record))["frozen"] == 1
     check(journal, {}) if not attempts(journal) else None
 
 

@@ -13,12 +13,14 @@ import yaml
 
 from daskmetrics import config, store
 from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, champions, policy_named
+from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
 from tests.bandit.replay.conftest import known, known_csv
+from tests.events import started
 
 __all__ = ["known", "known_csv"]  # a fixture of the replays, for what reads tables
 
@@ -75,20 +77,19 @@ def tell(path: Path, story: Story) -> Run:
         measured = list(_measure(story, folder, journal))
         if story.tasks and not _search(story, folder, journal, measured):
             return Run(path)
-        journal.append({"type": "finished", "key": story.key})
+        journal.append(RunFinished(story.key, 100.0))
     return Run(path)
 
 
-def _start(story: Story) -> dict[str, Any]:
-    return {
-        "type": "start",
-        "key": story.key,
-        "name": "demo",
-        "arms": len(grid(story.suites)),
-        "checkpoints": sum(len(suite.revisions) for suite in story.suites),
-        "tasks": {task: {"kind": kind(task), "main_score": "accuracy"} for task in story.tasks},
-        "environment": ENVIRONMENT,
-    }
+def _start(story: Story) -> RunStarted:
+    return started(
+        story.key,
+        name="demo",
+        arms=len(grid(story.suites)),
+        checkpoints=sum(len(suite.revisions) for suite in story.suites),
+        tasks={task: {"kind": kind(task), "main_score": "accuracy"} for task in story.tasks},
+        environment=ENVIRONMENT,
+    )
 
 
 def kind(task: str) -> str:
@@ -145,7 +146,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
         for pick in campaign.ask(1):
             key = f"score-{story.key}-{pick.cell}"
             note = {"search": story.key, "pick": pick.as_dict()}
-            journal.append({"type": "ask", "key": key, "name": str(pick.cell), "note": note})
+            journal.append(UnitAsked(key, str(pick.cell), note))
             if len(campaign.picks) == story.decisions:
                 return False
             failed = str(pick.cell) in story.failing
@@ -157,7 +158,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     location = {"path": "models/x", "revision": None, "depth": depth}
     kinds = [asdict(each) for each in champions(campaign.state, {task: kind(task) for task in story.tasks})]
     about = {"location": location, "order": campaign.order, "kinds": kinds}
-    journal.append({"type": "result", "key": story.key, **best.as_dict(), **about})
+    journal.append(SearchEnded(key=story.key, **best.as_dict(), **about))
     _store_scores(story, folder, journal)
     return True
 
@@ -175,7 +176,7 @@ def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
 
 def _record(journal: Journal, key: str, name: str, kind: str, value: Any) -> None:
     failure = {"status": "error", "reason": HOSTILE} if value is None else {"status": "ok"}
-    journal.append(Record(key, name, kind, value=value, seconds=1.0, **failure).entry())
+    journal.append(Record(key, name, kind, value=value, seconds=1.0, **failure))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import os
 import re
 import struct
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -68,7 +69,7 @@ def test_the_answer_comes_first_and_everything_else_follows(finished, written):
     best = finished.best()
     answer = f"Layer {best.arm.layer} of {best.arm.model} at step {best.arm.checkpoint.step}"
     assert written.index(answer) < written.index("Scores by task")
-    for text in ("final_ln", "0.1.0", "seed", finished.start["key"], "are computed from", "prefers-color-scheme"):
+    for text in ("final_ln", "0.1.0", "seed", finished.start.key, "are computed from", "prefers-color-scheme"):
         assert text in written
 
 
@@ -110,7 +111,7 @@ def test_without_matplotlib_the_page_names_the_extra(finished, monkeypatch):
 
 
 def test_the_page_of_a_hostile_name(finished, monkeypatch):
-    monkeypatch.setitem(finished.start, "name", "<b>&")
+    monkeypatch.setattr(finished, "start", replace(finished.start, name="<b>&"))
     assert "&lt;b&gt;&amp;" in page(finished, []) and "<b>&" not in page(finished, [])
 
 

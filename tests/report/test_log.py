@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
+from daskmetrics.core._events import Event, Record, StoreRepaired, UnitsRetried, UsageMeasured, to_json
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import read
@@ -13,6 +14,7 @@ from daskmetrics.execution._lock import lease_of
 from daskmetrics.report import Run, status_text
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _log as log
+from tests.events import attempt_failed, joined
 
 
 def call(*words: object) -> tuple[int, str]:
@@ -21,35 +23,32 @@ def call(*words: object) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def add(run: Run, *entries: dict) -> Run:
+def add(run: Run, *entries: Event) -> Run:
     with Journal(run.folder.journal, run.folder.lock) as journal:
         for entry in entries:
             journal.append(entry)
     return Run(run.folder.path)
 
 
-def attempt(key: str, name: str, **more) -> dict:
-    about = {"worker": "tls://1.2.3.4:5", "fault": "death", "blamed": False, "reason": "the worker died", **more}
-    return {"type": "attempt", "key": key, "name": name, "kind": "measure", "attempt": 1, **about}
-
-
 def test_the_journal_is_printed_line_by_line(finished):
     code, out = call("journal", finished.folder.path)
     lines = out.splitlines()
     assert code == 0 and len(lines) == len(finished.entries)
-    assert lines[0].split()[:3] == ["1", "start", "demo:"]
+    assert lines[0].split()[:3] == ["2", "start", "demo:"]
     assert "nothing is left to do" in lines[-1]
     assert any("measure tiny@step0  error: ValueError: <script>" in line for line in lines)
     assert "\x1b" not in out
 
 
 def test_the_journal_is_cut_to_types_and_to_its_end(finished):
-    records = [entry for entry in finished.entries if entry["type"] == "record"]
+    records = [entry for entry in finished.entries if isinstance(entry, Record)]
     code, out = call("journal", finished.folder.path, "--type", "record", "--tail", 3, "--json")
     assert code == 0
     found = [json.loads(line) for line in out.splitlines()]
-    assert [{k: v for k, v in entry.items() if k != "line"} for entry in found] == records[-3:]
-    assert finished.entries[found[-1]["line"] - 1] == records[-1]
+    assert [{k: v for k, v in entry.items() if k != "line"} for entry in found] == [
+        to_json(record) for record in records[-3:]
+    ]
+    assert finished.entries[found[-1]["line"] - 2] == records[-1]
     code, out = call("journal", finished.folder.path, "--type", "recrd")
     assert code == 2 and "Did you mean 'record'?" in out
 
@@ -57,11 +56,11 @@ def test_the_journal_is_cut_to_types_and_to_its_end(finished):
 def test_every_type_of_entry_has_words(a_run):
     run = a_run()
     more = (
-        attempt("k", "tiny@step1"),
-        {"type": "retry", "keys": ["k"]},
-        {"type": "repair", "parts": ["tiny@step1 metrics"]},
-        {"type": "worker", "worker": "0", "about": {}},
-        {"type": "something new", "text": "x" * 1000},
+        attempt_failed(),
+        UnitsRetried(["k"]),
+        StoreRepaired(["tiny@step1 metrics"]),
+        joined("0"),
+        UsageMeasured({"x" * 1000: {}}),
     )
     out = log.journal_text(log.journal_lines(add(run, *more).folder))
     assert "tiny@step1  death on tls://1.2.3.4:5 (not its fault): the worker died" in out
@@ -74,7 +73,8 @@ def test_the_log_of_a_unit_tells_its_attempts_with_tracebacks_and_its_end(a_run)
     key = next(record.key for record in run.failed)
     trace = 'Traceback (most recent call last):\n  File "x.py", line 3, in f\nZeroDivisionError: no'
     run = add(
-        run, attempt(key, "small@step8", fault="exception", blamed=True, reason="ZeroDivisionError: no", trace=trace)
+        run,
+        attempt_failed(key, "small@step8", fault="exception", blamed=True, reason="ZeroDivisionError: no", trace=trace),
     )
     (run.folder.path / "logs").mkdir()
     (run.folder.path / "logs" / "worker-0.log").write_text("Start worker at tls://1.2.3.4:5\nthe last thing it said\n")
@@ -108,7 +108,7 @@ def test_failed_units_get_another_chance_by_status(a_run):
     code, out = call("retry", run.folder.path, "--only", "oom")
     assert code == 2 and "Valid: error" in out
     code, out = call("retry", run.folder.path, "--only", "error")
-    assert code == 0 and f"{before} failed units are reset" in out
+    assert code == 0 and f"{before} failed units get another chance" in out
     after = Run(run.folder.path)
     assert after.failed == () and not after.finished
     assert {record.key for record in after.records} == {record.key for record in run.records if record.ok}
@@ -118,7 +118,7 @@ def test_failed_units_get_another_chance_by_status(a_run):
 def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
     run = a_run(failing=("tiny@step0", "small@step8"))
     key = next(record.key for record in run.records if record.ok)
-    run = add(run, attempt(key, "x"), attempt(key, "x"))
+    run = add(run, attempt_failed(key, "x"), attempt_failed(key, "x"))
     text = status_text(run)
     assert "2 x measure, error: ValueError" in text
     assert f"daskmetrics retry {run.folder.path}"[:30] in text and "daskmetrics logs" in text
@@ -128,7 +128,7 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
 
 def test_unlock_removes_a_dead_machines_lease_and_never_a_living_drivers(finished):
     path, lease = finished.folder.path, lease_of(finished.folder.lock)
-    assert call("unlock", path) == (0, f"No driver holds the run in '{path}'.\n")
+    assert call("unlock", path) == (0, f"Nobody holds the run in '{path}'.\n")
     with Journal(finished.folder.journal, finished.folder.lock):
         code, out = call("unlock", path)
         assert code == 2 and "is alive" in out

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from daskmetrics.core.errors import ConfigError, DataError
@@ -11,7 +13,7 @@ from daskmetrics.report import _analysis as analysis
 
 def test_the_best_arm_and_the_default_are_compared_on_the_tasks_that_both_have(finished):
     best = finished.best()
-    assert best.arm in {standing_arm(standing) for standing in finished.result["top"]}
+    assert best.arm in {standing_arm(standing) for standing in finished.result.top}
     assert best.default == Arm("small", "step8", 3)
     assert best.gain == pytest.approx((best.score - best.default_score, 2**0.5 * 0.01 / 3**0.5))
     assert 0 < best.share < 1 and 0 <= best.probability <= 1
@@ -56,7 +58,7 @@ def test_scores_of_another_protocol_do_not_count(a_run):
 def test_scores_of_a_checkpoint_that_was_not_measured_again_are_taken_over(a_run):
     before = a_run()
     with Journal(before.folder.journal, before.folder.lock) as journal:
-        journal.append({**before.start, "key": "another budget"})
+        journal.append(replace(before.start, key="another budget"))
     after = Run(before.folder.path)
     assert after.result is None and not after.finished
     assert analysis.scores(after) == analysis.scores(before)
@@ -66,7 +68,7 @@ def test_scores_of_a_checkpoint_that_was_not_measured_again_are_taken_over(a_run
 def test_a_task_that_is_no_longer_asked_for_is_left_out(a_run):
     before = a_run()
     with Journal(before.folder.journal, before.folder.lock) as journal:
-        tasks = {"stdlib:order": before.start["tasks"]["stdlib:order"]}
-        journal.append({**before.start, "key": "fewer tasks", "tasks": tasks})
+        tasks = {"stdlib:order": before.start.tasks["stdlib:order"]}
+        journal.append(replace(before.start, key="fewer tasks", tasks=tasks))
     scores = analysis.scores(Run(before.folder.path))
     assert {task for own in scores.values() for task in own} == {"stdlib:order"}

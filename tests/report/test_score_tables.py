@@ -16,6 +16,7 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.execution import Journal, Record
 from daskmetrics.report._score_tables import read, read_metrics
+from tests.events import started
 
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
 
@@ -83,12 +84,11 @@ def test_nothing_there_says_what_could_be(tmp_path):
 
 
 def journal(folder: RunFolder, records: list[Record]) -> None:
-    start = {"type": "start", "key": "k", "name": "r", "tasks": {"stdlib:word": {"kind": "classification"}}}
-    start["widths"] = {"tiny": 8, "small": 16}
+    start = started(tasks={"stdlib:word": {"kind": "classification"}}, widths={"tiny": 8, "small": 16})
     with Journal(folder.journal, folder.lock) as journal:
         journal.append(start)
         for record in records:
-            journal.append(record.entry())
+            journal.append(record)
 
 
 def test_models_stand_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from daskmetrics.execution import Journal
@@ -20,7 +22,7 @@ def test_the_summary_gives_the_answer_its_confidence_and_its_price(finished):
     assert f"best        {best.arm}" in text and f"default     {best.default}" in text
     assert f"{best.score:.3f} ± {best.stderr:.3f}" in text
     assert "probability that no other arm is better on these tasks" in text
-    assert f"{finished.result['cells']} of 105 cells scored" in text and "1 failed" in text
+    assert f"{finished.result.cells} of 105 cells scored" in text and "1 failed" in text
     assert f"{best.share:.0%}".replace("%", " %") + " of the exhaustive sweep's cost" in text
     assert "train 10 s, measure 9.0 s, encode" in text
     for task in finished.tasks:
@@ -36,7 +38,7 @@ def test_the_best_arm_of_every_kind_of_task_is_below_the_scores(finished):
 
 def test_a_result_without_kinds_of_tasks_is_read(a_run):
     run = a_run()
-    del run.result["kinds"]
+    run.result = replace(run.result, kinds=[])
     assert "kind of task" not in summary_text(run)
 
 

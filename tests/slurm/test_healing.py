@@ -20,6 +20,7 @@ import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in t
 from daskmetrics import config
 from daskmetrics.cluster import connect
 from daskmetrics.cluster.slurm._commands import QueuedJob, queue
+from daskmetrics.core._events import AttemptFailed
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.execution import Journal, Record, Settings, WorkUnit, run
@@ -195,10 +196,10 @@ def test_workers_are_replaced_before_their_walltime_ends(short):
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     entries = read(folder / "journal.jsonl")
-    records = [entry for entry in entries if entry["type"] == "record"]
-    assert Counter(record["key"] for record in records) == {f"u{i}": 1 for i in range(45)}
-    assert len({record["worker"] for record in records}) >= 2
-    assert not [entry for entry in entries if entry["type"] == "attempt"], "no unit was interrupted"
+    records = [entry for entry in entries if isinstance(entry, Record)]
+    assert Counter(record.key for record in records) == {f"u{i}": 1 for i in range(45)}
+    assert len({record.worker for record in records}) >= 2
+    assert not [entry for entry in entries if isinstance(entry, AttemptFailed)], "no unit was interrupted"
     ended = Counter(job.state for job in queue(name="daskmetrics-units"))
     print(f"\na walltime of one minute under 90 s of work: no unit interrupted, jobs ended as {dict(ended)}")
 

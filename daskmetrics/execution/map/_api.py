@@ -14,6 +14,7 @@ from typing import Any
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
+from daskmetrics.core._events import UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
@@ -174,8 +175,8 @@ def _run_serial(source: MapSource, journal: Journal) -> None:
             value = run_batch(*unit.args)
             took = time.perf_counter() - started
             record = Record(unit.key, unit.name, unit.kind, "ok", value, seconds=took, worker="serial")
-            journal.append({"type": "ask", "key": unit.key, "name": unit.name, "note": dict(unit.note)})
-            journal.append(record.entry())
+            journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)))
+            journal.append(record)
             source.tell(record)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from daskmetrics.core._events import ItemsRetried, MapStarted, RunStarted
 from daskmetrics.core._files import RunFolder, atomic_write
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution import Journal
-from daskmetrics.execution._journal import read
+from daskmetrics.execution._journal import latest, read
 from daskmetrics.execution.map._items import Item, is_json
 from daskmetrics.execution.map._spec import MapSpec
 from daskmetrics.execution.map._tracker import ItemResult, ItemTracker
@@ -25,11 +25,11 @@ def begin(spec: MapSpec, journal: Journal) -> None:
     ConfigError
         If the folder belongs to an experiment.
     """
-    if any(entry["type"] == "start" for entry in journal.entries):
+    if latest(journal.entries, RunStarted):
         raise ConfigError(f"'{journal.path.parent}' holds an experiment: choose another folder for the map.")
     rows = ([item.key, item.name, item.value if is_json(item.value) else None] for item in spec.items)
     atomic_write(_items_file(journal.path.parent), "".join(json.dumps(row) + "\n" for row in rows))
-    journal.append(spec.entry())
+    journal.append(spec.event())
 
 
 def retry_failed(spec: MapSpec, journal: Journal) -> int:
@@ -38,7 +38,7 @@ def retry_failed(spec: MapSpec, journal: Journal) -> int:
     tracker.replay(journal.entries)
     failed = [result.key for result in tracker.failed()]
     if failed:
-        journal.append({"type": "chance", "items": failed})
+        journal.append(ItemsRetried(failed))
     return len(failed)
 
 
@@ -55,7 +55,7 @@ def is_map(folder: str | Path) -> bool:
 class RecordedMap:
     """A map read from its folder: the header of its last start, its items, and the results so far."""
 
-    header: Mapping[str, Any]
+    header: MapStarted
     items: tuple[Item, ...]
     results: tuple[ItemResult, ...]
 
@@ -72,13 +72,13 @@ def read_map(folder: str | Path) -> RecordedMap:
     """
     place = RunFolder(Path(folder)).must_exist()
     entries = list(read(place.journal))
-    headers = [entry for entry in entries if entry["type"] == "map"]
-    if not headers or not is_map(place.path):
+    header = latest(entries, MapStarted)
+    if header is None or not is_map(place.path):
         raise ConfigError(f"The run in '{place.path}' is not a map. Start one with: daskmetrics map module.py:function")
     items = tuple(_read_items(_items_file(place.path)))
-    tracker = ItemTracker(items, headers[-1]["retries"])
+    tracker = ItemTracker(items, header.retries)
     tracker.replay(entries)
-    return RecordedMap(headers[-1], items, tuple(tracker.results()))
+    return RecordedMap(header, items, tuple(tracker.results()))
 
 
 def results(folder: str | Path) -> list[ItemResult]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import cloudpickle
 
+from daskmetrics.core._events import Event
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.execution import Record, RetryPolicy, WorkUnit
 from daskmetrics.execution.map._batch import Call, run_batch
@@ -30,7 +30,7 @@ class MapSource:
     Parameters
     ----------
     spec : MapSpec
-    entries : iterable of mapping
+    entries : iterable of Event
         The journal so far.
     clock : callable
         Returns seconds; measures the pause before an item is tried again.
@@ -39,7 +39,7 @@ class MapSource:
     def __init__(
         self,
         spec: MapSpec,
-        entries: Iterable[Mapping[str, Any]] = (),
+        entries: Iterable[Event] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.function, self.options, self.clock = spec.function, spec.options, clock

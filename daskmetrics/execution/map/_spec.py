@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from daskmetrics.core._environment import environment
+from daskmetrics.core._events import MapStarted
 from daskmetrics.core._times import parse_duration
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution.map._function import PreparedFunction, prepare
@@ -56,21 +57,20 @@ class MapSpec:
     seed: int = 0
     reference: str | None = None
 
-    def entry(self) -> dict[str, Any]:
-        """Its line in the journal."""
-        return {
-            "type": "map",
-            "function": self.function.name,
-            "version": self.function.version,
-            "stated": self.function.stated,
-            "reference": self.reference,
-            "items": len(self.items),
-            "seed": self.seed,
-            "batch_size": self.options.batch_size,
-            "retries": self.options.retries,
-            "timeout": self.options.timeout_seconds,
-            "environment": environment("daskmetrics", "distributed", "numpy"),
-        }
+    def event(self) -> MapStarted:
+        """Its entry in the journal."""
+        return MapStarted(
+            function=self.function.name,
+            version=self.function.version,
+            stated=self.function.stated,
+            reference=self.reference,
+            items=len(self.items),
+            seed=self.seed,
+            batch_size=self.options.batch_size,
+            retries=self.options.retries,
+            timeout=self.options.timeout_seconds,
+            environment=environment("daskmetrics", "distributed", "numpy"),
+        )
 
 
 def make_spec(

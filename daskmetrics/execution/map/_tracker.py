@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from daskmetrics.core._events import Event, ItemsRetried, Record, UnitAsked, UnitsRetried
 from daskmetrics.core.names import Key
-from daskmetrics.execution import Record
 from daskmetrics.execution.map._items import Item
 
 BATCH = "batch"  # the kind of the work units of a map
@@ -87,21 +87,23 @@ class ItemTracker:
         self._budgets = {"timeout": min(2, 1 + retries), "oom": min(2, 1 + retries)}
         self._budget = 1 + retries
 
-    def replay(self, entries: Iterable[Mapping[str, Any]]) -> None:
+    def replay(self, entries: Iterable[Event]) -> None:
         """Rebuild the state from a journal; items that this map does not have are ignored."""
         asked: dict[Key, Sequence[Key]] = {}
-        seen = set()
+        seen: set[Key] = set()
         for entry in entries:
-            if entry["type"] == "ask":
-                asked[entry["key"]] = entry["note"].get("items", ())
-            elif entry["type"] == "record" and entry["kind"] == BATCH and entry["key"] not in seen:
-                seen.add(entry["key"])  # of two records of one key the first counts
-                self.update(Record.from_entry(entry), asked.get(entry["key"], ()))
-            elif entry["type"] == "chance":
-                self.retry(entry["items"])
-            elif entry["type"] == "retry":  # names units, as the verb does
-                for key in entry.get("keys") or [entry["key"]]:
-                    self.retry(asked.get(key, ()))
+            match entry:
+                case UnitAsked(key=key, note=note):
+                    asked[key] = note.get("items", ())
+                case Record(key=key, kind=kind) if kind == BATCH and key not in seen:
+                    seen.add(key)  # of two records of one key the first counts
+                    self.update(entry, asked.get(key, ()))
+                case ItemsRetried(items=keys):
+                    self.retry(keys)
+                case UnitsRetried(keys=keys):
+                    seen.difference_update(keys)  # the next record of each counts
+                    for key in keys:
+                        self.retry(asked.get(key, ()))
 
     def update(self, record: Record, keys: Sequence[Key]) -> BatchOutcome:
         """Enter the record of a batch of these items, and return what follows from it."""

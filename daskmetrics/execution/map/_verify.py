@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.core._events import Event
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.execution._journal import read
+from daskmetrics.execution._journal import read, records
 from daskmetrics.execution.map._batch import Call, run_call
 from daskmetrics.execution.map._folder import RecordedMap, is_map, read_map, results
 from daskmetrics.execution.map._function import load, prepare
@@ -139,13 +140,13 @@ def _rerun(recorded: RecordedMap, function: Callable[..., Any] | None) -> Callab
     """Runs an item again in this process; refuses another function than the recorded one."""
     header = recorded.header
     if function is None:
-        if not header["reference"]:
+        if not header.reference:
             raise ConfigError(
-                f"The journal does not record which module defines {header['function']}: give it as function=."
+                f"The journal does not record which module defines {header.function}: give it as function=."
             )
-        function = load(header["reference"])
+        function = load(header.reference)
     prepared, again = prepare(function), function
-    if prepared.version != header["version"] and not header["stated"]:
+    if prepared.version != header.version and not header.stated:
         raise ConfigError(f"The source of {prepared.name} has changed since the run. Restore it to compare.")
     return lambda item: run_call(again, Call(item.key, item.value, prepared.keywords(item.seed, 1)))
 
@@ -157,18 +158,14 @@ def _items(recorded: RecordedMap, values: Iterable[Any] | None) -> dict[str, Ite
             raise ConfigError("JSON cannot store the items, so the folder does not contain them: give them as values=.")
         values = [item.value for item in recorded.items]
     header = recorded.header
-    return {item.key: item for item in make_items(values, header["function"], header["version"], header["seed"])}
+    return {item.key: item for item in make_items(values, header.function, header.version, header.seed)}
 
 
-def _duplicates(entries: Sequence[dict[str, Any]], recorded: RecordedMap) -> tuple[str, ...]:
-    seen: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        if entry["type"] == "record" and entry["kind"] == BATCH:
-            seen.setdefault(entry["key"], entry)
+def _duplicates(entries: Sequence[Event], recorded: RecordedMap) -> tuple[str, ...]:
     succeeded: Counter[str] = Counter()
-    for entry in seen.values():
-        if entry["value"]:
-            succeeded.update(o["key"] for o in entry["value"]["items"] if o["status"] == "ok")
+    for record in records(entries):
+        if record.kind == BATCH and record.value:
+            succeeded.update(o["key"] for o in record.value["items"] if o["status"] == "ok")
     return tuple(item.name for item in recorded.items if succeeded[item.key] > 1)
 
 

@@ -25,7 +25,7 @@ from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core._gpus import gpu_models
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.execution._journal import holder, read, records, standing
+from daskmetrics.execution._journal import holder, is_finished, read, records
 from daskmetrics.planning.doctor._facts import FolderFacts, History, Hub, Machine, Slurm
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
@@ -211,8 +211,7 @@ def _first_revision(revisions: str | tuple[str, ...]) -> str:
 def history(run: RunFolder) -> History:
     """The journal of a run."""
     entries = tuple(read(run.journal))
-    finished = any(entry["type"] == "finished" for entry in standing(entries))
-    return History(run.path, entries, tuple(records(entries)), finished, holder(run.lock))
+    return History(run.path, entries, tuple(records(entries)), is_finished(entries), holder(run.lock))
 
 
 def worker(profile: Cluster) -> Machine:

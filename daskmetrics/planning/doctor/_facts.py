@@ -9,8 +9,7 @@ from pathlib import Path
 
 from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.config import Cluster, Model
-from daskmetrics.execution import Record
-from daskmetrics.execution._journal import Entry
+from daskmetrics.core._events import Event, Record
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class History:
     """The journal of a run, and the process that drives it."""
 
     folder: Path
-    entries: tuple[Entry, ...]
+    entries: tuple[Event, ...]
     records: tuple[Record, ...]
     finished: bool
     driver: str | None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from statistics import median
 
+from daskmetrics.core._events import AttemptFailed, Event, Record, RunFinished, RunStarted, WorkerJoined
 from daskmetrics.core._text import plural
-from daskmetrics.execution import Record
-from daskmetrics.execution._journal import Entry
 from daskmetrics.planning.doctor._facts import Facts, Finding, History, failure, good, warning
 
 SLOWER = 1.5
@@ -53,7 +52,7 @@ def deaths(facts: Facts) -> Finding | None:
 def _faults(facts: Facts, fault: str, status: str, remedy: str, fine: str) -> Finding | None:
     if facts.history is None:
         return None
-    attempts = [e for e in facts.history.entries if e["type"] == "attempt" and e["fault"] == fault]
+    attempts = [e for e in facts.history.entries if isinstance(e, AttemptFailed) and e.fault == fault]
     lost = [record for record in facts.history.records if record.status == status]
     if lost:
         message = f"{plural(len(lost), 'unit')} failed permanently ({status}), the first: {lost[0].name}"
@@ -90,7 +89,7 @@ def slow_node(facts: Facts) -> Finding | None:
 
 def pace(history: History) -> dict[str, float]:
     """For each host the median of its units' seconds over the median of the same model's units on other hosts."""
-    hosts = {entry["name"]: entry["host"] for entry in history.entries if entry["type"] == "worker"}
+    hosts = {entry.name: entry.host for entry in history.entries if isinstance(entry, WorkerJoined)}
     times: dict[tuple[str, str], dict[str, list[float]]] = {}
     for record in history.records:
         host = hosts.get(record.worker or "")
@@ -133,11 +132,11 @@ def waiting(facts: Facts) -> Finding | None:
     return good(f"workers computed {busy:.0%} of the time")
 
 
-def busy_share(entries: tuple[Entry, ...], records: tuple[Record, ...]) -> float | None:
+def busy_share(entries: tuple[Event, ...], records: tuple[Record, ...]) -> float | None:
     """Share of the workers' time spent on units, for a run that finished without interruption; None if unknown."""
-    began = [entry["at"] for entry in entries if entry["type"] == "start" and "at" in entry]
-    ended = [entry["at"] for entry in entries if entry["type"] == "finished" and "at" in entry]
-    workers = Counter(entry["name"] for entry in entries if entry["type"] == "worker")
+    began = [entry.at for entry in entries if isinstance(entry, RunStarted)]
+    ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
+    workers = Counter(entry.name for entry in entries if isinstance(entry, WorkerJoined))
     if len(began) != 1 or len(ended) != 1 or not workers or ended[0] <= began[0]:
         return None
     encoded = {r.value["encode_seconds"] for r in records if r.ok and r.kind == "score"}

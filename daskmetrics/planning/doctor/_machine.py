@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from daskmetrics.core._events import WorkerJoined
 from daskmetrics.core._gpus import VISIBLE
 from daskmetrics.core._text import plural
 from daskmetrics.planning.doctor._facts import Facts, Finding, Machine, failure, good, warning
@@ -156,7 +157,7 @@ def _plain(name: str, version: str) -> str:
 
 def _recorded(facts: Facts) -> list[tuple[str, Mapping[str, str]]]:
     entries = facts.history.entries if facts.history else ()
-    return [(f"worker {entry['name']}", entry["versions"]) for entry in entries if entry["type"] == "worker"]
+    return [(f"worker {entry.name}", entry.versions) for entry in entries if isinstance(entry, WorkerJoined)]
 
 
 def environment_is_shared(facts: Facts) -> Finding | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import daskmetrics as dm
+from daskmetrics.core._events import MapStarted, StoreRepaired
 from daskmetrics.core.errors import ConfigError, LockedError
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import read
@@ -18,6 +19,7 @@ from daskmetrics.execution.map import verify
 from daskmetrics.execution.map._api import open_journal, run
 from daskmetrics.execution.map._folder import read_map, retry_failed
 from daskmetrics.execution.map._spec import MapOptions, make_spec
+from tests.events import started
 
 
 def twice(item: int) -> int:
@@ -65,7 +67,7 @@ def test_an_open_journal_is_used_and_stays_open(client, tmp_path):
     with open_journal(tmp_path) as journal:
         assert len(list(dm.map(twice, range(3), client=client, journal=journal))) == 3
         assert len(list(dm.map(twice, range(5), client=client, journal=journal))) == 5
-        journal.append({"type": "note"})
+        journal.append(StoreRepaired([]))
         with pytest.raises(LockedError):
             next(dm.map(twice, range(3), client=client, journal=tmp_path))
 
@@ -144,7 +146,7 @@ def test_a_resource_that_no_worker_offers_is_reported(client, tmp_path, monkeypa
 
 def test_the_folder_of_an_experiment_is_refused(client, tmp_path):
     with open_journal(tmp_path) as journal:
-        journal.append({"type": "start"})
+        journal.append(started())
     with pytest.raises(ConfigError, match="holds an experiment"):
         list(dm.map(twice, range(3), client=client, journal=tmp_path))
 
@@ -173,13 +175,13 @@ def test_failures_have_a_traceback_and_can_be_retried(client, tmp_path):
         assert retry_failed(spec, journal) == 1
         repaired = run(spec, client, journal)[3]
     assert (repaired.status, repaired.value) == ("ok", 3)
-    assert sum(entry["type"] == "map" for entry in read(tmp_path / "run" / "journal.jsonl")) == 2
+    assert sum(isinstance(entry, MapStarted) for entry in read(tmp_path / "run" / "journal.jsonl")) == 2
 
 
 def test_a_map_can_be_read_from_its_folder_alone(client, tmp_path):
     list(dm.map(twice, range(4), client=client, journal=tmp_path, seed=5, version="first"))
     recorded = read_map(tmp_path)
-    assert (recorded.header["seed"], recorded.header["version"], recorded.header["items"]) == (5, "first", 4)
+    assert (recorded.header.seed, recorded.header.version, recorded.header.items) == (5, "first", 4)
     assert [result.value for result in recorded.results] == [0, 2, 4, 6]
     with pytest.raises(ConfigError, match="No run in"):
         recorded_results(tmp_path / "none")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from daskmetrics.core._events import MapStarted, Record
 from daskmetrics.execution import map
 from daskmetrics.execution._journal import read
 from tests.execution.map import planted
@@ -27,7 +28,7 @@ def start(folder: Path, batch_size: int) -> subprocess.Popen[str]:
 
 def finished(folder: Path) -> int:
     journal = folder / "run" / "journal.jsonl"
-    if not journal.exists() or not any(entry["type"] == "map" for entry in read(journal)):
+    if not journal.exists() or not any(isinstance(entry, MapStarted) for entry in read(journal)):
         return 0
     return len(map.results(folder / "run"))
 
@@ -65,8 +66,8 @@ def test_every_iteration_is_recorded_exactly_once(folder):
     fine = Counter(
         outcome["key"]
         for entry in read(folder / "journal.jsonl")
-        if entry["type"] == "record" and entry["value"]
-        for outcome in entry["value"]["items"]
+        if isinstance(entry, Record) and entry.value
+        for outcome in entry.value["items"]
         if outcome["status"] == "ok"
     )
     assert fine == Counter(result.key for result in results if result.ok)

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from daskmetrics.core._events import Event, ItemsRetried, UnitAsked, UnitsRetried
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Record
 from daskmetrics.execution.map._source import MapSource
@@ -55,17 +56,17 @@ class World:
         return {"key": call.key, "status": kind or "ok", "seconds": 0.5, **rest}
 
 
-def drive(world: World, entries: list[dict], options: MapOptions, steps: int) -> list:
+def drive(world: World, entries: list[Event], options: MapOptions, steps: int) -> list:
     """Acts as the loop: a window of units, completed in random order, each recorded first; ends after ``steps``."""
     results = []
     source = make_source(world.n, options, entries)
     source.on_result = results.append
-    known = {e["key"]: Record.from_entry(e) for e in entries if e["type"] == "record"}
+    known = {e.key: e for e in entries if isinstance(e, Record)}
     running: list = []
     while steps:
         while len(running) < 4 and (units := source.ask(4 - len(running))):
             for unit in units:
-                entries.append({"type": "ask", "key": unit.key, "name": unit.name, "note": dict(unit.note)})
+                entries.append(UnitAsked(unit.key, unit.name, dict(unit.note)))
                 if unit.key in known:
                     source.tell(known[unit.key])
                 else:
@@ -75,7 +76,7 @@ def drive(world: World, entries: list[dict], options: MapOptions, steps: int) ->
         record = world.run(running.pop(world.random.randrange(len(running))))
         assert record.key not in known
         known[record.key] = record
-        entries.append(record.entry())
+        entries.append(record)
         source.tell(record)
         steps -= 1
     return results
@@ -96,8 +97,8 @@ def test_each_item_is_recorded_once_and_only_faulty_ones_fail(block):
         succeeded = Counter(
             o["key"]
             for e in entries
-            if e["type"] == "record" and e["value"]
-            for o in e["value"]["items"]
+            if isinstance(e, Record) and e.value
+            for o in e.value["items"]
             if o["status"] == "ok"
         )
         assert set(succeeded.values()) <= {1}, seed
@@ -127,9 +128,9 @@ def test_a_retry_by_the_user_resets_the_budget(by):
     world.random = random.Random(1)
     drive(world, entries, MapOptions(retries=1), steps=-1)
     assert world.calls == {0: 2, 1: 1}
-    failed = [entry["key"] for entry in entries if entry["type"] == "record" and not entry["value"]]
-    retry = {"type": "chance", "items": [make_spec(step, range(2)).items[0].key]}
-    entries.append(retry if by == "item" else {"type": "retry", "keys": failed[-1:]})
+    failed = [entry.key for entry in entries if isinstance(entry, Record) and not entry.value]
+    retry = ItemsRetried([make_spec(step, range(2)).items[0].key])
+    entries.append(retry if by == "item" else UnitsRetried(failed[-1:]))
     world.bad = {}
     (result,) = drive(world, entries, MapOptions(retries=1), steps=-1)
     assert result.ok and result.item == 0 and result.attempts == 3

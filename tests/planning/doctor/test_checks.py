@@ -9,10 +9,12 @@ import pytest
 
 from daskmetrics.cluster.slurm._partitions import Nodes, Partition, Site
 from daskmetrics.config import Cluster, Model
+from daskmetrics.core._events import RunFinished
 from daskmetrics.execution import Record
 from daskmetrics.planning.doctor import CHECKS, Facts, Severity, examine
 from daskmetrics.planning.doctor._facts import FolderFacts, History, Hub, Machine, Slurm
 from daskmetrics.planning.doctor._history import pace
+from tests.events import attempt_failed, joined, started
 
 VERSIONS = {"python": "3.12.3", "daskmetrics": "0.1.0", "torch": "2.6.0+cu126"}
 PROFILE = {
@@ -51,11 +53,11 @@ FOLDERS = tuple(
     for what in ("run", "cache", "logs", "scratch")
 )
 MODEL = Model(name="m", source="org/m")
-WORKERS = tuple({"type": "worker", "name": f"w{i}", "host": f"n{i}", "versions": dict(VERSIONS)} for i in (0, 1))
+WORKERS = tuple(joined(f"w{i}", f"n{i}", **VERSIONS) for i in (0, 1))
 RECORDS = tuple(Record(f"k{i}", f"m@step{i}", "measure", "ok", {}, seconds=10.0, worker=f"w{i % 2}") for i in range(12))
 HISTORY = History(
     Path("runs/x"),
-    ({"type": "start", "at": 0.0}, *WORKERS, {"type": "finished", "at": 70.0}),
+    (started(), *WORKERS, RunFinished("k", 70.0)),
     RECORDS,
     True,
     None,
@@ -164,7 +166,7 @@ BROKEN = {
     "deaths": (lost("quarantined"), True, "--only quarantined"),
     "slow-node": (history(records=SLOW), False, "--exclude=n1"),
     "uneven-units": (history(records=LONG), False, "fewer workers"),
-    "waiting": (history(entries=(*HISTORY.entries[:-1], {"type": "finished", "at": 7000.0})), False, "loading"),
+    "waiting": (history(entries=(*HISTORY.entries[:-1], RunFinished("k", 7000.0))), False, "loading"),
 }
 
 
@@ -206,6 +208,6 @@ def test_the_pace_of_a_node_is_relative_to_the_others():
 
 
 def test_faults_of_units_that_succeeded_later_are_warnings():
-    attempt = {"type": "attempt", "fault": "memory"}
+    attempt = attempt_failed(fault="memory")
     finding = CHECKS["out-of-memory"](history(entries=(*HISTORY.entries, attempt)))
     assert finding.severity is Severity.WARNING

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from daskmetrics.core._events import RunFinished
 from daskmetrics.execution import Journal
 from daskmetrics.execution import _handshake as handshake
 from daskmetrics.planning.doctor import Severity, collect, examine, subject
+from tests.events import joined, started
 from tests.slurm.site import needs_slurm, profile
 
 PREFIX = [sys.executable, "-m", "daskmetrics", "doctor"]
@@ -87,9 +89,9 @@ def test_one_task_for_four_gpus_is_a_failure(tmp_path, monkeypatch):
 def test_other_versions_on_the_workers_of_a_run_are_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ours = handshake.versions()
-    worker = {"type": "worker", "name": "w0", "host": "n0", "gpus": [], "versions": {**ours, "torch": "1.13.1"}}
+    worker = joined("w0", **{**ours, "torch": "1.13.1"})
     with Journal(Path("journal.jsonl"), Path("lock")) as journal:
-        for entry in ({"type": "start", "key": "k"}, worker, {"type": "finished", "key": "k"}):
+        for entry in (started(), worker, RunFinished("k", 1.0)):
             journal.append(entry)
     findings, code = doctor(".", DASKMETRICS_CACHE=str(tmp_path))
     assert failures(findings) == {"same-versions"} and code == 1
