@@ -55,7 +55,7 @@ def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, flo
 
     tokens._TOKENS._values.clear()
     where = Location(str(minilm()), None, "minilm")
-    job = worker.EncodeJob("key", where, Protocol(), task, tuple(layers), str(scratch), 1 << 30)
+    job = worker.EncodeSpec("key", where, Protocol(), task, tuple(layers), str(scratch), 1 << 30)
     embeddings = worker.encode(job)
     started = time.perf_counter()
     for layer in layers:
@@ -96,7 +96,7 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     from daskmetrics.config import Protocol
     from daskmetrics.config._checkpoints import Location
     from daskmetrics.experiment import _worker as worker
-    from daskmetrics.experiment._embeddings import shelf
+    from daskmetrics.experiment._embeddings import memory_budget
     from daskmetrics.tasks import resolve
 
     torch.manual_seed(0)
@@ -108,14 +108,14 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     (folder / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (task,) = resolve([f"file:{folder / 'many.jsonl'}"])
     where, protocol = Location(str(folder / "model"), None, "random"), Protocol(batch_tokens=16384)
-    few = worker.EncodeJob("few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder), budget)
+    few = worker.EncodeSpec("few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder), budget)
     worker.encode(few)  # libraries and weights
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    made = worker.encode(worker.EncodeJob("many", where, protocol, task, tuple(range(25)), str(folder), budget))
+    made = worker.encode(worker.EncodeSpec("many", where, protocol, task, tuple(range(25)), str(folder), budget))
     for layer in range(25):
         assert np.isfinite(made.at(layer)).all()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    held = shelf(folder, budget).in_memory
+    held = memory_budget(folder, budget).in_memory
     print(f"{texts:,} texts x 25 layers x 64: {made.nbytes / 2**20:,.0f} MiB, encoded in {made.seconds:.0f} s")
     print(f"memory grew by {grown:,.0f} MiB, of it embeddings {held / 2**20:.1f} MiB (budget {budget / 2**20:.0f} MiB)")
     assert held <= budget

@@ -1,4 +1,4 @@
-"""Verbs that bring things in and carry results out."""
+"""Commands that download inputs, export scores and import results."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import friendly, run_folder, table
+from daskmetrics.cli._common import friendly, run_folder
 
 if TYPE_CHECKING:
-    from daskmetrics.experiment._prefetch import Need
+    from daskmetrics.experiment._prefetch import Download
     from daskmetrics.experiment._prepare import Experiment
 
 config_file = click.argument("config", type=click.Path(path_type=Path), required=False)
@@ -21,99 +21,108 @@ changes = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", 
 @click.command()
 @config_file
 @changes
-@click.option("--task", "tasks", multiple=True, metavar="NAME", help="The data of these tasks alone; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Say what is missing and how large it is, and fetch nothing.")
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only the data of this task; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Show what is missing and its size, and download nothing.")
 @friendly
 def prefetch(config: Path | None, settings: tuple[str, ...], tasks: tuple[str, ...], dry_run: bool) -> None:
-    """Fetch the models and data sets that CONFIG needs, where there is a network, so that workers need none.
+    """Download the models and data sets that CONFIG needs, so that workers need no network.
 
-    What is here is not fetched again, and a broken download goes on where it stopped.
+    Files on this machine are not downloaded again, and an interrupted download resumes.
     """
+    from daskmetrics.core._table import Table
     from daskmetrics.core.errors import ConfigError
-    from daskmetrics.experiment import _prefetch as fetching
+    from daskmetrics.experiment import _prefetch
     from daskmetrics.tasks import resolve
 
-    wanted = fetching.data(resolve(tasks)) if tasks else fetching.needs(_prepared(config, settings))
-    if not wanted:
-        click.echo("Everything is here.")
+    missing = _prefetch.data_sets(resolve(tasks)) if tasks else _prefetch.downloads(_prepared(config, settings))
+    if not missing:
+        click.echo("Everything is on this machine.")
         return
-    sizes = [need.size() for need in wanted]
-    table(
-        ("what", "name", "size"),
-        [(need.kind, need.name, _bytes(size)) for need, size in zip(wanted, sizes, strict=True)],
-    )
+    sizes = [download.size() for download in missing]
+    rows = [(each.kind, each.name, _size_text(size)) for each, size in zip(missing, sizes, strict=True)]
+    Table(("what", "name", "size"), tuple(rows)).show()
     unknown = f", and {sizes.count(None)} of unknown size" if None in sizes else ""
-    click.echo(f"{_bytes(sum(size or 0 for size in sizes))} to fetch into '{fetching.cache()}'{unknown}.")
+    total = _size_text(sum(size or 0 for size in sizes))
+    click.echo(f"{total} to download into '{_prefetch.cache()}'{unknown}.")
     if dry_run:
         sys.exit(1)
-    fetching.require_room(sizes, fetching.cache())
-    failed = _fetch(wanted)
-    if failed:
+    _prefetch.require_space(sizes, _prefetch.cache())
+    if failed := _download(missing):
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
         raise ConfigError(
-            f"{len(failed)} of {len(wanted)} could not be fetched; the same command tries again.\n{reasons}"
+            f"{len(failed)} of {len(missing)} could not be downloaded; run the same command to try again.\n{reasons}"
         )
 
 
-def _fetch(wanted: list[Need]) -> dict[str, str]:
+def _download(missing: list[Download]) -> dict[str, str]:
+    """Download with a progress bar; return the reasons of failures, by name."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from daskmetrics.experiment import _prefetch as fetching
+    from daskmetrics.experiment import _prefetch
 
     with Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("fetching", total=len(wanted))
+        bar = progress.add_task("downloading", total=len(missing))
 
-        def done(need: Need, reason: str | None) -> None:
+        def done(each: Download, reason: str | None) -> None:
             progress.advance(bar)
-            progress.console.print(f"{'failed ' if reason else 'here   '} {need.kind} {need.name}", highlight=False)
+            progress.console.print(f"{'failed' if reason else 'done  '} {each.kind} {each.name}", highlight=False)
 
-        return dict(fetching.fetch(wanted, done))
+        return dict(_prefetch.fetch(missing, done))
 
 
 @click.command()
 @run_folder
-@click.option("--format", "kind", type=click.Choice(["mteb", "csv"]), default="csv", show_default=True)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["mteb", "csv"]),
+    default="csv",
+    show_default=True,
+    help="Layout of the scores.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="[default: export-mteb or scores.csv in RUN]")
 @friendly
 def export(run: Path, kind: str, output: Path | None) -> None:
-    """Write the scores of RUN: as CSV for `replay`, or in the layout of mteb's ResultCache, a layer an experiment."""
+    """Write the scores of RUN as CSV for `replay`, or as files of mteb's ResultCache with one experiment per layer."""
     from daskmetrics.core._files import RunFolder
-    from daskmetrics.experiment import _transfer as transfer
+    from daskmetrics.experiment import _transfer
 
     folder = RunFolder(run).must_exist()
     if kind == "csv":
         path = output or run / "scores.csv"
-        click.echo(f"{transfer.to_csv(folder, path)} scores: {path}")
+        click.echo(f"{_transfer.to_csv(folder, path)} scores: {path}")
         return
     path = output or run / "export-mteb"
-    written, others = transfer.to_mteb(folder, path)
+    written, others = _transfer.to_mteb(folder, path)
     click.echo(f"{written} scores: {path}")
     if others:
-        click.echo(f"{others} scores are of tasks that are not the benchmark's; --format csv has them.")
+        click.echo(f"{others} scores are of tasks that mteb does not have; --format csv exports them.")
 
 
 @click.command("import-results")
 @click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @config_file
 @changes
-@click.option("--folder", type=click.Path(path_type=Path), help="Where the run lives.  [default: runs/NAME]")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder of the run.  [default: runs/NAME]")
 @friendly
 def import_results(results: Path, config: Path | None, settings: tuple[str, ...], folder: Path | None) -> None:
-    """Take the scores in RESULTS, a folder of mteb results by layer, into the run of CONFIG, which pays for none."""
+    """Import the scores in RESULTS, a folder of mteb results by layer, into the run of CONFIG at no cost."""
     from daskmetrics.core._files import RunFolder
-    from daskmetrics.experiment import _transfer as transfer
+    from daskmetrics.experiment import _transfer
 
     experiment = _prepared(config, settings)
     place = RunFolder(folder or Path("runs") / experiment.config.name)
-    taken = transfer.take_in(experiment, place, results)
-    click.echo(f"{taken.new} scores taken into '{place.path}'; {taken.known} were known.")
-    if taken.unmarked:
-        click.echo(f"{taken.unmarked} do not say by which protocol they were made; they are taken to be of this one.")
-    if taken.other_protocol:
-        click.echo(f"{taken.other_protocol} were made by another protocol and are left out.")
-    if taken.elsewhere:
-        click.echo(f"{taken.elsewhere} are of models, revisions, layers or tasks that the configuration does not name.")
+    counts = _transfer.import_results(experiment, place, results)
+    click.echo(f"{counts.new} scores imported into '{place.path}'; {counts.known} were known.")
+    if counts.unmarked:
+        click.echo(f"{counts.unmarked} do not name their protocol; the protocol of the run is assumed.")
+    if counts.other_protocol:
+        click.echo(f"{counts.other_protocol} were made with another protocol and are left out.")
+    if counts.elsewhere:
+        click.echo(
+            f"{counts.elsewhere} are of models, revisions, layers or tasks that the configuration does not name."
+        )
 
 
 def _prepared(config: Path | None, settings: tuple[str, ...]) -> Experiment:
@@ -123,7 +132,7 @@ def _prepared(config: Path | None, settings: tuple[str, ...]) -> Experiment:
     return experiment.prepare(configuration.load(config or configuration.folder() / "demo.yaml", settings))
 
 
-def _bytes(size: int | None) -> str:
+def _size_text(size: int | None) -> str:
     if size is None:
         return "unknown"
     return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"

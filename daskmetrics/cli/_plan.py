@@ -1,4 +1,4 @@
-"""Verbs that say beforehand what a run will take: by trials, and by what is free."""
+"""Commands about a run before it starts: measure how it scales, compare what is free, check what it needs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daskmetrics.config import Config
-    from daskmetrics.planning._bench import Bench, Work
+    from daskmetrics.core._table import Table
+    from daskmetrics.planning import Limits
+    from daskmetrics.planning._bench import Bench, Runner
     from daskmetrics.planning._plan import Proposal
-    from daskmetrics.planning._report import Sheet
     from daskmetrics.planning.doctor import Finding
 
 NO_OPTION = 1
-"""Exit code of a plan of which no option will do."""
+"""Exit code of a plan in which no option can be used."""
 
 config_file = click.argument("config", type=click.Path(path_type=Path), required=False)
 settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
@@ -33,14 +34,14 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=
 @click.command()
 @config_file
 @settings_option
-@click.option("--workers", default="1,2", show_default=True, metavar="N,N,...", help="Numbers of workers to try.")
+@click.option("--workers", default="1,2", show_default=True, metavar="N,N,...", help="Numbers of workers to compare.")
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Rounds, interleaved.")
 @click.option(
     "--workload",
     type=click.Choice(["all", "train", "measure", "search"]),
     default="all",
     show_default=True,
-    help="Which part of the experiment; `all` is measuring and searching.",
+    help="Which part of the experiment to run; `all` measures and searches.",
 )
 @click.option("--function", metavar="FUNCTION", help="Bench a map of module.py:function instead of CONFIG.")
 @click.option("--iterations", type=click.IntRange(1), default=100, show_default=True, help="Items of the map.")
@@ -50,188 +51,179 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=
 @click.option("--units", type=click.IntRange(1), help="Units of the simulation.  [default: as many as were measured]")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for bench.csv, bench.html and bench.png.")
 @friendly
-def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, **how: Any) -> None:
-    """Run the same workload at several numbers of workers, and say how well it scales.
+def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, **options: Any) -> None:
+    """Run the same work with several numbers of workers and report how well it scales.
 
-    What was measured is kept as a calibration, which `plan` predicts with.
+    The measured times are kept as a calibration, which `plan` uses for its predictions.
     """
     from daskmetrics import config as configuration
-    from daskmetrics.planning import _bench as benches
-    from daskmetrics.planning import _calibration as calibration
+    from daskmetrics.planning import _bench, _calibration, _report
 
-    counts = numbers(how["workers"], "--workers")
-    if how["function"] and config:
+    counts = numbers(options["workers"], "--workers")
+    if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
-    wanted = configuration.load(config or configuration.folder() / "demo.yaml", settings)
+    loaded = configuration.load(config or configuration.folder() / "demo.yaml", settings)
     end_as_by_ctrl_c()
-
-    def say(text: str) -> None:
-        click.echo(text, err=True)
-
-    warm = None if how["function"] else benches.warm
-    with _work(wanted, how) as (name, doing):
-        measured = benches.bench(
-            name, doing, wanted.cluster, counts, how["repeats"], price=how["price"], before=warm, say=say
+    with _runner(loaded, options) as (name, runner):
+        result = _bench.bench(
+            name,
+            runner,
+            loaded.cluster,
+            counts,
+            options["repeats"],
+            price=options["price"],
+            on_start=None if options["function"] else _bench.warm,
+            progress=lambda text: click.echo(text, err=True),
         )
-    kept = calibration.save(measured.calibration)
-    _show_bench(measured, (how["simulate"], how["units"]), output)
+    kept = _calibration.save(result.calibration)
+    most, units = options["simulate"], options["units"]
+    tables = [_report.bench_table(result)]
+    tables += [_report.simulation_table(result, most, units)] if most else []
+    for table in tables:
+        click.echo()
+        table.show()
+    if output:
+        _save(result, tables, output, most, units)
     click.echo(f"Calibration: {kept}")
 
 
 @contextmanager
-def _work(wanted: Config, how: dict[str, Any]) -> Iterator[tuple[str, Work]]:
-    from daskmetrics.planning import _bench as work
+def _runner(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, Runner]]:
+    from daskmetrics.planning._bench import experiment_runner, map_runner
 
-    if how["function"]:
+    if options["function"]:
         from daskmetrics.execution.map._function import load
         from daskmetrics.execution.map._spec import MapOptions, make_spec
 
-        options = MapOptions(how["batch_size"], 0, None)
-        spec = make_spec(load(how["function"]), range(how["iterations"]), options, reference=how["function"])
-        with work.of_map(spec) as doing:
-            yield spec.function.name, doing
+        map_options = MapOptions(options["batch_size"], 0, None)
+        function = load(options["function"])
+        spec = make_spec(function, range(options["iterations"]), map_options, reference=options["function"])
+        with map_runner(spec) as runner:
+            yield spec.function.name, runner
     else:
-        with work.of_experiment(wanted, how["workload"]) as doing:
-            yield f"{wanted.name}, {how['workload']}", doing
+        with experiment_runner(config, options["workload"]) as runner:
+            yield f"{config.name}, {options['workload']}", runner
 
 
-def _show_bench(measured: Bench, simulate: tuple[int | None, int | None], output: Path | None) -> None:
-    from daskmetrics.planning import _report as report
-
-    sheets = [report.bench_sheet(measured)]
-    most, units = simulate
-    sheets += [report.simulation_sheet(measured, most, units)] if most else []
-    for sheet in sheets:
-        _show(sheet)
-    if output:
-        _save(measured, sheets, output, simulate)
-
-
-def _show(sheet: Sheet) -> None:
-    from daskmetrics.planning import _report as report
-
-    click.echo(f"\n{report.as_text(sheet)}")
-
-
-def _save(measured: Bench, sheets: Sequence[Sheet], folder: Path, simulate: tuple[int | None, int | None]) -> None:
-    from daskmetrics.planning import _report as report
+def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None, units: int | None) -> None:
+    from daskmetrics.planning import _report
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, sheet in zip(("bench", "simulated"), sheets, strict=False):
-        (folder / f"{name}.csv").write_text(report.as_csv(sheet), encoding="utf-8")
+    for name, table in zip(("bench", "simulated"), tables, strict=False):
+        (folder / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
         click.echo(folder / f"{name}.csv")
     try:
-        picture = report.draw(measured, folder / "bench.png", *simulate)
+        picture = _report.draw(result, folder / "bench.png", most, units)
         click.echo(picture)
     except ImportError:
         picture = None
         click.echo("No plot: matplotlib is not installed. Install daskmetrics[plot].")
-    click.echo(report.write_page(measured.name, sheets, folder / "bench.html", picture))
+    click.echo(_report.write_page(result.name, tables, folder / "bench.html", picture))
 
 
 @click.command()
 @config_file
 @settings_option
-@click.option("--profiles", metavar="A,B,...", help="Cluster profiles, by name or file.  [default: CONFIG's own]")
-@click.option("--workers", metavar="N,N,...", help="Numbers of workers of each profile.  [default: the profile's]")
-@click.option("--offers", type=click.Path(path_type=Path), help="Partitions on paper (YAML), instead of profiles.")
-@click.option("--recorded", type=click.Path(path_type=Path), help="Folder of sinfo's and squeue's words, see --record.")
-@click.option("--record", type=click.Path(path_type=Path), help="Keep what sinfo and squeue print in this folder.")
+@click.option("--profiles", metavar="A,B,...", help="Cluster profiles, by name or file.  [default: that of CONFIG]")
+@click.option("--workers", metavar="N,N,...", help="Numbers of workers for each profile.  [default: the profile's]")
+@click.option("--offers", type=click.Path(path_type=Path), help="YAML file of partitions, instead of profiles.")
+@click.option("--recorded", type=click.Path(path_type=Path), help="Read Slurm's state from a folder of --record.")
+@click.option("--record", "keep", type=click.Path(path_type=Path), help="Keep Slurm's state in this folder.")
 @click.option("--deadline", metavar="TIME", help="From now, waiting included: 8h, 90min, 2d.")
-@click.option("--budget", metavar="AMOUNT", help="Worker-hours or money at most: 200gpuh, 500.")
+@click.option("--budget", metavar="AMOUNT", help="Largest number of worker-hours, or of money: 200gpuh, 500.")
 @click.option("--price", "prices", multiple=True, metavar="[DEVICE=]PRICE", help="Of a worker-hour; may be repeated.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where the run lives.  [default: runs/NAME]")
-@click.option("--probe", is_flag=True, help="First measure a few units on workers of CONFIG's cluster.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder of the run.  [default: runs/NAME]")
+@click.option("--probe", is_flag=True, help="First measure a few units on a worker of CONFIG's cluster.")
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
-@click.option("--replace", metavar="JOB", help="With --submit: cancel this pending job of yours first.")
+@click.option("--replace", metavar="JOB", help="With --submit: first cancel this pending job of yours.")
 @click.pass_context
 @friendly
-def plan(context: click.Context, config: Path | None, submit: int | None, probe: bool, **how: Any) -> None:
-    """Compare what there is to run CONFIG on: when each would be done, and at what cost. Nothing is submitted.
+def plan(
+    context: click.Context, config: Path | None, submit: int | None, replace: str | None, probe: bool, **options: Any
+) -> None:
+    """Compare what CONFIG can run on: when each option would finish, and at what cost. Nothing is submitted.
 
-    CONFIG is an experiment, or a workload on paper (YAML with 'phases'). Numbers that were not measured are called
-    assumed; `bench` or --probe measures them. The exit code is 1 if no option will do.
+    CONFIG is an experiment, or a workload written by hand (YAML with 'phases'). Numbers that were not measured are
+    marked as assumed; measure them with `bench` or --probe. The exit code is 1 if no option can be used.
     """
     import time
 
     from daskmetrics import config as configuration
-    from daskmetrics.planning import _plan as plans
-    from daskmetrics.planning import _report as report
+    from daskmetrics.planning._plan import PlanRequest, propose
+    from daskmetrics.planning._report import proposal_table
 
     path = config or configuration.folder() / "demo.yaml"
-    if how["replace"] and submit is None:
-        raise ConfigError("--replace needs --submit NUMBER: a job is cancelled only for what takes its place.")
-    request = plans.PlanRequest(
-        profiles=tuple(filter(None, (how["profiles"] or "").split(","))),
-        counts=numbers(how["workers"], "--workers") if how["workers"] else (),
-        offers=how["offers"],
-        recorded=how["recorded"],
-        keep=how["record"],
-        limits=_limits(how["deadline"], how["budget"]),
-        prices=dict(_price(text) for text in how["prices"]),
-        folder=how["folder"],
-        settings=how["settings"],
+    if replace and submit is None:
+        raise ConfigError("--replace needs --submit NUMBER: it cancels a job only to start another one.")
+    request = PlanRequest(
+        profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
+        counts=numbers(options["workers"], "--workers") if options["workers"] else (),
+        offers=options["offers"],
+        recorded=options["recorded"],
+        limits=_limits(options["deadline"], options["budget"]),
+        prices=dict(_price(text) for text in options["prices"]),
+        folder=options["folder"],
+        settings=options["settings"],
+        keep=options["keep"],
     )
     if probe:
         _probe(path, request.settings)
-    proposal = plans.propose(path, request)
-    _show(report.proposal_sheet(proposal, time.time()))
+    proposal = propose(path, request)
+    proposal_table(proposal, time.time()).show()
     if submit is not None:
-        _submit(context, proposal, submit, how)
+        _submit(context, proposal, submit, replace, request.folder)
     elif not proposal.suggestions:
         sys.exit(NO_OPTION)
 
 
 def _probe(path: Path, settings: Sequence[str]) -> None:
     from daskmetrics import config as configuration
-    from daskmetrics.planning import _bench as benches
-    from daskmetrics.planning import _bench as work
-    from daskmetrics.planning import _calibration as calibration
+    from daskmetrics.planning import _bench, _calibration
 
-    wanted = configuration.load(path, settings)
+    config = configuration.load(path, settings)
     end_as_by_ctrl_c()
     click.echo("Measuring a few units ...", err=True)
-    found = benches.probe(wanted.cluster, work.probing(wanted))
-    click.echo(f"Calibration: {calibration.save(found)}", err=True)
+    calibration = _bench.probe(config.cluster, _bench.probe_runner(config))
+    click.echo(f"Calibration: {_calibration.save(calibration)}", err=True)
 
 
-def _submit(context: click.Context, proposal: Proposal, number: int, how: dict[str, Any]) -> None:
-    """Run an option as `run` would, in a job of its own where `run` can."""
+def _submit(context: click.Context, proposal: Proposal, number: int, replace: str | None, folder: Path | None) -> None:
+    """Run an option with `run`; an option of Slurm runs in a job of its own."""
     from daskmetrics.cli._run import run
     from daskmetrics.core._files import RunFolder
     from daskmetrics.planning._plan import keep
 
     if proposal.config is None:
-        raise ConfigError("What is on paper cannot be run: plan an experiment, with --profiles.")
+        raise ConfigError("A scenario cannot be run. Plan an experiment with --profiles.")
     option = proposal.option(number)
-    if how["replace"]:
-        _cancel(how["replace"])
-    place = RunFolder(how["folder"] or Path("runs") / proposal.name)
+    if replace:
+        _cancel(replace)
+    place = RunFolder(folder or Path("runs") / proposal.name)
     keep(proposal, option, place)
     click.echo(f"\nOption {number}: {proposal.command(option)}")
-    detached = {"submit": True} if any(each.name == "submit" for each in run.params) and _is_slurm(option) else {}
-    given = {"config": Path(proposal.config), "settings": proposal.settings_of(option), "folder": place.path}
-    context.invoke(run, **given, **detached)
-
-
-def _is_slurm(option: Any) -> bool:
-    return option.offer.partition is not None
+    context.invoke(
+        run,
+        config=Path(proposal.config),
+        settings=proposal.settings_of(option),
+        folder=place.path,
+        submit=option.offer.partition is not None,
+    )
 
 
 def _cancel(job: str) -> None:
-    """Cancel a job of one's own that has not started."""
+    """Cancel a pending job of the user."""
     from daskmetrics.cluster.slurm import _commands as commands
 
     rows = commands.queue([job])
     if not rows:
         raise ConfigError(f"Job {job} is not in your queue. See: squeue --me")
     if not rows[0].pending:
-        raise ConfigError(f"Job {job} is {rows[0].state.lower()}, not pending: it is left alone. See: squeue --me")
+        raise ConfigError(f"Job {job} is {rows[0].state.lower()}, not pending, so it stays. See: squeue --me")
     commands.cancel([job])
     click.echo(f"Cancelled the pending job {job} ({rows[0].name}).")
 
 
-def _limits(deadline: str | None, budget: str | None) -> Any:
+def _limits(deadline: str | None, budget: str | None) -> Limits:
     from daskmetrics.core._times import parse_duration
     from daskmetrics.planning import Limits
 
@@ -255,20 +247,14 @@ def _price(text: str) -> tuple[str, float]:
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
-    """Increasing numbers from ``1,2,4``.
-
-    Raises
-    ------
-    ConfigError
-        If it is something else.
-    """
+    """Increasing numbers from text such as ``1,2,4``; ConfigError for anything else."""
     from daskmetrics.planning._scaling import increasing
 
     parts = text.split(",")
-    found = tuple(int(part) for part in parts) if all(part.strip().isdigit() for part in parts) else ()
-    if not increasing(found):
+    result = tuple(int(part) for part in parts) if all(part.strip().isdigit() for part in parts) else ()
+    if not increasing(result):
         raise ConfigError(f"'{option} {text}' is not a list of increasing numbers, for instance 1,2,4,8.")
-    return found
+    return result
 
 
 MARKS = {"ok": "ok", "warning": "WARN", "failure": "FAIL"}

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     type=click.Choice(["mean", "zscore", "running", "rank", "harmonic", "robust"]),
     default="mean",
     show_default=True,
+    help="How scores of different tasks are made comparable.",
 )
 @click.option("--objective", default="all", show_default=True, help="All tasks, a kind of task, or one task.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Verbs that do the work."""
+"""The commands `run`, and `attach`, which follows a run that another process drives."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
     from daskmetrics.config import Config
     from daskmetrics.report import Run
 
+INTERVAL = 5.0  # seconds between two updates, of Slurm too
+LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
+TAIL = 30  # lines of the log of a driver that failed
+
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the configuration, e.g. search.budget=0.1."
-)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as search.budget=0.1.")
 @click.option("--cluster", metavar="PROFILE", help="A profile's name, or its YAML file.  [default: CONFIG's, or local]")
 @click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
-@click.option("--policy", help="How to search; short for --set search.policy=NAME. `sweep` scores every cell.")
+@click.option("--policy", help="Search policy; short for --set search.policy=NAME. `sweep` scores every cell.")
 @click.option("--budget", type=float, help="Share of the exhaustive cost; short for --set search.budget=SHARE.")
-@click.option("--confidence", type=float, help="Stop once this sure, e.g. 0.95; short for --set search.confidence=P.")
-@click.option("--within", type=float, help="Of being within this share of the best; short for --set search.within=W.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where the run lives.  [default: runs/NAME]")
+@click.option("--confidence", type=float, help="Stop at this confidence; short for --set search.confidence=P.")
+@click.option("--within", type=float, help="Tolerance of --confidence; short for --set search.within=W.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder of the run.  [default: runs/NAME]")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and submit nothing.")
-@click.option("--submit", is_flag=True, help="Let a Slurm job of its own drive the run, and return. See `attach`.")
-@click.option("--in-job", is_flag=True, help="Use the Slurm job that this runs in: one worker per GPU, by srun.")
+@click.option("--submit", is_flag=True, help="Submit a Slurm job that drives the run, and return. See `attach`.")
+@click.option("--in-job", is_flag=True, help="Use the Slurm job of this shell: one worker per GPU, by srun.")
 @friendly
 def run(
     config: Path | None,
@@ -49,157 +51,156 @@ def run(
     dry_run: bool,
     submit: bool,
     in_job: bool,
-    **short: Any,
+    **options: Any,
 ) -> None:
-    """Measure, search and report what CONFIG asks for; without a file, the embedded demo.
+    """Measure, search and report what CONFIG describes; without a file, the embedded demo.
 
-    Running the same again resumes; a finished run is left as it is.
+    Run the same command again to resume; a finished run is not changed.
     """
     from rich.console import Console
 
     from daskmetrics import config as configuration
 
     if submit and in_job:
-        raise ConfigError("--submit and --in-job are two ways to run: choose one.")
+        raise ConfigError("--submit and --in-job exclude each other: choose one.")
     file = config or configuration.folder() / "demo.yaml"
-    wanted = configuration.load(file, _settings(settings, cluster, short))
+    loaded = configuration.load(file, _settings(settings, cluster, options))
     if in_job:
-        wanted = _inside(wanted, short["workers"])
-    place = RunFolder(folder or Path("runs") / wanted.name)
-    from daskmetrics import experiment  # after the configuration was found good: Dask takes half a second
+        loaded = _on_allocation(loaded, options["workers"])
+    place = RunFolder(folder or Path("runs") / loaded.name)
+    from daskmetrics import experiment  # after the configuration is valid: importing Dask takes half a second
 
     console = Console(stderr=True)
     with console.status("Checking models, tasks and texts ...") if console.is_terminal else nullcontext():
-        prepared = experiment.prepare(wanted)
+        prepared = experiment.prepare(loaded)
     if dry_run:
         from daskmetrics.experiment._preview import preview
 
         preview(prepared, place).show()
         return
     if submit:
-        _submit(wanted, place)
+        _submit(loaded, place)
         return
     end_as_by_ctrl_c()
     with experiment.Display(console) as display:
-        outcome = experiment.run(prepared, place, display)
-    _last_screen(place, outcome.nothing_to_do)
+        result = experiment.run(prepared, place, display)
+    if result.nothing_to_do:
+        click.echo(f"Nothing to do: the run in '{place.path}' is finished.")
+    from daskmetrics import report
+
+    report.write(place)
+    _show_summary(report.Run(place.path))
 
 
-def _settings(own: tuple[str, ...], cluster: str | None, short: dict[str, Any]) -> list[str]:
-    """The settings that options stand for; those given with --set count for more than a profile."""
+def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:
+    """All settings: the profile, then those of --set, then the other options."""
     sections = {"workers": "cluster", **dict.fromkeys(("policy", "budget", "confidence", "within"), "search")}
-    if short["policy"] == "sweep" and short["budget"] is None:
-        short["budget"] = 1.0  # everything is what it is for
-    given = [f"{sections[name]}.{name}={value}" for name, value in short.items() if value is not None]
-    return [*([f"cluster={cluster}"] if cluster else []), *own, *given]
+    if options["policy"] == "sweep" and options["budget"] is None:
+        options["budget"] = 1.0  # a sweep scores every cell
+    given = [f"{sections[name]}.{name}={value}" for name, value in options.items() if value is not None]
+    return [*([f"cluster={cluster}"] if cluster else []), *settings, *given]
 
 
-def _inside(wanted: Config, workers: int | None) -> Config:
-    """The same on the present Slurm job: on all of it, unless so many workers are asked for."""
+def _on_allocation(config: Config, workers: int | None) -> Config:
+    """The configuration with the Slurm job of this shell as its cluster, by default with all of its slots."""
     from daskmetrics.cluster.slurm._allocation import present
 
-    room = present(os.environ)
-    count = workers or room.slots(wanted.cluster.threads)
-    room.require(count, wanted.cluster.threads)
-    changed = wanted.cluster.model_copy(update={"kind": "allocation", "workers": count, "scoring": None})
-    return wanted.model_copy(update={"cluster": changed})
+    allocation = present(os.environ)
+    count = workers or allocation.slots(config.cluster.threads)
+    allocation.require(count, config.cluster.threads)
+    cluster = config.cluster.model_copy(update={"kind": "allocation", "workers": count, "scoring": None})
+    return config.model_copy(update={"cluster": cluster})
 
 
-def _submit(wanted: Config, place: RunFolder) -> None:
+def _submit(config: Config, place: RunFolder) -> None:
     import yaml
 
     from daskmetrics.cluster.slurm import _driver_job as driver_job
 
-    if wanted.cluster.kind in ("local", "allocation"):
+    if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(
-            "--submit drives the run from a small job of its own, and its workers would be there, too: name a Slurm "
-            "profile with --cluster. 'daskmetrics cluster list' shows them."
+            "--submit runs the driver in a small job, and a local cluster would share that job: name a Slurm profile "
+            "with --cluster. 'daskmetrics cluster list' shows them."
         )
     place.create()
     files = driver_job.DriverFiles(place.driver.resolve())
-    told = driver_job.submit(wanted.cluster, wanted.name, files, yaml.safe_dump(wanted.as_dict(), sort_keys=False))
-    click.echo(f"Job {told.job} will drive the run in '{place.path}'.")
-    rows = {
-        "follow": f"daskmetrics attach {place.path}",
-        "look": f"daskmetrics status {place.path}",
-        "stop": f"scancel --batch --signal=TERM {told.job}    (submit again to resume)",
-        "log": told.log,
-    }
-    for name, text in rows.items():
-        click.echo(f"  {name:<8}{text}")
+    job = driver_job.submit(config.cluster, config.name, files, yaml.safe_dump(config.as_dict(), sort_keys=False))
+    click.echo(f"Job {job.job} will drive the run in '{place.path}'.")
+    click.echo(f"  follow  daskmetrics attach {place.path}")
+    click.echo(f"  look    daskmetrics status {place.path}")
+    click.echo(f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)")
+    click.echo(f"  log     {job.log}")
 
 
-def _last_screen(place: RunFolder, nothing_to_do: bool) -> None:
+def _show_summary(run: Run) -> None:
     from daskmetrics import report
 
-    if nothing_to_do:
-        click.echo(f"Nothing to do: the run in '{place.path}' is finished.")
-    report.write(place)
-    click.echo(report.summary_text(report.Run(place.path)))
-    click.echo(report.whereabouts(place))
-
-
-EVERY = 5.0  # seconds between two looks, at Slurm too
-PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
-TAIL = 30  # lines of the log of a driver that died
+    click.echo(report.summary_text(run))
+    click.echo(report.whereabouts(run.folder))
 
 
 @click.command()
 @run_folder
 @friendly
 def attach(run: Path) -> None:
-    """Follow RUN until it ends, whoever drives it; Ctrl-C leaves it alone.
+    """Follow RUN until it ends, whichever process drives it; Ctrl-C does not stop the run.
 
     Progress is read from its files, the state of its job from Slurm. The exit code is 0 if the run is finished, and 1
-    if its driver ended before that; then the end of the driver's log is shown.
+    if its driver ended before that; in that case the end of the driver's log is shown.
     """
     from daskmetrics.cluster.slurm import _driver_job as driver_job
 
-    place = driver_job.DriverFiles(RunFolder(run).driver)
-    job = driver_job.submitted(place)
+    job = driver_job.submitted(driver_job.DriverFiles(RunFolder(run).driver))
     if job is None:
         RunFolder(run).must_exist()
     try:
         _follow(run, job)
     except KeyboardInterrupt:
-        click.echo(f"The run goes on. Follow it again with: daskmetrics attach {run}", err=True)
+        click.echo(f"The run continues. Follow it again with: daskmetrics attach {run}", err=True)
         sys.exit(INTERRUPTED)
-    _end(run, job)
+    state = _state(job) if job else None
+    loaded = _loaded(run)
+    failed = state is not None and state.name not in ("COMPLETED", "UNKNOWN")
+    if loaded is None or failed or not loaded.finished:
+        _report_failure(job, state)
+        sys.exit(1)
+    _show_summary(loaded)
 
 
 def _follow(run: Path, job: Submitted | None) -> None:
-    """Show how it goes until nobody drives the run."""
+    """Show the progress until no process drives the run."""
     from rich.console import Console
     from rich.markup import escape
 
     console = Console(stderr=True)
-    shown, said_at = "", 0.0
-    with console.status("Looking ...") if console.is_terminal else nullcontext() as spinner:
-        for told, progress in _looks(run, job, console):
+    shown, shown_at = "", 0.0
+    with console.status("Reading the run ...") if console.is_terminal else nullcontext() as spinner:
+        for state, progress in _updates(run, job, console):
             if spinner is not None:
-                spinner.update(escape(f"{told}  {progress}"))
-            elif progress != shown and time.monotonic() - said_at > PLAIN_EVERY:
-                shown, said_at = progress, time.monotonic()
+                spinner.update(escape(f"{state}  {progress}"))
+            elif progress != shown and time.monotonic() - shown_at > LINE_INTERVAL:
+                shown, shown_at = progress, time.monotonic()
                 console.print(escape(progress), highlight=False, soft_wrap=True)
 
 
-def _looks(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple[str, str]]:
-    """What there is to say at each look; what happens once is printed."""
+def _updates(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple[str, str]]:
+    """The state of the job and the progress of the run, at intervals; prints the state when it changes."""
     from daskmetrics.cluster.slurm import _driver_job as driver_job
 
+    journal = RunFolder(run).journal
     before, size, loaded = "", -1, None
     while True:
         state = _state(job) if job else None
-        told = driver_job.describe(job, state) if job else ""
-        if told != before:
-            console.print(told, highlight=False, markup=False, soft_wrap=True)
-            before = told
-        if (now := _size(run)) != size:
+        description = driver_job.describe(job, state) if job else ""
+        if description != before:
+            console.print(description, highlight=False, markup=False, soft_wrap=True)
+            before = description
+        if (now := journal.stat().st_size if journal.exists() else 0) != size:
             size, loaded = now, _loaded(run)
-        yield told, _progress(loaded) if loaded else "nothing is recorded yet"
+        yield description, _progress(loaded) if loaded else "nothing is recorded yet"
         if (state is None or state.ended) if job else (loaded is None or loaded.driver is None):
             return
-        time.sleep(EVERY)
+        time.sleep(INTERVAL)
 
 
 def _state(job: Submitted) -> JobState | None:
@@ -207,17 +208,12 @@ def _state(job: Submitted) -> JobState | None:
 
     try:
         return job_state(job.job)
-    except SlurmError as error:  # the controller is restarted; the run goes on meanwhile
+    except SlurmError as error:  # Slurm's controller restarts; the run continues meanwhile
         return JobState("UNKNOWN", str(error))
 
 
-def _size(run: Path) -> int:
-    journal = RunFolder(run).journal
-    return journal.stat().st_size if journal.exists() else 0
-
-
 def _loaded(run: Path) -> Run | None:
-    """The run as its files have it, or None while there are none."""
+    """The run as recorded in its files, or None if there are none yet."""
     from daskmetrics import report
 
     with suppress(DaskmetricsError, StopIteration):
@@ -227,7 +223,7 @@ def _loaded(run: Path) -> Run | None:
 
 
 def _progress(run: Run) -> str:
-    """How far a run is, in one line."""
+    """The progress of a run in one line."""
     trained = run.counts["train", "ok"]
     parts = [f"train {trained:,}"] if trained else []
     parts += [f"measure {run.counts['measure', 'ok']:,} of {run.start.checkpoints:,}"]
@@ -235,23 +231,10 @@ def _progress(run: Run) -> str:
     return ", ".join(parts)
 
 
-def _end(run: Path, job: Submitted | None) -> None:
-    from daskmetrics import report
-
-    state = _state(job) if job else None
-    loaded = _loaded(run)
-    died = state is not None and state.name not in ("COMPLETED", "UNKNOWN")
-    if loaded is None or died or not loaded.finished:
-        _tell_death(job, state)
-        sys.exit(1)
-    click.echo(report.summary_text(loaded))
-    click.echo(report.whereabouts(loaded.folder))
-
-
-def _tell_death(job: Submitted | None, state: JobState | None) -> None:
-    who = "The driver" if job is None else f"Job {job.job}"
+def _report_failure(job: Submitted | None, state: JobState | None) -> None:
+    driver = "The driver" if job is None else f"Job {job.job}"
     how = f" ({state.name.lower()}, exit code {state.exit.partition(':')[0]})" if state else ""
-    click.echo(f"{who} ended{how} before its work was done; the same command resumes it.", err=True)
+    click.echo(f"{driver} ended{how} before the run was finished; run the same command again to resume.", err=True)
     log = Path(job.log) if job else None
     if log and log.is_file():
         click.echo(f"The end of its log, {log}:", err=True)

@@ -68,7 +68,14 @@ def _worker_jobs(name: str) -> str:
 
 @click.command()
 @run_folder
-@click.option("--format", "kind", type=click.Choice(FORMATS), default="html", show_default=True)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    default="html",
+    show_default=True,
+    help="A page, or numbers in one file.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="File of the numbers.  [default: in RUN/report]")
 @click.option("--svg", is_flag=True, help="Also each figure as SVG.")
 @friendly

@@ -72,12 +72,12 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
         first, last = (training.summary(suite.folder, revision)["loss"] for revision in (saved[0], saved[-1]))
         click.echo(f"{name}: {len(saved)} checkpoints, loss {first:.3f} -> {last:.3f}: {suite.folder}")
     try:
-        from daskmetrics.report.plots import _losses as losses
+        from daskmetrics.report.plots._lines import write_losses
     except ImportError:
         click.echo("No figure of the losses: it needs matplotlib, pip install 'daskmetrics[plot]'.")
         return
     for suite in suites.values():
-        if (path := losses.write(suite.folder)) is not None:
+        if (path := write_losses(suite.folder)) is not None:
             click.echo(f"Losses: {path}")
 
 

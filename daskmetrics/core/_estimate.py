@@ -1,4 +1,4 @@
-"""A number that is known only so well, and where it is known from."""
+"""Numbers with error bounds and a source."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-# two-sided 90 % points of Student's distribution for 1, 2, ... degrees of freedom; beyond them the normal one
+# two-sided 90 % points of Student's distribution for 1, 2, ... degrees of freedom; normal distribution beyond
 STUDENT = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
 NORMAL = 1.645
 
 ONE_SAMPLE = 1.25
-"""Factor, up and down, that is taken for what was measured once."""
+"""Factor, up and down, by which a single measurement is assumed to err."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Interval:
 
     @classmethod
     def exactly(cls, value: float) -> Interval:
-        """What is known without error."""
+        """A value without error."""
         return cls(value, value, value)
 
     @classmethod
@@ -48,7 +48,7 @@ class Interval:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Interval:
-        """The geometric mean of positive samples with its 90 % interval: durations err by factors.
+        """The geometric mean of positive samples with its 90 % interval, since durations err by factors.
 
         Examples
         --------
@@ -58,7 +58,7 @@ class Interval:
         True
         """
         if not samples or min(samples) <= 0:
-            raise ValueError(f"An interval is taken of positive samples, got {list(samples)}.")
+            raise ValueError(f"An interval needs positive samples, got {list(samples)}.")
         if len(samples) == 1:
             return cls.around(samples[0], ONE_SAMPLE)
         logs = np.log(samples)
@@ -66,6 +66,11 @@ class Interval:
         t = STUDENT[free - 1] if free <= len(STUDENT) else NORMAL
         value = float(round(math.exp(logs.mean()), 12))
         return cls.around(value, math.exp(t * logs.std(ddof=1) / math.sqrt(len(samples))))
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """Low, value and high."""
+        return self.low, self.value, self.high
 
     def overlaps(self, other: Interval) -> bool:
         """Whether both could be the same number."""
@@ -76,24 +81,24 @@ class Interval:
         return Interval(self.low + other.low, self.value + other.value, self.high + other.high)
 
     def __mul__(self, other: Interval | float) -> Interval:
-        """Times a positive number or interval."""
+        """The product with a positive number or interval."""
         other = other if isinstance(other, Interval) else Interval.exactly(other)
         return Interval(self.low * other.low, self.value * other.value, self.high * other.high)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its source.
+    """A number with error bounds and its source.
 
     Attributes
     ----------
     interval : Interval
     source : str
-        For people: ``assumed``, or what measured it and where.
+        ``assumed``, or what was measured and where; shown to the user.
     measured : bool
-        Whether something was measured, on the very thing or on one that is comparable.
+        Whether the number rests on a measurement of the same or a comparable thing.
     at : float or None
-        When, in seconds since 1970; None if it has no age.
+        Time of the measurement in seconds since 1970; None for an assumption.
     """
 
     interval: Interval
@@ -106,5 +111,5 @@ class Estimate:
         return self.interval.value
 
     def times(self, factor: Interval | float) -> Estimate:
-        """The same, scaled."""
+        """The same estimate, scaled."""
         return replace(self, interval=self.interval * factor)

@@ -32,9 +32,9 @@ class Table:
     Examples
     --------
     >>> print(Table(("task", "score"), (("order", "0.5"),), notes=("One task.",)).as_text())
-    task    score
+    task   score
     ─────────────
-    order   0.5
+    order  0.5
     <BLANKLINE>
     One task.
     """
@@ -49,7 +49,7 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        drawn = RichTable(box=SIMPLE, show_header=bool(self.header), show_edge=False, pad_edge=False)
+        drawn = RichTable(box=SIMPLE, show_header=bool(self.header), show_edge=False, padding=(0, 1, 0, 0))
         for place, name in enumerate(self.header or (self.rows[0] if self.rows else ())):
             # the first column holds what a reader types or copies, so it is never broken
             drawn.add_column(Text(name), no_wrap=place == 0, overflow="fold")

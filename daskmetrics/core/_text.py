@@ -1,4 +1,4 @@
-"""Numbers and lists as a person writes them."""
+"""Durations, counts and lists as text for readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def duration(seconds: float) -> str:
-    """A time as a person would say it.
+    """Seconds as text, in the largest unit that suits.
 
     Examples
     --------
@@ -21,19 +21,19 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86_400:,.1f} days"
 
 
-def plural(n: int, what: str = "worker") -> str:
-    """A number of things.
+def plural(n: int, noun: str = "worker") -> str:
+    """A count with its noun.
 
     Examples
     --------
     >>> plural(1), plural(2, "GPU")
     ('1 worker', '2 GPUs')
     """
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a person would list them.
+    """Names joined by commas and a final "and".
 
     Examples
     --------

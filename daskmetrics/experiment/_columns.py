@@ -1,4 +1,4 @@
-"""Metrics of one checkpoint, column by column, so that a unit computes only those that no record holds yet."""
+"""Metrics of one checkpoint, column by column, so that a unit computes only those that are not recorded yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Reason = tuple[int, str, str]
 
 @dataclass(frozen=True)
 class Column:
-    """One metric at all layers of a checkpoint: plain JSON values, an undefined number being None."""
+    """One metric at all layers of a checkpoint, as plain JSON values; None for an undefined number."""
 
     name: str
     values: tuple[float | None, ...]
@@ -24,7 +24,7 @@ class Column:
 
 
 def columns_of(value: Mapping[str, Any]) -> dict[Key, Column]:
-    """The columns of a recorded value, by the keys of their metrics.
+    """The columns of a recorded value, by metric key.
 
     Examples
     --------
@@ -32,16 +32,16 @@ def columns_of(value: Mapping[str, Any]) -> dict[Key, Column]:
     >>> columns_of({"names": ["a"], "metrics": ["k"], **parts})["k"].values
     (0.5,)
     """
-    found = {}
-    for place, (key, name) in enumerate(zip(value["metrics"], value["names"], strict=True)):
-        values, stderr, status = (tuple(row[place] for row in value[part]) for part in ("values", "stderr", "status"))
-        reasons = tuple((layer, of, why) for layer, of, why in value["reasons"] if of == name)
-        found[key] = Column(name, values, stderr, status, reasons)
-    return found
+    columns = {}
+    for i, (key, name) in enumerate(zip(value["metrics"], value["names"], strict=True)):
+        values, stderr, status = (tuple(row[i] for row in value[part]) for part in ("values", "stderr", "status"))
+        reasons = tuple((layer, metric, reason) for layer, metric, reason in value["reasons"] if metric == name)
+        columns[key] = Column(name, values, stderr, status, reasons)
+    return columns
 
 
 def value_of(columns: Mapping[Key, Column]) -> dict[str, Any]:
-    """The inverse of `columns_of`, columns in this order."""
+    """The inverse of `columns_of`; columns keep their order."""
     parts = {
         part: [list(row) for row in zip(*(getattr(column, part) for column in columns.values()), strict=True)]
         for part in ("values", "stderr", "status")
@@ -52,7 +52,7 @@ def value_of(columns: Mapping[Key, Column]) -> dict[str, Any]:
 
 
 def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
-    """What records hold, whichever units computed it: columns by the key of the states they were taken from."""
+    """All recorded columns, by the key of the states from which they were computed."""
     known: dict[Key, dict[Key, Column]] = {}
     for record in records:
         if record.kind == "measure" and record.ok and "states" in (record.value or {}):  # older records name none

@@ -1,7 +1,7 @@
-"""Vectors of a task's texts at all layers: in a worker's memory up to a budget of bytes, beyond it in files.
+"""Vectors of a task's texts at all layers: in a worker's memory up to a budget of bytes, otherwise in files.
 
-A file holds one layer, rows in the order in which batches came; an index says where each text's row is. So nothing is
-written twice or in place, and who scores a layer reads that layer alone.
+A file holds one layer, with rows in the order of the batches; an index gives the row of each text. Files are therefore
+only appended to, and scoring a layer reads the file of that layer alone.
 """
 
 from __future__ import annotations
@@ -20,92 +20,97 @@ from numpy.typing import NDArray
 from daskmetrics.core.errors import DataError, room_for
 from daskmetrics.core.names import Key
 
-_LOCK = RLock()  # Dask unpickles what a unit needs in threads of its own, while another unit runs
+_LOCK = RLock()  # Dask unpickles the inputs of a unit in other threads while another unit runs
 
 
-class Embeddings:
-    """Vectors (layers, texts, D) of float32 and what it took to make them.
+class LayerEmbeddings:
+    """Vectors (layers, texts, D) of float32, with the time and the worker of their encoding.
 
-    What fits beside its likes of this process is kept in memory; if it does not, the longest unused are moved to files
-    first. Files do not end with the object that made them, since Dask may drop that and keep a copy: who gives
-    out the work knows when nobody can ask for them any more, and removes them (`remove`).
+    They are in memory if the process's budget allows it, after moving those that were unused for longest to files.
+    Files outlive this object, since Dask may delete it and keep a copy; the driver removes them with `remove` when no
+    unit can need them any more.
 
     Parameters
     ----------
     layers : sequence of int
     texts, width : int
-    shelf : Shelf
-        Where the bytes go.
+    budget : MemoryBudget
+        Of the process.
     key : str
-        Names the files.
+        Content key; part of the names of the files.
 
     Attributes
     ----------
     seconds : float
-        That encoding took.
+        Duration of encoding.
     worker : str or None
         Name of the worker that encoded.
     """
 
-    def __init__(self, layers: Sequence[int], texts: int, width: int, shelf: Shelf, key: Key) -> None:
+    def __init__(self, layers: Sequence[int], texts: int, width: int, budget: MemoryBudget, key: Key) -> None:
         self.layers, self.shape, self.key = tuple(layers), (texts, width), key
         self.seconds = 0.0
         self.worker: str | None = None
-        self._shelf = shelf
+        self._budget = budget
         self._vectors: NDArray[np.float32] | None = None
         self._folder: Path | None = None
-        self._where = np.full(texts, -1, dtype=np.int64)
-        if shelf.takes(self):
+        self._rows = np.full(texts, -1, dtype=np.int64)
+        if budget.admits(self):
             self._vectors = np.empty((len(self.layers), *self.shape), dtype=np.float32)
         else:
             self._make_folder()
 
     @property
     def nbytes(self) -> int:
-        """Of the vectors, wherever they are."""
+        """Bytes of the vectors, in memory or in files."""
         return 4 * len(self.layers) * self.shape[0] * self.shape[1]
 
     @property
     def in_memory(self) -> int:
-        """Bytes of them that are in memory."""
+        """Bytes in memory."""
         return 0 if self._vectors is None else self._vectors.nbytes
 
-    def put(self, rows: NDArray[np.intp], vectors: NDArray[np.float32]) -> None:
-        """Take in the vectors of some texts at all layers; those that came before are replaced.
+    def put(self, texts: NDArray[np.intp], vectors: NDArray[np.float32]) -> None:
+        """Add the vectors of some texts at all layers, replacing earlier ones of these texts.
 
         Parameters
         ----------
-        rows : ndarray of int, shape (B,)
+        texts : ndarray of int, shape (B,)
         vectors : ndarray, shape (layers, B, D)
 
         Raises
         ------
         DiskFullError
-            If they go into files and there is no room.
+            If the disk for the files is full.
         """
         with _LOCK:
             if self._vectors is not None:
-                self._vectors[:, rows] = vectors
-            else:
-                self._append(rows, vectors)
+                self._vectors[:, texts] = vectors
+                return
+            with room_for(f"embeddings in '{self._folder}'"):
+                for layer, block in zip(self.layers, vectors, strict=True):
+                    with self._file(layer).open("ab") as file:
+                        start = file.tell() // (4 * self.shape[1])
+                        file.write(np.ascontiguousarray(block, dtype=np.float32).tobytes())
+            self._rows[texts] = start + np.arange(len(texts))
 
     def at(self, layer: int) -> NDArray[np.float32]:
-        """The vectors of a layer, (texts, D).
+        """The vectors of a layer, shape (texts, D).
 
         Raises
         ------
         DataError
-            If their file is gone.
+            If their file cannot be read.
         """
         with _LOCK:
-            self._shelf.touch(self)
+            self._budget.mark_used(self)
             if self._vectors is not None:
                 return np.asarray(self._vectors[self.layers.index(layer)])
         try:
-            rows = np.fromfile(self._file(layer), dtype=np.float32).reshape(-1, self.shape[1])
+            vectors = np.fromfile(self._file(layer), dtype=np.float32).reshape(-1, self.shape[1])
         except OSError as error:
-            raise DataError(f"The embeddings in '{self._file(layer)}' are gone: {error}") from None
-        return np.asarray(rows[self._where])
+            raise DataError(f"Cannot read the embeddings in '{self._file(layer)}': {error}") from None
+        return np.asarray(vectors[self._rows])
 
     def spill(self) -> None:
         """Move the vectors from memory to files."""
@@ -115,16 +120,8 @@ class Embeddings:
                 self._make_folder()
                 self.put(np.arange(self.shape[0]), vectors)
 
-    def _append(self, rows: NDArray[np.intp], vectors: NDArray[np.float32]) -> None:
-        with room_for(f"embeddings in '{self._folder}'"):
-            for layer, block in zip(self.layers, vectors, strict=True):
-                with self._file(layer).open("ab") as file:
-                    at = file.tell() // (4 * self.shape[1])
-                    file.write(np.ascontiguousarray(block, dtype=np.float32).tobytes())
-        self._where[rows] = at + np.arange(len(rows))
-
     def _make_folder(self) -> None:
-        self._folder = self._shelf.folder / f"{self.key}-{secrets.token_hex(4)}"
+        self._folder = self._budget.folder / f"{self.key}-{secrets.token_hex(4)}"
         with room_for(f"embeddings in '{self._folder}'"):
             self._folder.mkdir(parents=True)
 
@@ -133,62 +130,62 @@ class Embeddings:
         return self._folder / f"{layer}.f32"
 
     def __sizeof__(self) -> int:
-        return self.in_memory  # Dask asks, to know what moving it costs
+        return self.in_memory  # for Dask's estimate of the cost of a transfer
 
     def __getstate__(self) -> dict[str, Any]:
         with _LOCK:
             return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy in another process counts against the budget of that process, and moves on if it has no room."""
+        """A copy counts against the budget of its process, and is moved to files if the budget is exceeded."""
         self.__dict__.update(state)
-        self._shelf = SHELVES.setdefault((self._shelf.folder, self._shelf.budget), self._shelf)
-        if self._vectors is not None and not self._shelf.takes(self):
+        self._budget = memory_budget(self._budget.folder, self._budget.limit)
+        if self._vectors is not None and not self._budget.admits(self):
             self.spill()
 
 
-class Shelf:
-    """What embeddings of one process may hold in memory together.
+class MemoryBudget:
+    """The memory that all embeddings of one process share.
 
     Parameters
     ----------
     folder : Path
-        For the rest; every worker must see it.
-    budget : int
+        For embeddings that exceed the budget; all workers must share it.
+    limit : int
         Bytes.
     """
 
-    def __init__(self, folder: Path, budget: int) -> None:
-        self.folder, self.budget = folder, budget
-        self._held: dict[int, weakref.ref[Embeddings]] = {}  # longest unused first
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder, self.limit = folder, limit
+        self._admitted: dict[int, weakref.ref[LayerEmbeddings]] = {}  # longest unused first
 
-    def takes(self, new: Embeddings) -> bool:
-        """Whether it may be in memory; older ones are moved to files for it."""
-        if new.nbytes > self.budget:
+    def admits(self, new: LayerEmbeddings) -> bool:
+        """Whether embeddings may be in memory; others are moved to files to make room."""
+        if new.nbytes > self.limit:
             return False
         with _LOCK:
-            while self.in_memory + new.nbytes > self.budget:
+            while self.in_memory + new.nbytes > self.limit:
                 next(each for each in self._living() if each.in_memory and each is not new).spill()
-            self._held[id(new)] = weakref.ref(new)
+            self._admitted[id(new)] = weakref.ref(new)
         return True
 
-    def touch(self, used: Embeddings) -> None:
-        """It was used just now."""
-        if held := self._held.pop(id(used), None):
-            self._held[id(used)] = held
+    def mark_used(self, used: LayerEmbeddings) -> None:
+        """Move embeddings to the end of the order in which they leave memory."""
+        if reference := self._admitted.pop(id(used), None):
+            self._admitted[id(used)] = reference
 
     @property
     def in_memory(self) -> int:
-        """Bytes that are in memory now."""
+        """Bytes in memory."""
         return sum(each.in_memory for each in self._living())
 
-    def _living(self) -> list[Embeddings]:
-        living = {place: each for place, ref in self._held.items() if (each := ref()) is not None}
-        self._held = {place: self._held[place] for place in living}
+    def _living(self) -> list[LayerEmbeddings]:
+        living = {place: each for place, ref in self._admitted.items() if (each := ref()) is not None}
+        self._admitted = {place: self._admitted[place] for place in living}
         return list(living.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "budget": self.budget, "_held": {}}
+        return {"folder": self.folder, "limit": self.limit, "_admitted": {}}
 
 
 def remove(folder: Path, key: Key) -> None:
@@ -197,10 +194,9 @@ def remove(folder: Path, key: Key) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-#: The shelves of this process, by folder and budget.
-SHELVES: dict[tuple[Path, int], Shelf] = {}
+_BUDGETS: dict[tuple[Path, int], MemoryBudget] = {}
 
 
-def shelf(folder: Path, budget: int) -> Shelf:
-    """This process's shelf for a folder and a budget."""
-    return SHELVES.setdefault((folder, budget), Shelf(folder, budget))
+def memory_budget(folder: Path, limit: int) -> MemoryBudget:
+    """This process's budget of ``limit`` bytes, with its folder."""
+    return _BUDGETS.setdefault((folder, limit), MemoryBudget(folder, limit))

@@ -19,11 +19,11 @@ from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import is_finished, records, scan, unlock
 from daskmetrics.store import Damage, Kind, Plan
 
-__all__ = ["Findings", "repair", "retry", "unlock_run", "verify"]
+__all__ = ["CheckResult", "repair", "retry", "unlock_run", "verify"]
 
 
 @dataclass(frozen=True)
-class Findings:
+class CheckResult:
     """What a check of a run found.
 
     Attributes
@@ -52,7 +52,7 @@ class Findings:
         return Counter(damage.kind for damage in self.damages)
 
 
-def verify(folder: RunFolder) -> Findings:
+def verify(folder: RunFolder) -> CheckResult:
     """Read every line of the journal and compare every cell of the store with it; nothing is changed.
 
     Raises
@@ -63,10 +63,10 @@ def verify(folder: RunFolder) -> Findings:
     found = scan(folder.must_exist().journal)
     plan = _plan(folder, found.entries)
     damages = store.verify(folder.store, plan, records(found.entries), is_finished(found.entries))
-    return Findings(len(found.entries), found.torn, _cells(plan), tuple(damages))
+    return CheckResult(len(found.entries), found.torn, _cells(plan), tuple(damages))
 
 
-def repair(folder: RunFolder) -> Findings:
+def repair(folder: RunFolder) -> CheckResult:
     """Make the store equal to the journal; what was found and is put right now.
 
     Raises
@@ -83,7 +83,7 @@ def repair(folder: RunFolder) -> Findings:
             journal.append(repaired.event())
         if damages:
             journal.append(StoreRepaired([damage.where for damage in damages]))
-        return Findings(len(journal.entries), 0, _cells(plan), tuple(damages))
+        return CheckResult(len(journal.entries), 0, _cells(plan), tuple(damages))
 
 
 def retry(folder: RunFolder, keys: Iterable[Key]) -> int:

@@ -1,4 +1,4 @@
-"""The first source of work: train what is to be trained, and measure every checkpoint once it is there."""
+"""The first source of work: train suites, and measure every checkpoint as soon as it exists."""
 
 from __future__ import annotations
 
@@ -17,30 +17,38 @@ from daskmetrics.experiment._prepare import Experiment
 
 
 def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
-    """Every work unit of the measuring phase, in the order in which they are best begun.
+    """Every work unit of the measuring phase, in the order in which they are best started.
 
-    Training comes first, largest model foremost, since its steps can only follow each other.
+    Training comes first, longest chain foremost, since its steps cannot run side by side.
     """
     records = tuple(records)
     trained = Counter(record.name for record in records if record.kind == "train")
     chains = {suite.model: _training_chain(experiment, suite, trained) for suite in experiment.suites}
-    longest = sorted(chains.values(), key=lambda chain: -_work(experiment, chain))
-    train = [unit for chain in longest for unit in chain.values()]
-    known = {record.key for record in records if record.ok}
-    following = _following(experiment, known)
+    train = [unit for chain in sorted(chains.values(), key=_training_cost, reverse=True) for unit in chain.values()]
+    following = _following(experiment, {record.key for record in records if record.ok})
     columns = known_columns(records)
     measure = []
     for suite in experiment.suites:
         for checkpoint in suite.checkpoints():
-            there = columns.get(experiment.states_key(suite, checkpoint), {})
-            job = _job(experiment, suite, checkpoint, folder, there, following.get(checkpoint))
+            known = columns.get(experiment.states_key(suite, checkpoint), {})
+            spec = _measure_spec(experiment, suite, checkpoint, folder, known, following.get(checkpoint))
             training_unit = chains[suite.model].get(checkpoint.revision)
-            measure.append(_measure(experiment.measure_key(suite, checkpoint), job, training_unit))
+            unit = WorkUnit(
+                key=experiment.measure_key(suite, checkpoint),
+                name=str(checkpoint),
+                kind="measure",
+                function=worker.measure,
+                args=(spec,),
+                resources={"GPU": 1},
+                requires=(training_unit.key,) if training_unit else (),
+                keeps=str(checkpoint),
+            )
+            measure.append(unit)
     return [replace(unit, timeout=experiment.config.cluster.timeout) for unit in train + measure]
 
 
 def _following(experiment: Experiment, known: Container[Key]) -> dict[Checkpoint, Location]:
-    """What the worker of each checkpoint will probably measure next, if units are dealt out in turn."""
+    """The checkpoint that each checkpoint's worker probably measures next, if units are assigned in turn."""
     waiting = [
         checkpoint
         for suite in experiment.suites
@@ -52,79 +60,65 @@ def _following(experiment: Experiment, known: Container[Key]) -> dict[Checkpoint
 
 
 def _training_chain(experiment: Experiment, suite: Suite, trained: Counter[str]) -> dict[str, WorkUnit]:
-    """One unit for each revision that is not on disk yet; each goes on from the one before."""
-    own = experiment.trainings.get(suite.model)
-    if own is None or own.recipe.ranks > 1:  # a process group has trained it before
+    """One unit for each revision that is not on disk yet; each continues the previous one."""
+    trained_suite = experiment.trainings.get(suite.model)
+    if trained_suite is None or trained_suite.recipe.ranks > 1:  # a process group has trained it before
         return {}
     chain: dict[str, WorkUnit] = {}
     before: tuple[Key, ...] = ()
-    for revision in _needed(training.revisions(own.recipe), suite.revisions):
-        if training.is_complete(own.folder, revision):
+    for revision in _up_to_last(training.revisions(trained_suite.recipe), suite.revisions):
+        if training.is_complete(trained_suite.folder, revision):
             continue
         name = f"{suite.model}@{revision}"
-        unit = WorkUnit(
-            # a revision that was recorded and is gone from disk is another piece of work
-            key=content_key("train", own.key, revision, trained[name]),
+        chain[revision] = WorkUnit(
+            # a revision that was recorded but is no longer on disk is new work
+            key=content_key("train", trained_suite.key, revision, trained[name]),
             name=name,
             kind="train",
             function=worker.train_to,
-            args=(own.recipe, str(own.folder), revision),
+            args=(trained_suite.recipe, str(trained_suite.folder), revision),
             resources={"GPU": 1},
             requires=before,
         )
-        chain[revision] = unit
-        before = (unit.key,)
+        before = (chain[revision].key,)
     return chain
 
 
-def _needed(all_revisions: Iterable[str], wanted: tuple[str, ...]) -> Iterator[str]:
-    """The revisions up to the last wanted one."""
-    last = max(wanted, key=list(all_revisions).index)
-    for revision in all_revisions:
+def _up_to_last(revisions: Iterable[str], compared: tuple[str, ...]) -> Iterator[str]:
+    """The revisions up to the last one that is compared."""
+    last = max(compared, key=list(revisions).index)
+    for revision in revisions:
         yield revision
         if revision == last:
             return
 
 
-def _job(
+def _training_cost(chain: Mapping[str, WorkUnit]) -> int:
+    """Relative cost of a training chain, to start with the longest."""
+    recipes = (unit.args[0] for unit in chain.values())
+    return max((recipe.width**2 * recipe.depth * recipe.steps for recipe in recipes), default=0)
+
+
+def _measure_spec(
     experiment: Experiment,
     suite: Suite,
     checkpoint: Checkpoint,
     folder: RunFolder,
     known: Mapping[Key, Column],
     following: Location | None,
-) -> worker.MeasureJob:
-    wanted = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
-    return worker.MeasureJob(
+) -> worker.MeasureSpec:
+    metrics = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
+    return worker.MeasureSpec(
         checkpoint=checkpoint,
         location=experiment.locations[checkpoint],
         layers=suite.layers,
-        metrics=wanted,
+        metrics=metrics,
         protocol=experiment.config.protocol,
         prompts=str(folder.corpus.resolve()),
         store=str(folder.store.resolve()),
         seed=experiment.config.seed,
         states_key=experiment.states_key(suite, checkpoint),
         states=str(folder.states.resolve()) if experiment.config.keep_states else None,
-        known={key: column for key, column in known.items() if key in wanted},
+        known={key: column for key, column in known.items() if key in metrics},
         following=following,
     )
-
-
-def _measure(key: Key, job: worker.MeasureJob, training_unit: WorkUnit | None) -> WorkUnit:
-    return WorkUnit(
-        key=key,
-        name=str(job.checkpoint),
-        kind="measure",
-        function=worker.measure,
-        args=(job,),
-        resources={"GPU": 1},
-        requires=(training_unit.key,) if training_unit else (),
-        keeps=str(job.checkpoint),
-    )
-
-
-def _work(experiment: Experiment, chain: dict[str, WorkUnit]) -> int:
-    """Rough size of a training chain, to begin with the longest."""
-    recipes = (unit.args[0] for unit in chain.values())
-    return max((recipe.width**2 * recipe.depth * recipe.steps for recipe in recipes), default=0)

@@ -1,4 +1,4 @@
-"""What a configuration needs from the network: checkpoints and data sets that are not on this machine yet."""
+"""Downloads that a configuration needs: checkpoints and data sets that are not on this machine yet."""
 
 from __future__ import annotations
 
@@ -13,104 +13,104 @@ from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.tasks import Task
 from daskmetrics.tasks._mteb import MtebTask
 
-#: What of a model's repository is loaded: weights, configuration, tokenizer.
+#: Files of a model's repository that are loaded: weights, configuration, tokenizer.
 FILES = ("*.safetensors", "*.json", "*.txt", "*.model")
 PICKLED = ("*.bin",)
 
 
 @dataclass(frozen=True)
-class Need:
-    """One thing to fetch.
+class Download:
+    """A checkpoint or data set to download.
 
     Attributes
     ----------
     kind : {"model", "data"}
     name : str
-    get : callable
-        Fetches it; what a broken download left is gone on with.
+    fetch : callable
+        Downloads it; resumes an interrupted download.
     measure : callable
-        Its bytes, as the hub tells; raises where it cannot.
+        Its bytes, as the hub reports them; raises if the hub does not answer.
     """
 
     kind: str
     name: str
-    get: Callable[[], Any]
+    fetch: Callable[[], Any]
     measure: Callable[[], int]
 
     def size(self) -> int | None:
-        """Bytes to fetch; None where the hub does not tell."""
+        """Bytes to download; None if the hub does not report them."""
         try:
             return self.measure()
-        except Exception:  # whatever a proxy, a firewall or the client makes of "no network"
+        except Exception:  # a proxy, a firewall or the client may raise anything when there is no network
             return None
 
 
-def needs(experiment: Experiment) -> list[Need]:
-    """The checkpoints and data sets of an experiment that are not here."""
+def downloads(experiment: Experiment) -> list[Download]:
+    """The missing checkpoints and data sets of an experiment."""
     sources = {model.name: model for model in experiment.config.models}
-    found = []
+    missing = []
     for name, revisions in experiment.missing.items():
         model = sources[name]
         files = (*FILES, *(PICKLED if model.pickled else ()))
-        found += [_checkpoint(str(model.source), revision, files) for revision in revisions]
-    return found + data(experiment.tasks)
+        missing += [_checkpoint(str(model.source), revision, files) for revision in revisions]
+    return missing + data_sets(experiment.tasks)
 
 
-def data(tasks: Iterable[Task]) -> list[Need]:
-    """The data sets of these tasks that are not here."""
+def data_sets(tasks: Iterable[Task]) -> list[Download]:
+    """The missing data sets of these tasks."""
     return [
-        Need("data", task.name, task.fetch, lambda task=task: _data_bytes(task))  # type: ignore[misc]
+        Download("data", task.name, task.fetch, lambda task=task: _data_bytes(task))  # type: ignore[misc]
         for task in tasks
         if isinstance(task, MtebTask) and not task.is_local
     ]
 
 
-def require_room(sizes: Sequence[int | None], folder: Path) -> None:
-    """Make sure that the disk of the hub's cache holds what is going to be fetched.
+def require_space(sizes: Sequence[int | None], folder: Path) -> None:
+    """Check that the disk of the hub's cache has space for the downloads.
 
     Raises
     ------
     ConfigError
-        If not.
+        If it has not.
     """
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    wanted, free = sum(size or 0 for size in sizes), shutil.disk_usage(there).free
-    if wanted > free:
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    needed, free = sum(size or 0 for size in sizes), shutil.disk_usage(existing).free
+    if needed > free:
         raise ConfigError(
-            f"{wanted / 1e9:,.1f} GB are to be fetched into '{folder}', where {free / 1e9:,.1f} GB are free. Set "
+            f"The downloads need {needed / 1e9:,.1f} GB in '{folder}', where {free / 1e9:,.1f} GB are free. Set "
             "HF_HOME to a folder on a larger disk, here and for the run."
         )
 
 
-def fetch(wanted: Sequence[Need], done: Callable[[Need, str | None], None]) -> Mapping[str, str]:
-    """Fetch one after the other, and go on after a failure; the reasons of those that failed, by name.
+def fetch(missing: Sequence[Download], done: Callable[[Download, str | None], None]) -> Mapping[str, str]:
+    """Download one after the other, and continue after a failure; return the reasons of failures, by name.
 
     Parameters
     ----------
-    wanted : sequence of Need
+    missing : sequence of Download
     done : callable
         Called after each, with the reason if it failed.
     """
     failed = {}
-    for need in wanted:
+    for download in missing:
         reason = None
         try:
-            need.get()
-        except Exception as error:  # of the network, the hub, the disk or the benchmark: said, and the rest goes on
-            reason = failed[need.name] = " ".join(str(error).split())[:400] or type(error).__name__
-        done(need, reason)
+            download.fetch()
+        except Exception as error:  # of the network, the hub, the disk or the benchmark: report it and continue
+            reason = failed[download.name] = " ".join(str(error).split())[:400] or type(error).__name__
+        done(download, reason)
     return failed
 
 
 def cache() -> Path:
-    """Where the hub's client keeps what it fetches."""
+    """The folder of the hub's client for downloads."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return Path(HF_HUB_CACHE)
 
 
-def _checkpoint(source: str, revision: str, files: tuple[str, ...]) -> Need:
-    def get() -> None:
+def _checkpoint(source: str, revision: str, files: tuple[str, ...]) -> Download:
+    def fetch() -> None:
         from huggingface_hub import snapshot_download
 
         snapshot_download(source, revision=revision, allow_patterns=list(files))
@@ -123,7 +123,7 @@ def _checkpoint(source: str, revision: str, files: tuple[str, ...]) -> Need:
         siblings = HfApi().model_info(source, revision=revision, files_metadata=True, timeout=10).siblings or []
         return sum(each.size or 0 for each in siblings if any(fnmatch(each.rfilename, pattern) for pattern in files))
 
-    return Need("model", f"{source}@{revision}", get, measure)
+    return Download("model", f"{source}@{revision}", fetch, measure)
 
 
 def _data_bytes(task: MtebTask) -> int:
@@ -131,8 +131,8 @@ def _data_bytes(task: MtebTask) -> int:
 
     from daskmetrics.tasks import _mteb_run as benchmark
 
-    about = benchmark.make(task.target).metadata.dataset
-    if Path(about["path"]).exists():
+    dataset = benchmark.make(task.target).metadata.dataset
+    if Path(dataset["path"]).exists():
         return 0
-    info = HfApi().dataset_info(about["path"], revision=about["revision"], files_metadata=True, timeout=10)
+    info = HfApi().dataset_info(dataset["path"], revision=dataset["revision"], files_metadata=True, timeout=10)
     return sum(each.size or 0 for each in info.siblings or [])

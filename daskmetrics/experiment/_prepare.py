@@ -1,4 +1,4 @@
-"""From a configuration to everything a run needs, checked before anything is started."""
+"""A configuration with all its names resolved and checked, before anything starts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import daskmetrics.tasks as task_room
-from daskmetrics import metrics
+from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, place_of, policy_named, weigh
 from daskmetrics.config import Config
 from daskmetrics.config import _checkpoints as checkpoints
@@ -18,10 +17,12 @@ from daskmetrics.core.errors import unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._train import TrainedSuite
+from daskmetrics.metrics import Metric
 from daskmetrics.metrics._views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
+from daskmetrics.tasks import Task
 
-VERSION = 2  # of the computation: raise it when equal inputs no longer give equal numbers
+VERSION = 2  # of the computation: increase it when equal inputs no longer give equal numbers
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,15 @@ class Experiment:
     widths : mapping of str to int
         Hidden size of each model.
     trainings : mapping of str to TrainedSuite
-        Of the models that are trained here.
+        The suites that this run trains, by model.
     missing : mapping of str to tuple of str
         Hub revisions of each model that are not on this machine.
     metrics : tuple of Metric
     tasks : tuple of Task
     prompts : tuple of str
-        The corpus that is measured.
+        The texts whose states are measured.
     policy : Policy
-        By which the search chooses its cells.
+        Chooses the cells of the search.
     """
 
     config: Config
@@ -53,8 +54,8 @@ class Experiment:
     widths: Mapping[str, int]
     trainings: Mapping[str, TrainedSuite]
     missing: Mapping[str, tuple[str, ...]]
-    metrics: tuple[metrics.Metric, ...]
-    tasks: tuple[task_room.Task, ...]
+    metrics: tuple[Metric, ...]
+    tasks: tuple[Task, ...]
     prompts: tuple[str, ...]
     policy: Policy
 
@@ -68,20 +69,20 @@ class Experiment:
 
     @cached_property
     def baseline(self) -> Checkpoint:
-        """The checkpoint whose layers scores are compared with; its last layer is the default arm.
+        """The checkpoint with whose layers scores are compared; its last layer is the default arm.
 
         Raises
         ------
         ConfigError
-            If the configured one is not among the checkpoints.
+            If the configured checkpoint does not exist.
         """
-        wanted = self.config.search.baseline
-        if wanted is None:
+        configured = self.config.search.baseline
+        if configured is None:
             return self.suites[-1].checkpoints()[-1]
         known = {str(checkpoint): checkpoint for checkpoint in self.checkpoints}
-        if wanted not in known:
-            raise unknown("baseline checkpoint", wanted, known)
-        return known[wanted]
+        if configured not in known:
+            raise unknown("baseline checkpoint", configured, known)
+        return known[configured]
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
@@ -90,19 +91,19 @@ class Experiment:
 
     @cached_property
     def weights(self) -> tuple[float, ...]:
-        """Of the tasks in the search's objective.
+        """Weights of the tasks in the search's objective.
 
         Raises
         ------
         ConfigError
-            For an unknown name, or if nothing is left to be good at.
+            For an unknown name, or if all weights are zero.
         """
         search = self.config.search
         return tuple(weigh(self.kinds, search.objective, search.weights)) if self.tasks else ()
 
     @property
     def search_seed(self) -> int:
-        """Of the policy's own chances; prompts, probes and training follow the run's seed alone."""
+        """Seed of the policy; prompts, probes and training use the run's seed."""
         return self.config.seed if self.config.search.seed is None else self.config.search.seed
 
     @cached_property
@@ -115,49 +116,49 @@ class Experiment:
 
     @cached_property
     def measuring_key(self) -> Key:
-        """Names everything that decides the metrics."""
+        """Content key of everything that determines the metrics."""
         return content_key(
             "measuring", [self.measure_key(suite, c) for suite in self.suites for c in suite.checkpoints()]
         )
 
     @cached_property
     def numbers_key(self) -> Key:
-        """Names everything that decides metrics and scores."""
+        """Content key of everything that determines metrics and scores."""
         return content_key("numbers", self.measuring_key, [task.key for task in self.tasks], self.config.seed)
 
     @cached_property
     def key(self) -> Key:
-        """Names everything that decides the answer; where and on how many workers it runs is not part of it."""
+        """Content key of everything that determines the recommendation; the cluster is not part of it."""
         return content_key("run", self.numbers_key, self.config.search.model_dump(mode="json"))
 
     @cached_property
     def metric_keys(self) -> tuple[Key, ...]:
-        """Name what is computed of a checkpoint's states, metric by metric."""
+        """Content keys of the metrics."""
         views = [AUGMENTATION, self.config.seed]
         return tuple(content_key("metric", each.identity, views if each.views > 1 else None) for each in self.metrics)
 
     def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
-        """Names the states of a checkpoint that metrics are taken from."""
+        """Content key of the states of a checkpoint from which metrics are computed."""
         parts = (suite.layers, self.prompts_key, self.protocol_key, self.config.keep_states)
         return content_key("states", VERSION, str(checkpoint), self.locations[checkpoint].identity, *parts)
 
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
         return content_key("measure", self.states_key(suite, checkpoint), self.metric_keys)
 
-    def encode_key(self, checkpoint: Checkpoint, task: task_room.Task) -> Key:
+    def encode_key(self, checkpoint: Checkpoint, task: Task) -> Key:
         return content_key("encode", VERSION, self.locations[checkpoint].identity, task.key, self.protocol_key)
 
-    def score_key(self, arm: Arm, task: task_room.Task) -> Key:
+    def score_key(self, arm: Arm, task: Task) -> Key:
         encoded = self.encode_key(arm.checkpoint, task)
         return score_key(VERSION, encoded, arm, self.config.seed)
 
     @property
     def views(self) -> int:
-        """How many views of every prompt the metrics read."""
+        """Number of views of every prompt that the metrics read."""
         return max(metric.views for metric in self.metrics)
 
     def template(self, attributes: Mapping[str, Any]) -> Template:
-        """The store that this experiment fills."""
+        """The layout of the store that this experiment fills."""
         measured = Axis(
             tuple(metric.name for metric in self.metrics),
             tuple(metric.units for metric in self.metrics),
@@ -172,48 +173,48 @@ class Experiment:
 
 
 def prepare(config: Config, policy: Policy | None = None) -> Experiment:
-    """Resolve and check every name, folder and file that a configuration mentions; nothing is started.
+    """Resolve and check every name, folder and file of a configuration; nothing is started.
 
     Parameters
     ----------
     config : Config
     policy : Policy, optional
-        An object of one's own, instead of the one that the configuration names; it is recorded by its place.
+        Your own policy in place of the configured one; the journal records its import path.
 
     Raises
     ------
     ConfigError
-        If a metric, task, policy, folder, revision or corpus does not exist, with the nearest that does.
+        If a metric, task, policy, folder, revision or corpus does not exist; names the nearest match.
     """
-    chosen_metrics = metrics.resolve(config.metrics)
-    chosen_tasks = task_room.resolve(config.tasks)
     if policy is None:
         policy = policy_named(config.search.policy)
     else:
-        named = config.search.model_copy(update={"policy": place_of(policy)})
-        config = config.model_copy(update={"search": named})
+        search = config.search.model_copy(update={"policy": place_of(policy)})
+        config = config.model_copy(update={"search": search})
+    chosen_metrics, chosen_tasks = metrics.resolve(config.metrics), tasks.resolve(config.tasks)
     trainings = train.suites_to_train(config)
-    found = {
+    located = {
         model.name: trainings[model.name].located(model) if model.train else checkpoints.locate(model)
         for model in config.models
     }
+    locations = {
+        checkpoint: location
+        for each in located.values()
+        for checkpoint, location in zip(each.suite.checkpoints(), each.locations, strict=True)
+    }
     experiment = Experiment(
         config=config,
-        suites=tuple(each.suite for each in found.values()),
-        locations={
-            c: where
-            for each in found.values()
-            for c, where in zip(each.suite.checkpoints(), each.locations, strict=True)
-        },
-        widths={name: each.width for name, each in found.items()},
+        suites=tuple(each.suite for each in located.values()),
+        locations=locations,
+        widths={name: each.width for name, each in located.items()},
         trainings=trainings,
-        missing={name: each.missing for name, each in found.items() if each.missing},
+        missing={name: each.missing for name, each in located.items() if each.missing},
         metrics=chosen_metrics,
         tasks=chosen_tasks,
         prompts=_prompts(config),
         policy=policy,
     )
-    _ = experiment.baseline, experiment.weights  # unknown ones are an error now, not in the middle of the run
+    _ = experiment.baseline, experiment.weights  # unknown names are an error now, not during the run
     return experiment
 
 
@@ -221,5 +222,5 @@ def _prompts(config: Config) -> tuple[str, ...]:
     source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
     if not source.startswith("task:"):
         return corpus.prompts(source, count, seed)
-    (task,) = task_room.resolve([source.removeprefix("task:")])
+    (task,) = tasks.resolve([source.removeprefix("task:")])
     return corpus.draw(task.texts(), count, seed, source)

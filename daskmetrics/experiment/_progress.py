@@ -1,4 +1,4 @@
-"""What a user sees while a run goes on: bars in a terminal or notebook, a few plain lines elsewhere."""
+"""Progress of a run on the user's screen: bars in a terminal or notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ class Display:
         self._bars.stop()
 
     def message(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line above the bars."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def phase(self, name: str, total: float, done: int = 0) -> None:
-        """Begin a phase of ``total`` units, of which some are done already."""
+        """Begin a phase of ``total`` units, of which ``done`` are complete."""
         if total:
             self._tasks[name] = self._bars.add_task(name, total=total, completed=done, latest="")
 
     def advance(self, name: str, latest: str, to: float | None = None) -> None:
-        """One more unit of a phase is done, or ``to`` of its total; ``latest`` says what it showed."""
+        """Advance a phase by one unit, or to ``to`` of its total; ``latest`` describes the result."""
         if name not in self._tasks:
             return
         first = not any(task.completed for task in self._bars.tasks)
@@ -79,8 +79,8 @@ class Display:
             self.message(f"{elapsed:5.0f} s  {name}: {task.completed:.0f} of {task.total:.0f}{left}  {latest}")
 
 
-def said(record: Record) -> str:
-    """What a record says, in a few words: the first thing that a user sees of a checkpoint or a cell."""
+def record_text(record: Record) -> str:
+    """A record in a few words: its name and its first values."""
     if not record.ok:
         return f"{record.name}  {record.status}"
     if record.kind == "train":

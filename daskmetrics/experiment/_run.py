@@ -45,7 +45,7 @@ from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as searching
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._prepare import VERSION, Experiment
-from daskmetrics.experiment._progress import Display, said
+from daskmetrics.experiment._progress import Display, record_text
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker idles while the driver thinks
@@ -275,7 +275,7 @@ class _Driver:
             self.display.message(
                 f"[yellow]{record.kind} {record.name}: {record.status}, {escape(str(record.reason))}[/]"
             )
-        self.display.advance("search" if record.kind == "score" else record.kind, said(record), spent)
+        self.display.advance("search" if record.kind == "score" else record.kind, record_text(record), spent)
 
     def _complete_store(self) -> None:
         """Make the store equal to the journal, whatever happened to it, and ready for readers."""

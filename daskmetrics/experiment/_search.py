@@ -78,7 +78,7 @@ class Search:
             name=f"{arm.checkpoint}:{task.name}",
             kind="encode",
             function=worker.encode,
-            args=(self._encode_job(arm.checkpoint, task),),
+            args=(self._encode_spec(arm.checkpoint, task),),
             resources={"GPU": 1},
             timeout=experiment.config.cluster.timeout,
             keeps=str(arm.checkpoint),
@@ -96,9 +96,9 @@ class Search:
             note={"search": self.key, "seed": self.campaign.seed, "pick": pick.as_dict()},
         )
 
-    def _encode_job(self, checkpoint: Checkpoint, task: Task) -> worker.EncodeJob:
+    def _encode_spec(self, checkpoint: Checkpoint, task: Task) -> worker.EncodeSpec:
         experiment = self.experiment
-        return worker.EncodeJob(
+        return worker.EncodeSpec(
             key=experiment.encode_key(checkpoint, task),
             location=experiment.locations[checkpoint],
             protocol=experiment.config.protocol,

@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Taken:
+class ImportCounts:
     """What became of the results in a folder.
 
     Attributes
@@ -124,7 +124,7 @@ def _result(each: Scored, names: Mapping[str, str]) -> BenchmarkResult:
     return BenchmarkResult(names[arm.model], arm.revision, arm.layer, value["detail"]["task_name"], plain, settings)
 
 
-def take_in(experiment: Experiment, folder: RunFolder, source: Path) -> Taken:
+def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> ImportCounts:
     """Take the results of a folder into a run's journal, as far as they are of its arms and tasks.
 
     Raises
@@ -160,7 +160,7 @@ def take_in(experiment: Experiment, folder: RunFolder, source: Path) -> Taken:
             begin(experiment, folder, journal)  # what stands before a run's start belongs to another configuration
         for record in new.values():
             journal.append(record)
-    return Taken(len(new), len(here) - len(new), elsewhere, other, unmarked)
+    return ImportCounts(len(new), len(here) - len(new), elsewhere, other, unmarked)
 
 
 def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: MtebTask) -> Record:

@@ -1,4 +1,4 @@
-"""The functions that run on workers. Heavy libraries are imported inside: the driver only names these functions."""
+"""The functions that run on workers; they import heavy libraries when they are called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import UndefinedError
 from daskmetrics.core.names import Checkpoint, Key, seed_of
 from daskmetrics.experiment._columns import Column, columns_of, value_of
-from daskmetrics.experiment._embeddings import Embeddings, shelf
+from daskmetrics.experiment._embeddings import LayerEmbeddings, memory_budget
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,21 +28,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MeasureJob:
-    """Everything that measuring one checkpoint needs; the prompts lie in a file that all workers see.
+class MeasureSpec:
+    """Everything that measuring one checkpoint needs.
 
     Attributes
     ----------
     metrics : mapping of Key to Metric
-        What is wanted, in this order.
+        The requested metrics, in this order.
+    prompts : str
+        File of prompts, on a disk that all workers share.
     known : mapping of Key to Column
-        What earlier records hold of it: only the rest is computed.
+        Metrics of earlier records: only the others are computed.
     states_key : Key
-        Names the states that the metrics are taken from.
+        Content key of the states from which metrics are computed.
     states : str or None
-        Where pooled states are kept; None if they are not.
+        Folder of kept pooled states; None if they are not kept.
     following : Location or None
-        What the same worker will probably measure next, so that it can be read ahead; it decides nothing.
+        The checkpoint that this worker probably measures next, to read it ahead; it changes no result.
     """
 
     checkpoint: Checkpoint
@@ -60,13 +62,13 @@ class MeasureJob:
 
 
 @dataclass(frozen=True)
-class EncodeJob:
+class EncodeSpec:
     """Everything that encoding a task's texts with a checkpoint needs.
 
     Attributes
     ----------
     scratch : str
-        A folder that all workers see, for embeddings beyond the budget.
+        A folder that all workers share, for embeddings that exceed the budget.
     budget : int
         Bytes of embeddings that one process may hold in memory.
     """
@@ -87,84 +89,85 @@ def train_to(recipe: Recipe, folder: str, revision: str) -> dict[str, float]:
     return training.train_to(recipe, Path(folder), revision)
 
 
-def measure(job: MeasureJob) -> dict[str, Any]:
-    """All metrics of all layers of one checkpoint: one load, one forward pass over each view of the prompts.
+def measure(spec: MeasureSpec) -> dict[str, Any]:
+    """All metrics of all layers of one checkpoint, from one load and one forward pass over each view of the prompts.
 
-    Where all that is not known yet can be taken from states that were kept, there is no forward pass. The worker
-    writes the checkpoint's own chunk of the store; the returned values, once journaled, commit it.
+    There is no forward pass if kept states suffice for the metrics that are not known. The worker writes the
+    checkpoint's chunk of the store; the chunk is committed when the returned values are in the journal.
     """
     from daskmetrics import store
 
-    lacking = {key: metric for key, metric in job.metrics.items() if key not in job.known}
-    computed = columns_of({"metrics": list(lacking), **_reduce(job, tuple(lacking.values()))}) if lacking else {}
-    value = value_of({key: computed.get(key) or job.known[key] for key in job.metrics})
-    store.write(Path(job.store), "metrics", job.checkpoint, store.Block.of(value))
-    return {"states": job.states_key, "layers": list(job.layers), **value}
+    missing = {key: metric for key, metric in spec.metrics.items() if key not in spec.known}
+    computed = columns_of({"metrics": list(missing), **_reduce(spec, tuple(missing.values()))}) if missing else {}
+    value = value_of({key: computed.get(key) or spec.known[key] for key in spec.metrics})
+    store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(value))
+    return {"states": spec.states_key, "layers": list(spec.layers), **value}
 
 
-def _reduce(job: MeasureJob, metrics: tuple[Metric, ...]) -> dict[str, Any]:
+def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
     """The values of these metrics, as plain JSON values."""
     from daskmetrics import store
     from daskmetrics.metrics import _engine as engine
     from daskmetrics.store import _states as states
 
-    prompts: list[str] = json.loads(Path(job.prompts).read_text(encoding="utf-8"))
-    reducer = engine.Reducer(metrics, job.layers, len(prompts), halves=job.states is not None)
-    kept = states.read(Path(job.states), job.checkpoint, job.states_key) if job.states else None
+    prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
+    reducer = engine.Reducer(metrics, spec.layers, len(prompts), halves=spec.states is not None)
+    kept = states.read(Path(spec.states), spec.checkpoint, spec.states_key) if spec.states else None
     if kept is not None and all(metric.takes in ("pooled", "layers") for metric in metrics):
         reducer.put_vectors(kept)
     else:
-        _read(job, prompts, reducer)
-        if job.states:
-            states.write(Path(job.states), job.checkpoint, job.states_key, job.layers, reducer.vectors())
+        _forward(spec, prompts, reducer)
+        if spec.states:
+            states.write(Path(spec.states), spec.checkpoint, spec.states_key, spec.layers, reducer.vectors())
     reduced = reducer.finish()
     reasons = [[layer, name, reason] for (layer, name), reason in sorted(reduced.reasons.items())]
     block = store.Block(reduced.values, reduced.stderr, reduced.status)
     return {"names": list(reduced.metrics), **block.as_json(), "reasons": reasons}
 
 
-def _read(job: MeasureJob, prompts: list[str], reducer: Reducer) -> None:
+def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> None:
     """One forward pass over each view of the prompts."""
     from daskmetrics.metrics import _views as views
     from daskmetrics.models import LoadedModel, pool
 
-    seed = seed_of(job.seed, "view")
-    with LoadedModel(job.location, job.protocol, following=job.following) as model:
+    seed = seed_of(spec.seed, "view")
+    with LoadedModel(spec.location, spec.protocol, following=spec.following) as model:
         for number in range(reducer.views):
 
             def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor, number: int = number) -> None:
-                reducer.add(layer, rows, states, mask, pool(states, mask, job.protocol.pooling), number)
+                reducer.add(layer, rows, states, mask, pool(states, mask, spec.protocol.pooling), number)
 
-            model.read([views.view(prompt, seed, number) for prompt in prompts], job.layers, take)
+            model.read([views.view(prompt, seed, number) for prompt in prompts], spec.layers, take)
 
 
-def encode(job: EncodeJob) -> Embeddings:
-    """A task's texts as vectors of all layers, in one pass."""
+def encode(spec: EncodeSpec) -> LayerEmbeddings:
+    """A task's texts as vectors of all layers, in one forward pass."""
     import torch
 
     from daskmetrics.models import LoadedModel, pool
 
     started = time.perf_counter()
-    pooling = job.task.pooling or job.protocol.pooling
-    texts = job.task.texts()
-    with LoadedModel(job.location, job.protocol) as model:
-        found = Embeddings(job.layers, len(texts), model.width, shelf(Path(job.scratch), job.budget), job.key)
+    pooling = spec.task.pooling or spec.protocol.pooling
+    texts = spec.task.texts()
+    budget = memory_budget(Path(spec.scratch), spec.budget)
+    with LoadedModel(spec.location, spec.protocol) as model:
+        embeddings = LayerEmbeddings(spec.layers, len(texts), model.width, budget, spec.key)
         batch: list[Tensor] = []
 
         def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
-            if layer == job.layers[0]:
-                batch.clear()  # one that did not fit into memory begins anew
+            if layer == spec.layers[0]:
+                batch.clear()  # a batch that did not fit into memory is repeated
             batch.append(pool(states, mask, pooling).float())
-            if layer == job.layers[-1]:  # one wait for the device per batch, and none per layer
-                found.put(rows.cpu().numpy(), torch.stack(batch).cpu().numpy())
+            if layer == spec.layers[-1]:  # one transfer from the device per batch, not per layer
+                embeddings.put(rows.cpu().numpy(), torch.stack(batch).cpu().numpy())
 
-        model.read(texts, job.layers, take)
-    found.seconds, found.worker = time.perf_counter() - started, _worker_name()
-    return found
+        model.read(texts, spec.layers, take)
+    embeddings.seconds, embeddings.worker = time.perf_counter() - started, _worker_name()
+    return embeddings
 
 
 def _worker_name() -> str | None:
-    """Where this runs; None outside a cluster."""
+    """Name of this Dask worker; None outside a cluster."""
     from distributed import get_worker
 
     try:
@@ -173,8 +176,8 @@ def _worker_name() -> str | None:
         return None
 
 
-def score(embeddings: Embeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:
-    """The task's score of one layer, and what it was made with.
+def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:
+    """The task's score of one layer, with the protocol and library versions behind it.
 
     Raises
     ------
@@ -195,15 +198,15 @@ def score(embeddings: Embeddings, task: Task, layer: int, seed: int, protocol: K
         "encoded_on": embeddings.worker,
         "bytes": embeddings.nbytes,
         "protocol": protocol,
-        "versions": _scorers(),
+        "versions": _scoring_versions(),
         **({"detail": result.detail} if result.detail else {}),
     }
 
 
 @cache
-def _scorers() -> dict[str, str]:
-    """What this worker scores with; the rest of its versions stand in the journal beside its name."""
+def _scoring_versions() -> dict[str, str]:
+    """Versions of the libraries that score; the journal holds this worker's other versions beside its name."""
     from importlib.metadata import distributions
 
-    wanted = ("scikit-learn", "mteb", "xgboost-cpu", "xgboost", "lightgbm")
-    return {d.name: d.version for d in distributions() if d.name in wanted}
+    names = ("scikit-learn", "mteb", "xgboost-cpu", "xgboost", "lightgbm")
+    return {d.name: d.version for d in distributions() if d.name in names}

@@ -1,54 +1,34 @@
-"""What a run will take, before it starts: trials of it, and what the cluster offers.
+"""Estimates of a run before it starts: its time, its cost, and what is free to run it on.
 
-============= ===========================================================================
-`plan`        the options for a run, compared; the prediction that is kept beside the run
-`bench`       the same work at several numbers of workers
-`experiment`  an experiment as a workload
-`scenario`    workloads and partitions written down by hand
-`slurm`       what a Slurm cluster has free, live or recorded
-`options`     a workload on an offer: times, costs, suggestions
-`workload`    what is to be done
-`offer`       what can be had
-`devices`     assumed speeds of GPUs that were not measured
-`calibration` measured times, and how they correct what is assumed
-`scaling`     time against number of workers
-`report`      tables for a terminal, CSV and HTML; the plot of a bench
-`doctor`      checks of a profile, an experiment or a run
-============= ===========================================================================
+=============== ===================================================================
+`_plan`         the options for a configuration, and the prediction kept for the run
+`_bench`        the same work with several numbers of workers
+`_workload`     the work of a run in phases, and its time on a number of workers
+`_experiment`   an experiment as a workload
+`_scenario`     workloads and partitions written by hand
+`_options`      offers of workers compared for a workload: times, costs, suggestions
+`_slurm`        what a Slurm cluster has free, live or recorded
+`_devices`      assumed memory and speed of GPUs that were not measured
+`_calibration`  measured times, and how they correct assumed times
+`_scaling`      time against number of workers
+`_report`       tables of a plan and a bench; the plot of a bench
+`doctor`        checks of a profile, an experiment or a run
+=============== ===================================================================
 """
 
-from daskmetrics.planning._calibration import Calibration, Sample, calibrated
-from daskmetrics.planning._offer import NO_WAIT, UNKNOWN_WAIT, Offer
-from daskmetrics.planning._options import (
-    Limits,
-    Option,
-    Suggestion,
-    available_now,
-    break_even,
-    front,
-    options,
-    suggestions,
-)
-from daskmetrics.planning._scaling import Amdahl, BenchTrial, ScalingRow
+from daskmetrics.core._estimate import Estimate, Interval
+from daskmetrics.planning._options import Limits, Offer, Option, Suggestion, front, options, suggestions
 from daskmetrics.planning._workload import Phase, Workload
 
 __all__ = [
-    "NO_WAIT",
-    "UNKNOWN_WAIT",
-    "Amdahl",
-    "BenchTrial",
-    "Calibration",
+    "Estimate",
+    "Interval",
     "Limits",
     "Offer",
     "Option",
     "Phase",
-    "Sample",
-    "ScalingRow",
     "Suggestion",
     "Workload",
-    "available_now",
-    "break_even",
-    "calibrated",
     "front",
     "options",
     "suggestions",

@@ -1,4 +1,4 @@
-"""The same workload at several numbers of workers, one after the other and again, and what that comes to."""
+"""The same work with several numbers of workers, in interleaved rounds, and the calibration that results."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from math import fsum
 from pathlib import Path
+from statistics import median_high
 
 from distributed import Client
 from rich.console import Console
 
-from daskmetrics import experiment as experiments
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder
@@ -28,18 +29,27 @@ from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._journal import read, records
 from daskmetrics.execution.map._api import run as run_map
 from daskmetrics.execution.map._spec import MapSpec
-from daskmetrics.experiment import Experiment, prepare
-from daskmetrics.planning import Amdahl, BenchTrial, Calibration, Sample, ScalingRow
-from daskmetrics.planning import _calibration as calibrations
+from daskmetrics.experiment import Display, Experiment, prepare, run
+from daskmetrics.planning._calibration import Calibration, Sample, versions
 from daskmetrics.planning._experiment import samples
-from daskmetrics.planning._scaling import doublings, fit, interleaved, rows, simulated, verdict
+from daskmetrics.planning._scaling import (
+    Amdahl,
+    BenchTrial,
+    ScalingRow,
+    doublings,
+    fit,
+    interleaved,
+    rows,
+    simulated,
+    verdict,
+)
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """One run of a workload: seconds of the driver, and of each unit on its worker.
+    """What one trial took: the driver's seconds, and the seconds of each unit on its worker.
 
-    ``chains`` holds the units' seconds; those that can only follow each other are of one chain.
+    Units that must follow each other are in one of ``chains``.
     """
 
     seconds: float
@@ -47,21 +57,21 @@ class TrialResult:
     samples: tuple[Sample, ...]
 
 
-Work = Callable[[Client], TrialResult]
-"""Does the whole workload anew on a client's workers."""
+Runner = Callable[[Client], TrialResult]
+"""Does the whole work again on a client's workers."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Trials and what they say.
+    """Trials and their analysis.
 
     Attributes
     ----------
     name : str
-        Of the workload.
+        Of the work.
     trials : tuple of BenchTrial
     chains : tuple of tuple of float
-        Seconds of the units, as the fewest workers took them.
+        Seconds of the units, measured with the fewest workers.
     calibration : Calibration
     price : float or None
         Of one worker for an hour.
@@ -87,9 +97,9 @@ class Bench:
 
     @property
     def dispatch(self) -> float:
-        """Seconds of the driver per unit: what the fewest workers took beyond their units, shared out."""
+        """Seconds of the driver per unit: what the fewest workers took beyond their units, divided by the units."""
         fewest = [trial for trial in self.trials if trial.workers == min(t.workers for t in self.trials)]
-        busy = fsum(map(fsum, self.chains)) / fewest[0].workers
+        busy = fsum(fsum(chain) for chain in self.chains) / fewest[0].workers
         return max(0.0, (min(t.seconds for t in fewest) - busy) / max(1, fewest[0].units))
 
     def simulation(self, most: int, units: int | None = None) -> tuple[tuple[ScalingRow, ...], Amdahl | None]:
@@ -97,29 +107,29 @@ class Bench:
         counts = doublings(most)
         chains = list(islice(cycle(self.chains), units)) if units else self.chains
         seconds, law = simulated(chains, counts, self.dispatch)
-        units = sum(map(len, chains))
+        units = sum(len(chain) for chain in chains)
         return rows([BenchTrial(n, seconds[n], units) for n in counts], self.price), law
 
 
 def bench(
     name: str,
-    work: Work,
+    runner: Runner,
     profile: Cluster,
     counts: Sequence[int],
     repeats: int,
     *,
     price: float | None = None,
-    before: Callable[[], None] | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    on_start: Callable[[], None] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> Bench:
-    """Run a workload at each number of workers, interleaved, and fit what was seen.
+    """Do the same work with each number of workers, in interleaved rounds.
 
     Parameters
     ----------
     name : str
-        Of the workload, for people.
-    work : callable
-        Does it all anew and tells the seconds.
+        Of the work, for the report.
+    runner : callable
+        Does the work and returns its times.
     profile : Cluster
         Where; its number of workers is replaced.
     counts : sequence of int
@@ -127,31 +137,29 @@ def bench(
     repeats : int
     price : float, optional
         Of one worker (GPU) for an hour.
-    before : callable, optional
+    on_start : callable, optional
         Called on every worker before the clock starts, for instance `warm`.
-    say : callable
-        Told of each trial.
+    progress : callable
+        Called with a line about each trial.
 
     Raises
     ------
     DaskmetricsError
-        If workers do not arrive, or a trial did nothing.
+        If workers do not arrive, or a trial did not finish a unit.
     """
     trials: list[BenchTrial] = []
-    done: dict[tuple[int, int], TrialResult] = {}
-    for repeat, count in interleaved(counts, repeats):
-        trial, result = _trial(work, profile.model_copy(update={"workers": count}), repeat, before)
+    fewest: list[TrialResult] = []
+    for repeat, n in interleaved(counts, repeats):
+        trial, result = _trial(runner, profile.model_copy(update={"workers": n}), repeat, on_start)
         trials.append(trial)
-        done[repeat, count] = result
-        say(f"{count} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
-    fewest = [result for (_, count), result in done.items() if count == counts[0]]
+        fewest += [result] if n == counts[0] else []
+        progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
     chains = min(fewest, key=lambda result: result.seconds).chains
-    calibration = _calibration(trials, fewest, profile)
-    return Bench(name, tuple(trials), chains, calibration, price)
+    return Bench(name, tuple(trials), chains, _calibration(trials, fewest, profile), price)
 
 
 def _trial(
-    work: Work, profile: Cluster, repeat: int, before: Callable[[], None] | None
+    runner: Runner, profile: Cluster, repeat: int, on_start: Callable[[], None] | None
 ) -> tuple[BenchTrial, TrialResult]:
     began = time.perf_counter()
     with connect(profile) as client:
@@ -159,21 +167,21 @@ def _trial(
             client.wait_for_workers(profile.workers, timeout=profile.patience)
         except TimeoutError:
             raise DaskmetricsError(
-                f"Not all of {profile.workers} workers arrived within {profile.patience:.0f} s. Ask for fewer by "
-                "--workers, or allow more by --set cluster.arrive_within=SECONDS."
+                f"Not all {profile.workers} workers arrived within {profile.patience:.0f} s. Use fewer with --workers, "
+                "or allow more time with --set cluster.arrive_within=SECONDS."
             ) from None
-        if before is not None:
-            client.run(before)
+        if on_start is not None:
+            client.run(on_start)
         start = time.perf_counter() - began
-        result = work(client)
-    units = sum(map(len, result.chains))
+        result = runner(client)
+    units = sum(len(chain) for chain in result.chains)
     if not units:
-        raise DaskmetricsError("The workload did not finish a single unit: run it once without bench to see why.")
+        raise DaskmetricsError("The work did not finish a single unit. Run it once without bench to see why.")
     return BenchTrial(profile.workers, result.seconds, units, repeat, start), result
 
 
 def warm() -> None:
-    """Import what units of an experiment need, so that no unit's time has it."""
+    """Import what the units of an experiment need, so that no unit's time includes it."""
     import torch
     import transformers
 
@@ -181,10 +189,10 @@ def warm() -> None:
     assert transformers
 
 
-def probe(profile: Cluster, work: Work) -> Calibration:
-    """What a little work on a single worker tells: seconds of units, but not how they scale."""
-    trial, done = _trial(work, profile.model_copy(update={"workers": 1}), 0, warm)
-    return _calibration([trial], [done], profile, overhead=False)
+def probe(profile: Cluster, runner: Runner) -> Calibration:
+    """A calibration from a little work on one worker: seconds of units, but not how they scale."""
+    trial, result = _trial(runner, profile.model_copy(update={"workers": 1}), 0, warm)
+    return _calibration([trial], [result], profile, overhead=False)
 
 
 def _calibration(
@@ -192,50 +200,54 @@ def _calibration(
 ) -> Calibration:
     law = fit(trials)
     few = min(trial.workers for trial in trials)
-    busy = fsum(fsum(map(fsum, result.chains)) for result in fewest)
+    busy = fsum(fsum(fsum(chain) for chain in result.chains) for result in fewest)
     wall = fsum(trial.seconds * few for trial in trials if trial.workers == few)
-    starts = sorted(trial.start for trial in trials)
     return Calibration(
         device=profile.device,
         host=socket.gethostname(),
         at=time.time(),
-        versions=calibrations.versions(),
+        versions=versions(),
         samples=_merged([sample for result in fewest for sample in result.samples]),
         workers=max(trial.workers for trial in trials),
-        serial=(law.serial.low, law.serial.value, law.serial.high) if law else (0.0, 0.0, 0.0),
-        start=starts[len(starts) // 2],
+        serial=law.serial.bounds if law else (0.0, 0.0, 0.0),
+        start=median_high(trial.start for trial in trials),
         overhead=max(0.0, wall / busy - 1.0) if overhead and busy else 0.0,
     )
 
 
 def _merged(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """Samples of the same kind and group as one."""
-    groups: dict[tuple[str, str], list[Sample]] = {}
+    groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples:
-        groups.setdefault((sample.kind, sample.group), []).append(sample)
+        groups[sample.kind, sample.group].append(sample)
     return tuple(
-        Sample(kind, group, tuple(s for each in own for s in each.seconds), fsum(e.assumed for e in own) / len(own))
-        for (kind, group), own in groups.items()
+        Sample(kind, group, tuple(s for each in same for s in each.seconds), fsum(e.assumed for e in same) / len(same))
+        for (kind, group), same in groups.items()
     )
 
 
-PHASES = ("all", "train", "measure", "search")
-"""What of an experiment can be benched; ``all`` is what a run does when its suites are trained."""
+PHASES: Mapping[str, tuple[str, ...]] = {
+    "all": ("measure", "search"),
+    "train": ("train",),
+    "measure": ("measure",),
+    "search": ("search",),
+}
+"""Parts of an experiment that can be benched, with the kinds of their samples."""
 
 FEW = 5
-"""Checkpoints of each model that a probe tries."""
+"""Checkpoints of each model that a probe measures."""
 
 PROBED_CELLS = 8
 
 
 @contextmanager
-def of_experiment(config: Config, phase: str) -> Iterator[Work]:
-    """The work of one phase of an experiment; what comes before it is done first and once.
+def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
+    """The runner of one phase of an experiment; the phases before it run once.
 
     Raises
     ------
     ConfigError
-        For a phase that there is not.
+        If the phase is unknown, or the experiment does not have it.
     """
     if phase not in PHASES:
         raise unknown("workload", phase, PHASES)
@@ -244,104 +256,90 @@ def of_experiment(config: Config, phase: str) -> Iterator[Work]:
     if phase == "train" and not any(model.train for model in config.models):
         raise ConfigError("No model of the configuration has a 'train' recipe. Bench another --workload.")
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
-        yield _Phase(config, phase, Path(place))
+        yield _ExperimentRunner(config, phase, Path(place))
 
 
-class _Phase:
-    """Runs a phase anew at each call."""
+class _ExperimentRunner:
+    """Runs a phase of an experiment again at each call, in a folder of its own."""
 
     def __init__(self, config: Config, phase: str, place: Path) -> None:
         self.config = config.model_copy(update={"tasks": ()}) if phase in ("train", "measure") else config
         self.phase, self.place, self.count = phase, place, 0
+        self.base = RunFolder(place / "base")
 
-    def prepare(self) -> None:
-        """Have suites trained and, for a search, checkpoints measured."""
-        if self.phase == "train":
-            return
-        before = prepare(self.config.model_copy(update={"tasks": ()}))
+    def _run_base(self) -> None:
+        """Train the suites and measure the checkpoints, which trials then start from."""
+        base = prepare(self.config.model_copy(update={"tasks": ()}))
         with connect(self.config.cluster) as client:
-            _quietly(before, self.base, client)
-
-    @property
-    def base(self) -> RunFolder:
-        return RunFolder(self.place / "base")
+            _run_quietly(base, self.base, client)
 
     def __call__(self, client: Client) -> TrialResult:
-        if not self.base.journal.exists():
-            self.prepare()
+        train = self.phase == "train"
+        kinds = ("train",) if train else ("measure", "score")
+        if not train and not self.base.journal.exists():
+            self._run_base()
         self.count += 1
         folder = RunFolder(self.place / f"trial{self.count}")
         if self.phase == "search":
             shutil.copytree(self.base.path, folder.path)
         known = {r.key for r in records(read(folder.journal))} if folder.journal.exists() else set()
-        with _cache(self.place / f"cache{self.count}") if self.phase == "train" else _cache(None):
-            prepared = prepare(_on(self.config, len(workers(client))))
-            began = time.perf_counter()
-            _quietly(prepared, folder, client)
-            seconds = time.perf_counter() - began
-            wanted = ("train",) if self.phase == "train" else ("measure", "score")
+        with _cache(self.place / f"cache{self.count}") if train else nullcontext():
+            # a search keeps all of the client's workers busy, so the configuration has to say how many there are
+            cluster = self.config.cluster.model_copy(update={"workers": len(workers(client))})
+            prepared = prepare(self.config.model_copy(update={"cluster": cluster}))
+            seconds = _run_quietly(prepared, folder, client)
             entries = tuple(read(folder.journal))
-            found = [r for r in records(entries) if r.key not in known and r.ok]
-            kinds = {"train": ("train",), "search": ("search",), "measure": ("measure",)}
-            own = [s for s in samples(prepared, entries) if s.kind in kinds.get(self.phase, ("measure", "search"))]
-        return TrialResult(seconds, _chains([record for record in found if record.kind in wanted]), tuple(own))
+            units = [r for r in records(entries) if r.key not in known and r.ok and r.kind in kinds]
+            measured = tuple(s for s in samples(prepared, entries) if s.kind in PHASES[self.phase])
+        return TrialResult(seconds, _chains(units), measured)
 
 
-def _on(config: Config, count: int) -> Config:
-    """A configuration for so many workers, since a search keeps all of them busy."""
-    return config.model_copy(update={"cluster": config.cluster.model_copy(update={"workers": count})})
-
-
-def _chains(found: list[Record]) -> tuple[tuple[float, ...], ...]:
-    """Seconds of units; training goes on from step to step, and an encoding belongs to the first score of it."""
-    trained: dict[str, list[float]] = {}
+def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
+    """Seconds of units: a suite's training is one chain, and an encoding counts with the first score that used it."""
+    trained: dict[str, list[float]] = defaultdict(list)
     chains: list[tuple[float, ...]] = []
     encoded: set[object] = set()
-    for record in found:
+    for record in units:
+        seconds = record.seconds
         if record.kind == "train":
-            trained.setdefault(record.name.partition("@")[0], []).append(record.seconds)
-        elif record.kind == "score":
-            once = (record.name.rpartition("/")[0], record.name.partition(":")[2], record.value["encode_seconds"])
-            chains.append((record.seconds + (0.0 if once in encoded else once[2]),))
-            encoded.add(once)
-        else:
-            chains.append((record.seconds,))
-    return (*map(tuple, trained.values()), *chains)
+            trained[record.name.partition("@")[0]].append(seconds)
+            continue
+        if record.kind == "score":
+            encoding = record.value["encode_seconds"]
+            name = (record.name.rpartition("/")[0], record.name.partition(":")[2], encoding)
+            seconds += 0.0 if name in encoded else encoding
+            encoded.add(name)
+        chains.append((seconds,))
+    return (*(tuple(chain) for chain in trained.values()), *chains)
 
 
-def probing(config: Config) -> Work:
-    """A small run of the same configuration: a few checkpoints of each model, a few cells."""
+def probe_runner(config: Config) -> Runner:
+    """The runner of a small part of an experiment: a few checkpoints of each model, and a few cells."""
 
-    def work(client: Client) -> TrialResult:
+    def runner(client: Client) -> TrialResult:
         with tempfile.TemporaryDirectory(prefix="daskmetrics-probe-", dir=".") as place, _cache(Path(place) / "cache"):
-            prepared = prepare(_few(config))
+            revisions = {suite.model: suite.revisions[:FEW] for suite in prepare(config).suites}
+            models = tuple(each.model_copy(update={"revisions": revisions[each.name]}) for each in config.models)
+            search = config.search.model_copy(update={"budget": 1.0, "cells": PROBED_CELLS, "baseline": None})
+            prepared = prepare(config.model_copy(update={"models": models, "search": search}))
             folder = RunFolder(Path(place) / "run")
-            began = time.perf_counter()
-            _quietly(prepared, folder, client)
+            seconds = _run_quietly(prepared, folder, client)
             entries = tuple(read(folder.journal))
-            found = [record for record in records(entries) if record.ok]
-            return TrialResult(time.perf_counter() - began, _chains(found), samples(prepared, entries))
+            return TrialResult(seconds, _chains([r for r in records(entries) if r.ok]), samples(prepared, entries))
 
-    return work
-
-
-def _few(config: Config) -> Config:
-    whole = {suite.model: suite.revisions for suite in prepare(config).suites}
-    models = tuple(model.model_copy(update={"revisions": whole[model.name][:FEW]}) for model in config.models)
-    search = config.search.model_copy(update={"budget": 1.0, "cells": PROBED_CELLS, "baseline": None})
-    return config.model_copy(update={"models": models, "search": search})
+    return runner
 
 
-def _quietly(prepared: Experiment, folder: RunFolder, client: Client) -> None:
-    experiments.run(prepared, folder, experiments.Display(Console(file=io.StringIO())), client)
+def _run_quietly(prepared: Experiment, folder: RunFolder, client: Client) -> float:
+    """Run an experiment without output; returns its seconds."""
+    began = time.perf_counter()
+    run(prepared, folder, Display(Console(file=io.StringIO())), client)
+    return time.perf_counter() - began
 
 
 @contextmanager
-def _cache(folder: Path | None) -> Iterator[None]:
-    """Suites are trained anew: into a folder of their own."""
-    if folder is None:
-        yield
-        return
+def _cache(folder: Path) -> Iterator[None]:
+    """Use a cache folder of its own meanwhile, so that suites are trained again."""
     before = os.environ.get("DASKMETRICS_CACHE")
     os.environ["DASKMETRICS_CACHE"] = str(folder)
     try:
@@ -353,29 +351,25 @@ def _cache(folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def of_map(spec: MapSpec) -> Iterator[Work]:
-    """The work of a map."""
+def map_runner(spec: MapSpec) -> Iterator[Runner]:
+    """The runner of a map: all items again at each call."""
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
-        yield _Map(spec, Path(place))
+        folders = (RunFolder(Path(place) / f"trial{i}") for i in count(1))
 
+        def runner(client: Client) -> TrialResult:
+            folder = next(folders).create()
+            with Journal(folder.journal, folder.lock) as journal:
+                began = time.perf_counter()
+                results = run_map(spec, client, journal)
+                seconds = time.perf_counter() - began
+                batches = [record for record in journal.records() if record.ok]
+            failed = [result for result in results if not result.ok]
+            if failed:
+                raise ConfigError(
+                    f"{len(failed)} items failed, the first with: {failed[0].reason}. Bench a function that succeeds."
+                )
+            each = sum(record.seconds for record in batches) / max(1, len(results))
+            sample = Sample("map", spec.function.name, (each,), 1.0)
+            return TrialResult(seconds, tuple((record.seconds,) for record in batches), (sample,))
 
-class _Map:
-    """Maps all items anew at each call."""
-
-    def __init__(self, spec: MapSpec, place: Path) -> None:
-        self.spec, self.place, self.count = spec, place, 0
-
-    def __call__(self, client: Client) -> TrialResult:
-        self.count += 1
-        folder = RunFolder(self.place / f"trial{self.count}").create()
-        with Journal(folder.journal, folder.lock) as journal:
-            began = time.perf_counter()
-            results = run_map(self.spec, client, journal)
-            seconds = time.perf_counter() - began
-            batches = [record for record in journal.records() if record.ok]
-        failed = [result for result in results if not result.ok]
-        if failed:
-            raise ConfigError(f"{len(failed)} items failed, the first: {failed[0].reason}. Bench what succeeds.")
-        each = sum(record.seconds for record in batches) / max(1, len(results))
-        sample = Sample("map", self.spec.function.name, (each,), 1.0)
-        return TrialResult(seconds, tuple((r.seconds,) for r in batches), (sample,))
+        yield runner

@@ -1,8 +1,7 @@
-"""What was measured once, and how later predictions are put right by it.
+"""Measured times of units, and how they correct assumed times.
 
-A calibration holds, for each kind of unit and each model, measured seconds beside those that `cost` assumes. Their
-ratio corrects the assumption for units of the same kind: exactly for the model that was measured, with a wider interval
-for another one.
+A calibration holds, for each kind of unit and each model, measured seconds beside those that the cost model assumes.
+Their ratio corrects the assumption for other units of the same kind and model; for another model the interval is wider.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -21,24 +20,24 @@ from daskmetrics.core._files import atomic_write, cache_folder, private
 from daskmetrics.core.errors import DataError
 
 ASSUMED = 4.0
-"""Factor, up and down, by which an assumed time is taken to miss."""
+"""Factor, up and down, by which an assumed time may be wrong."""
 
 OTHER_MODEL = 1.6
-"""Likewise for the measured ratio of another model."""
+"""Factor, up and down, by which the ratio of one model may be wrong for another."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Measured seconds of units of one kind and model, beside the assumed ones; all of one unit.
+    """Measured seconds of units of one kind and model, and the assumed seconds of one unit.
 
     Attributes
     ----------
     kind, group : str
-        ``measure``, and the model's name or the map's function.
+        ``measure`` and the model's name, or ``map`` and the function's name.
     seconds : tuple of float
         Measured, one for each unit.
     assumed : float
-        What is assumed of such a unit on a CPU core, on average, whatever measured it.
+        Average assumed seconds of such a unit on a CPU core, whatever device measured it.
     """
 
     kind: str
@@ -47,20 +46,16 @@ class Sample:
     assumed: float
 
     @property
-    def mean(self) -> float:
-        return sum(self.seconds) / len(self.seconds)
-
-    @property
     def ratio(self) -> Interval:
-        """Measured over assumed: the mean, since sums are what is predicted, with the error of the mean."""
-        around = Interval.of([max(second, 1e-6) for second in self.seconds])
-        value = max(self.mean, 1e-6)
-        return Interval.around(value / self.assumed, max(1.05, (around.high / around.low) ** 0.5))
+        """Measured over assumed seconds: the mean, since a plan predicts sums, with the error of the mean."""
+        error = Interval.of([max(second, 1e-6) for second in self.seconds])
+        mean = max(sum(self.seconds) / len(self.seconds), 1e-6)
+        return Interval.around(mean / self.assumed, max(1.05, (error.high / error.low) ** 0.5))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What one bench or probe found, with where and when.
+    """The result of one bench or probe, with its time and place.
 
     Attributes
     ----------
@@ -70,13 +65,13 @@ class Calibration:
     versions : mapping
     samples : tuple of Sample
     workers : int
-        At the most that was tried.
+        The largest number of workers that was tried.
     serial : tuple of float
         The serial share: low, value, high.
     start : float
-        Seconds until workers were there.
+        Seconds until workers were ready.
     overhead : float
-        Seconds of a run that belong to no unit: the driver's own beginning and end.
+        Time of a run beyond its units, as a share of the units' time.
     """
 
     device: str
@@ -95,13 +90,7 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Calibration:
-        """What `as_dict` gave.
-
-        Raises
-        ------
-        TypeError, KeyError
-            If it is something else.
-        """
+        """The inverse of `as_dict`; TypeError or KeyError if the data is something else."""
         samples = tuple(Sample(**{**each, "seconds": tuple(each["seconds"])}) for each in data["samples"])
         return cls(**{**data, "samples": samples, "serial": tuple(data["serial"])})
 
@@ -109,10 +98,10 @@ class Calibration:
 def calibrated(
     kind: str, group: str, assumed: float, known: Sequence[Calibration], device: str, otherwise: float | None = None
 ) -> Estimate:
-    """Seconds of a unit of which ``assumed`` are assumed, put right by the best calibration that there is.
+    """Seconds of a unit, from the assumed seconds and the best calibration of the device.
 
-    Without any it is ``otherwise``, if that is given: what is assumed of this device and not of the one that samples
-    are compared with. The newest of the same model counts, then the newest of the same kind; none of another device.
+    The newest calibration of the same model is used, or else the newest of the same kind. Without any, the result is
+    ``otherwise`` if given: the assumption for this device, where ``assumed`` is the one that samples are compared with.
 
     Examples
     --------
@@ -122,45 +111,36 @@ def calibrated(
     >>> calibrated("measure", "tiny", 1.0, known, "l40s").source
     'assumed'
     """
-    own = [(c, s) for c in known if c.device == device for s in c.samples if s.kind == kind and s.seconds]
-    for exact in (True, False):
-        found = [(c, s) for c, s in own if (s.group == group) is exact]
-        if found:
-            calibration, sample = max(found, key=lambda pair: pair[0].at)
-            return _corrected(assumed, calibration, sample, exact)
-    return Estimate(Interval.around(assumed if otherwise is None else otherwise, ASSUMED))
-
-
-def _corrected(assumed: float, calibration: Calibration, sample: Sample, exact: bool) -> Estimate:
-    ratio = sample.ratio
-    if not exact:
-        ratio = ratio * Interval.around(1.0, OTHER_MODEL)
-    source = f"{len(sample.seconds)} x {sample.kind} {sample.group} measured on {calibration.host}"
-    return Estimate(ratio * assumed, source, measured=exact, at=calibration.at)
+    same_kind = [
+        (sample.group == group, each.at, each, sample)
+        for each in known
+        if each.device == device
+        for sample in each.samples
+        if sample.kind == kind and sample.seconds
+    ]
+    if not same_kind:
+        return Estimate(Interval.around(assumed if otherwise is None else otherwise, ASSUMED))
+    same_model, at, calibration, sample = max(same_kind, key=lambda match: match[:2])
+    ratio = sample.ratio if same_model else sample.ratio * Interval.around(1.0, OTHER_MODEL)
+    source = f"{len(sample.seconds)} x {kind} {sample.group} measured on {calibration.host}"
+    return Estimate(ratio * assumed, source, measured=same_model, at=at)
 
 
 def folder() -> Path:
-    """Where they lie."""
+    """Where calibrations are kept."""
     return cache_folder() / "calibrations"
 
 
 def save(calibration: Calibration) -> Path:
-    """Keep a calibration; the path of its file."""
+    """Keep a calibration; returns the path of its file."""
     path = folder() / f"{calibration.at:.0f}-{calibration.device}-{os.getpid()}.json"
     with private():
         path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, json.dumps(calibration.as_dict(), indent=1))
-    return path
+    return atomic_write(path, json.dumps(calibration.as_dict(), indent=1))
 
 
 def known() -> tuple[Calibration, ...]:
-    """All that are kept, oldest first.
-
-    Raises
-    ------
-    DataError
-        If a file is none, with its name.
-    """
+    """All kept calibrations, oldest first; DataError for a file that is not a calibration."""
     return tuple(_read(path) for path in sorted(folder().glob("*.json")))
 
 
@@ -169,15 +149,11 @@ def _read(path: Path) -> Calibration:
         return Calibration.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(
-            f"'{path}' is no calibration ({error}). Delete it, and measure again: daskmetrics bench"
+            f"'{path}' is not a calibration ({error}). Delete it and measure again with: daskmetrics bench"
         ) from None
 
 
 def versions() -> Mapping[str, str]:
-    """What a calibration is valid for."""
-    return {"python": platform.python_version(), **dict(_installed())}
-
-
-def _installed() -> Iterator[tuple[str, str]]:
-    for name in ("daskmetrics", "distributed", "torch", "transformers"):
-        yield name, version(name)
+    """The versions that a calibration was measured with."""
+    packages = ("daskmetrics", "distributed", "torch", "transformers")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

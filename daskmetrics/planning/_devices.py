@@ -1,4 +1,4 @@
-"""What is assumed of a GPU before one was measured: its memory, and its speed beside others."""
+"""Assumed memory and speed of GPUs that were not measured."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from daskmetrics.core._estimate import Interval
 
 SPEED_FACTOR = 1.5
-"""Factor, up and down, by which a ratio of two datasheets is taken to miss the ratio of two runs."""
+"""Factor, up and down, by which the ratio of two datasheets may miss the ratio of two runs."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A kind of GPU.
+    """A GPU's datasheet.
 
     Attributes
     ----------
     memory_gib : float
     tflops : float
-        Dense bfloat16 operations of its datasheet; only ratios of them are used.
+        Dense bfloat16 operations; only ratios of them are used.
     bandwidth : float
-        GB/s of its memory, which bounds small models.
+        Of its memory in GB/s, which bounds small models.
     """
 
     memory_gib: float
@@ -46,10 +46,9 @@ DEVICES: Mapping[str, Device] = {
 
 
 def speed(device: str, reference: str) -> Interval | None:
-    """How much faster a GPU is taken to be than another one; None if either is unknown.
+    """Assumed speed of a GPU relative to another one; None if either is unknown.
 
-    The geometric mean of the ratios of operations and of memory bandwidth: forward passes of small models are bound by
-    either.
+    The geometric mean of the ratios of operations and of memory bandwidth, since either can bound small models.
 
     Examples
     --------
@@ -60,8 +59,8 @@ def speed(device: str, reference: str) -> Interval | None:
     """
     if device == reference:
         return Interval.exactly(1.0)
-    one, other = DEVICES.get(device), DEVICES.get(reference)
-    if one is None or other is None:
+    if device not in DEVICES or reference not in DEVICES:
         return None
+    one, other = DEVICES[device], DEVICES[reference]
     ratio = (one.tflops / other.tflops * one.bandwidth / other.bandwidth) ** 0.5
     return Interval.around(ratio, SPEED_FACTOR)

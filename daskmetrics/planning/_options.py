@@ -1,4 +1,4 @@
-"""Offers against a workload: when each would be done and at what cost, and which of them deserve a look."""
+"""Offers of workers compared for a workload: when each would finish, at what cost, and which to choose."""
 
 from __future__ import annotations
 
@@ -8,34 +8,90 @@ from dataclasses import dataclass
 
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._text import duration, listed
-from daskmetrics.planning._offer import Offer, walltime_of
 from daskmetrics.planning._workload import Workload
 
 MARGIN = 1.2
-"""What is asked for above the upper bound of the run time, so that no job ends just before its work."""
+"""Factor between the upper bound of the run time and the requested walltime, so that no job is cut off."""
 
 QUARTER = 15 * 60
+
+UNKNOWN_WAIT = Estimate(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
+NO_WAIT = Estimate(Interval.exactly(0.0), "free now", measured=True)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A number of workers of one kind; a worker is a GPU, or a CPU process where there are no GPUs.
+
+    Attributes
+    ----------
+    profile : str
+        Name or file of the cluster profile.
+    device : str
+        ``cpu``, ``l40s``, ``a100``, ...
+    nodes, workers : int
+    wait : Estimate
+        Seconds until the workers' jobs start.
+    free : int or None
+        Workers that could start now; None if unknown.
+    limit : float or None
+        Longest time of a job in seconds.
+    vram_gib, host_gib : float or None
+        Memory of a worker; None if unknown or unlimited.
+    price : float or None
+        Of one worker for an hour.
+    partition : str or None
+    problem : str or None
+        Why the workers are not available at all.
+    """
+
+    profile: str
+    device: str
+    nodes: int
+    workers: int
+    wait: Estimate = UNKNOWN_WAIT
+    free: int | None = None
+    limit: float | None = None
+    vram_gib: float | None = None
+    host_gib: float | None = None
+    price: float | None = None
+    partition: str | None = None
+    problem: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Nodes, workers of each and their device.
+
+        Examples
+        --------
+        >>> Offer("site.yaml", "l40s", nodes=8, workers=32).label
+        '8 x 4 l40s'
+        >>> Offer("local", "cpu", nodes=1, workers=2).label
+        '2 cpu'
+        """
+        count = f"{self.nodes} x {self.workers / self.nodes:g}" if self.nodes > 1 else f"{self.workers}"
+        return f"{count} {self.device}"
 
 
 @dataclass(frozen=True)
 class Option:
-    """An offer with what it comes to for one workload.
+    """An offer with its times and costs for one workload.
 
     Attributes
     ----------
     number : int
-        By which it is chosen.
+        From 1; ``plan --submit`` takes it.
     offer : Offer
     run : Estimate
         Seconds from the start of the jobs to the last result.
     total : Interval
-        Seconds from now, waiting included.
+        Seconds from now to the last result, waiting included.
     worker_hours : Interval
         GPU-hours where workers are GPUs.
     efficiency : float
-        Share of the workers' time that is work, against one worker of the kind.
+        Share of the workers' time that is work, compared with a single worker.
     problems : tuple of str
-        Why it cannot or may not do.
+        Why the option cannot be used.
     """
 
     number: int
@@ -56,21 +112,39 @@ class Option:
         return not self.problems
 
     @property
+    def free_now(self) -> bool:
+        return self.offer.wait.interval.high == 0
+
+    @property
     def walltime(self) -> str:
-        """To ask of Slurm: a margin above the upper bound, in quarters of an hour, at most what the offer allows."""
-        wanted = math.ceil(MARGIN * self.run.interval.high / QUARTER) * QUARTER
-        return walltime_of(min(wanted, self.offer.limit or wanted))
+        """Time to request from Slurm: the upper bound and a margin in quarters of an hour, within the offer's limit."""
+        seconds = math.ceil(MARGIN * self.run.interval.high / QUARTER) * QUARTER
+        return walltime_of(min(seconds, self.offer.limit or seconds))
 
     @property
     def jobs(self) -> int:
-        """How many walltimes the run takes if it goes on where a job was ended."""
+        """Number of jobs, one after the other, if each resumes where the time limit ended the one before."""
         limit = self.offer.limit
         return math.ceil(self.run.interval.high / limit) if limit else 1
 
 
+def walltime_of(seconds: float) -> str:
+    """Seconds in Slurm's form, rounded up to a minute.
+
+    Examples
+    --------
+    >>> walltime_of(59), walltime_of(3600 * 30)
+    ('00:01:00', '1-06:00:00')
+    """
+    minutes = max(1, int(-(-seconds // 60)))
+    days, minutes = divmod(minutes, 24 * 60)
+    clock = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+    return f"{days}-{clock}" if days else clock
+
+
 @dataclass(frozen=True)
 class Limits:
-    """What the user can accept; None is anything."""
+    """The user's limits on an option; None is no limit."""
 
     deadline: float | None = None
     worker_hours: float | None = None
@@ -78,18 +152,17 @@ class Limits:
 
 
 def options(offers: Sequence[tuple[Offer, Workload]], limits: Limits | None = None) -> tuple[Option, ...]:
-    """Every offer with its times, costs and problems, in their order.
+    """Each offer with its times, costs and problems, in the given order.
 
     Parameters
     ----------
     offers : sequence of (Offer, Workload)
-        Each with what is to be done, in seconds of the offer's device or of the nearest one that was measured.
+        Each with the workload in seconds of the offer's device, or of the nearest device that was measured.
     limits : Limits, optional
 
     Examples
     --------
-    >>> from daskmetrics.planning._workload import Phase
-    >>> from daskmetrics.planning._offer import NO_WAIT
+    >>> from daskmetrics.planning import Phase
     >>> unit = Estimate(Interval.exactly(60.0), "measured", True)
     >>> work = Workload((Phase("measure", 120, unit),), "l40s", start=Estimate(Interval.exactly(0.0)))
     >>> one, two = options([(Offer("l40s", "l40s", n, n, NO_WAIT), work) for n in (1, 2)])
@@ -105,53 +178,47 @@ def _option(number: int, workload: Workload, offer: Offer, limits: Limits) -> Op
     run = Estimate(work.interval + workload.start.interval, work.source, work.measured, work.at)
     total = run.interval + offer.wait.interval
     hours = run.interval * (offer.workers / 3600)
-    # against the work alone: starting costs as well
+    # compared with one worker's work without its start, so that starting workers lowers the efficiency
     efficiency = min(1.0, alone / (offer.workers * run.value)) if run.value else 1.0
     problems = tuple(_problems(workload, offer, total, hours, limits))
     return Option(number, offer, run, total, hours, efficiency, problems)
 
 
 def _problems(workload: Workload, offer: Offer, total: Interval, hours: Interval, limits: Limits) -> list[str]:
-    cost = None if offer.price is None else hours.value * offer.price
-    found = [offer.problem or ""]
+    problems = [offer.problem] if offer.problem else []
     if offer.vram_gib is not None and workload.vram_gib > offer.vram_gib:
-        found.append(f"needs {workload.vram_gib:.0f} GiB of GPU memory, has {offer.vram_gib:.0f}")
+        problems.append(f"needs {workload.vram_gib:.0f} GiB of GPU memory, has {offer.vram_gib:.0f}")
     if offer.host_gib is not None and workload.host_gib > offer.host_gib:
-        found.append(f"needs {workload.host_gib:.0f} GiB of host memory per worker, has {offer.host_gib:.0f}")
+        problems.append(f"needs {workload.host_gib:.0f} GiB of host memory per worker, has {offer.host_gib:.0f}")
     if limits.deadline is not None and total.value > limits.deadline:
-        found.append(f"later than {duration(limits.deadline)}")
+        problems.append(f"takes longer than {duration(limits.deadline)}")
     if limits.worker_hours is not None and hours.value > limits.worker_hours:
-        found.append(f"over {limits.worker_hours:,.0f} GPU-hours")
-    if limits.cost is not None and cost is not None and cost > limits.cost:
-        found.append(f"dearer than {limits.cost:,.0f}")
-    return [problem for problem in found if problem]
+        problems.append(f"needs more than {limits.worker_hours:,.0f} GPU-hours")
+    if limits.cost is not None and offer.price is not None and hours.value * offer.price > limits.cost:
+        problems.append(f"costs more than {limits.cost:,.0f}")
+    return problems
 
 
 def expense(option: Option) -> float:
-    """What is compared as cost: money where it is known, worker-hours where not."""
-    return option.worker_hours.value if option.cost is None else option.cost.value
+    """Money where the price is known, worker-hours otherwise."""
+    return (option.cost or option.worker_hours).value
 
 
 def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
-    """The possible options that no other one beats in both time and cost (Pareto), soonest first."""
-    prices = _comparable(all_options)
-    kept = [
-        a
-        for a in all_options
-        if a.possible
-        and not any(
-            b.possible
-            and b.total.value <= a.total.value
-            and prices(b) <= prices(a)
-            and (b.total.value, prices(b)) != (a.total.value, prices(a))
-            for b in all_options
-        )
-    ]
-    return tuple(sorted(kept, key=lambda option: option.total.value))
+    """The possible options that no other option beats in both time and cost (Pareto), fastest first."""
+    possible = [option for option in all_options if option.possible]
+    cost = _comparable(all_options)
+    points = {option.number: (option.total.value, cost(option)) for option in possible}
+
+    def is_beaten(point: tuple[float, float]) -> bool:
+        return any(other[0] <= point[0] and other[1] <= point[1] and other != point for other in points.values())
+
+    best = [option for option in possible if not is_beaten(points[option.number])]
+    return tuple(sorted(best, key=lambda option: option.total.value))
 
 
 def _comparable(all_options: Sequence[Option]) -> Callable[[Option], float]:
-    """Money only if every option has a price: hours and money cannot be compared."""
+    """Money only if the price of every option is known: hours and money cannot be compared."""
     if all(option.cost is not None for option in all_options):
         return expense
     return lambda option: option.worker_hours.value
@@ -159,62 +226,49 @@ def _comparable(all_options: Sequence[Option]) -> Callable[[Option], float]:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """An option that is best at something, and why."""
+    """An option that is best in one respect, and why."""
 
-    what: str
+    label: str
     option: Option
     reason: str
 
 
 def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
-    """The fastest, the cheapest and the balanced option; where intervals overlap the reason says so.
+    """The fastest, the cheapest and the balanced option; the reason says where the error hides the difference.
 
-    Balanced is the one with the smallest product of time and cost: another one may be faster only by a larger factor in
-    cost, or cheaper only by a larger factor in time.
+    Balanced is the option with the smallest product of time and cost: a faster option is then more expensive by a
+    larger factor, and a cheaper one slower by a larger factor.
     """
     possible = [option for option in all_options if option.possible]
     if not possible:
         return ()
-    price = _comparable(all_options)
-    fastest = min(possible, key=lambda o: (o.total.value, price(o)))
-    cheapest = min(possible, key=lambda o: (price(o), o.total.value))
-    balanced = min(possible, key=lambda o: (price(o) * o.total.value, o.total.value))
+    cost = _comparable(all_options)
+    fastest = min(possible, key=lambda o: (o.total.value, cost(o)))
+    cheapest = min(possible, key=lambda o: (cost(o), o.total.value))
+    balanced = min(possible, key=lambda o: (cost(o) * o.total.value, o.total.value))
+    as_fast = _within_error(fastest, possible, lambda o: o.total)
+    priced = all(option.cost is not None for option in all_options)
+    as_cheap = _within_error(cheapest, possible, lambda o: (priced and o.cost) or o.worker_hours)
+    hours = f"takes {cheapest.worker_hours.value:,.2f} worker-hours (not all prices are known)"
     return (
-        Suggestion("fastest", fastest, _fastest(fastest, possible)),
-        Suggestion("cheapest", cheapest, _cheapest(cheapest, possible, all_options)),
-        Suggestion("balanced", balanced, "smallest product of time and cost"),
+        Suggestion("fastest", fastest, f"finishes in {duration(fastest.total.value)}, waiting included{as_fast}"),
+        Suggestion("cheapest", cheapest, (f"costs {expense(cheapest):,.2f}" if priced else hours) + as_cheap),
+        Suggestion("balanced", balanced, "has the smallest product of time and cost"),
     )
 
 
-def _fastest(first: Option, possible: Sequence[Option]) -> str:
-    level = [o for o in possible if o is not first and o.total.overlaps(first.total)]
-    return f"done in {duration(first.total.value)}, waiting included{_level(level)}"
-
-
-def _cheapest(first: Option, possible: Sequence[Option], all_options: Sequence[Option]) -> str:
-    if all(each.cost is not None for each in all_options):
-        level = [o for o in possible if o is not first and _money(o).overlaps(_money(first))]
-        return f"costs {expense(first):,.2f}{_level(level)}"
-    level = [o for o in possible if o is not first and o.worker_hours.overlaps(first.worker_hours)]
-    return f"{first.worker_hours.value:,.2f} worker-hours (prices are not known of all){_level(level)}"
-
-
-def _money(option: Option) -> Interval:
-    return option.cost or Interval.exactly(0.0)
-
-
-def _level(others: Sequence[Option]) -> str:
-    """Which intervals overlap, so that the order of the values says nothing for sure."""
-    numbers = [str(option.number) for option in others]
-    return f"; not to be told from option {listed(numbers)}, since intervals overlap" if numbers else ""
+def _within_error(best: Option, possible: Sequence[Option], of: Callable[[Option], Interval]) -> str:
+    """Which other options may be better, since their intervals overlap."""
+    numbers = [str(option.number) for option in possible if option is not best and of(option).overlaps(of(best))]
+    plural = "s" if len(numbers) > 1 else ""
+    return f"; the difference from option{plural} {listed(numbers)} is within the error" if numbers else ""
 
 
 def break_even(now: Option, later: Option) -> Interval:
-    """Seconds of waiting for ``later`` at which it finishes together with ``now``; below zero it is not worth any.
+    """Seconds of waiting with which ``later`` finishes together with ``now``; below zero if it always finishes after.
 
     Examples
     --------
-    >>> from daskmetrics.planning._offer import NO_WAIT
     >>> def option(n, hours):
     ...     run = Interval.exactly(3600.0 * hours)
     ...     return Option(n, Offer("p", "l40s", 1, 1, NO_WAIT), Estimate(run), run, run, 1.0)
@@ -226,6 +280,6 @@ def break_even(now: Option, later: Option) -> Interval:
 
 
 def available_now(all_options: Sequence[Option]) -> Option | None:
-    """The possible option that starts at once and ends first; None if all have to wait."""
-    now = [option for option in all_options if option.possible and option.offer.wait.interval.high == 0]
+    """The possible option that starts at once and finishes first; None if all have to wait."""
+    now = [option for option in all_options if option.possible and option.free_now]
     return min(now, key=lambda option: option.total.value, default=None)

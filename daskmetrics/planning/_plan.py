@@ -1,4 +1,4 @@
-"""From a configuration, calibrations and what is free to a proposal; nothing is submitted."""
+"""The options for a configuration, from calibrations and what is free; nothing is submitted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,161 +17,52 @@ from daskmetrics.cluster._pinning import usable_cpus
 from daskmetrics.cluster.slurm._state import SlurmState, read_state, recorded_state
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder, atomic_write, private
-from daskmetrics.core._text import duration
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import prepare
-from daskmetrics.planning import (
-    NO_WAIT,
-    Limits,
-    Offer,
-    Option,
-    Suggestion,
-    Workload,
-    available_now,
-    break_even,
-    front,
-    options,
-    suggestions,
-)
-from daskmetrics.planning import _calibration as calibrations
+from daskmetrics.planning import _calibration as calibration
 from daskmetrics.planning import _scenario as scenario
 from daskmetrics.planning import _slurm as slurm
-from daskmetrics.planning._experiment import of_run, workload
+from daskmetrics.planning._experiment import calibration_of_run, workload
+from daskmetrics.planning._options import NO_WAIT, Limits, Offer, Option, Suggestion, front, options, suggestions
+from daskmetrics.planning._workload import Workload
 
 ASSUMED_GPU = "l40s"
-"""GPU whose speed is assumed where none was measured; others are told from it by their datasheets."""
-
-NO_LIMITS = Limits()
+"""GPU whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is asked of a plan beside the configuration.
+    """The options of ``plan`` beside the configuration.
 
     Attributes
     ----------
     profiles : tuple of str
         Cluster profiles by name or file; by default that of the configuration.
     counts : tuple of int
-        Numbers of workers of each; by default those of the profile.
+        Numbers of workers for each profile; by default that of the profile.
     offers : Path or None
-        A file of partitions on paper, instead of profiles.
+        A scenario file of partitions, used instead of profiles.
     recorded : Path or None
-        A folder of what Slurm's commands printed, instead of asking them.
+        A folder with the output of Slurm's commands, used instead of running them.
     limits : Limits
     prices : mapping
-        Of a worker for an hour, by device; the empty name stands for all.
+        Of a worker for an hour, by device; the empty name stands for all devices.
     folder : Path or None
         Of the run.
     settings : tuple of str
     keep : Path or None
-        A folder for what Slurm's commands print.
+        A folder in which to keep the output of Slurm's commands.
     """
 
     profiles: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
     offers: Path | None = None
     recorded: Path | None = None
-    limits: Limits = NO_LIMITS
+    limits: Limits = dataclasses.field(default_factory=Limits)
     prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
     folder: Path | None = None
     settings: tuple[str, ...] = ()
     keep: Path | None = None
-
-
-def propose(path: Path, request: PlanRequest) -> Proposal:
-    """The options for a configuration, or for a workload on paper.
-
-    Raises
-    ------
-    ConfigError
-        If one of the files cannot be used, or Slurm is needed and not there.
-    """
-    if scenario.is_workload(path):
-        if request.offers is None:
-            raise ConfigError(f"'{path}' is a workload on paper: say what there is to run it on by --offers FILE.")
-        work = scenario.workload(path)
-        pairs = tuple((offer, work.workload()) for offer in _priced(scenario.offers(request.offers), request.prices))
-        return Proposal(work.name, None, pairs, request.limits, time.time())
-    config = configuration.load(path, request.settings)
-    of = _workloads(config, request)
-    if request.offers is not None:
-        pairs = tuple((offer, of(offer.device)) for offer in _priced(scenario.offers(request.offers), request.prices))
-        return Proposal(config.name, None, pairs, request.limits, time.time())
-    found = _found(config, request, of)
-    pairs = tuple((offer, of(offer.device)) for offer in _priced(found, request.prices))
-    return Proposal(config.name, str(path), pairs, request.limits, time.time(), request.settings)
-
-
-def _workloads(config: Config, request: PlanRequest) -> Callable[[str], Workload]:
-    """What is to be done, in seconds of a device: of itself if it was measured, or of the nearest that was.
-
-    A run that was begun is a measurement, too, and often the latest.
-    """
-    place = RunFolder(request.folder or Path("runs") / config.name)
-    prepared = prepare(config)
-    known = [*calibrations.known(), *filter(None, [of_run(prepared, place)])]
-    measured = {calibration.device: calibration.at for calibration in known}
-
-    @cache
-    def of(device: str) -> Workload:
-        gpus = [name for name in measured if name != "cpu"]
-        newest = max(gpus, key=lambda name: measured[name], default=ASSUMED_GPU)
-        reference = device if device == "cpu" or device in measured else newest
-        return workload(prepared, place, known, reference)
-
-    return of
-
-
-def _found(config: Config, request: PlanRequest, of: Callable[[str], Workload]) -> list[Offer]:
-    """The offers of all profiles, with Slurm asked once, and then for each option's own start."""
-    profiles = {name: configuration.cluster(name) for name in request.profiles}
-    profiles = profiles or {_name(config.cluster): config.cluster}
-    stood: SlurmState | None = None
-    found: list[Offer] = []
-    for name, profile in profiles.items():
-        counts = request.counts or (profile.workers,)
-        if profile.kind != "slurm":
-            found += [_here(name, profile, n) for n in counts]
-            continue
-        stood = stood or (recorded_state(request.recorded) if request.recorded else read_state(request.keep))
-        own = slurm.offers(name, profile, counts, stood)
-        found += [_asked(offer, profile, of) for offer in own] if stood.live else own
-    return found
-
-
-def _name(profile: Cluster) -> str:
-    """What a profile without a name is called in a command."""
-    return "local" if profile.kind == "local" else profile.partition or profile.kind
-
-
-def _asked(offer: Offer, profile: Cluster, of: Callable[[str], Workload]) -> Offer:
-    if offer.problem:
-        return offer
-    (option,) = options([(offer, of(offer.device))])
-    return slurm.rehearsed(offer, profile, option.walltime)
-
-
-def _here(name: str, profile: Cluster, workers: int) -> Offer:
-    """This machine, or a scheduler that runs already."""
-    if profile.kind != "local":
-        return Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
-    cpus = len(usable_cpus())
-    problem = f"this machine offers {cpus} CPUs" if workers * profile.threads > cpus else None
-    return Offer(name, "cpu", 1, workers, NO_WAIT, cpus, host_gib=_memory() / workers, problem=problem)
-
-
-def _memory() -> float:
-    """GiB of this machine that are free."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-
-
-def _priced(offers: Sequence[Offer], prices: Mapping[str, float]) -> list[Offer]:
-    """With the prices of the command line, which count before those of a file."""
-    return [dataclasses.replace(offer, price=prices.get(offer.device, prices.get("", offer.price))) for offer in offers]
-
-
-Pair = tuple[Offer, Workload]
 
 
 @dataclass(frozen=True)
@@ -181,20 +72,20 @@ class Proposal:
     Attributes
     ----------
     name : str
-        Of the experiment, or of the workload on paper.
+        Of the experiment or the scenario.
     config : str or None
-        The configuration's file; None if there is nothing that could be run.
+        The configuration's file; None for a scenario, which cannot be run.
     pairs : tuple of (Offer, Workload)
     limits : Limits
     at : float
-        When it was made.
+        When the proposal was made, in seconds since 1970.
     settings : tuple of str
-        Further ``key=value`` of the run.
+        Further ``key=value`` settings of the run.
     """
 
     name: str
     config: str | None
-    pairs: tuple[Pair, ...]
+    pairs: tuple[tuple[Offer, Workload], ...]
     limits: Limits
     at: float
     settings: tuple[str, ...] = ()
@@ -212,62 +103,107 @@ class Proposal:
         return front(self.options)
 
     def option(self, number: int) -> Option:
-        """The option of a number.
+        """The option with a number.
 
         Raises
         ------
         ConfigError
-            If there is none, or it cannot be had.
+            If it does not exist or cannot be used.
         """
-        found = next((option for option in self.options if option.number == number), None)
-        if found is None:
-            raise ConfigError(f"There is no option {number}; the plan has 1 to {len(self.options)}.")
-        if not found.possible:
-            raise ConfigError(f"Option {number} will not do: {'; '.join(found.problems)}. Choose another one.")
-        return found
+        if not 1 <= number <= len(self.options):
+            raise ConfigError(f"There is no option {number}. Choose one of 1 to {len(self.options)}.")
+        option = self.options[number - 1]
+        if not option.possible:
+            raise ConfigError(f"Option {number} cannot be used: {'; '.join(option.problems)}. Choose another option.")
+        return option
 
     def settings_of(self, option: Option) -> tuple[str, ...]:
-        """What sets a run up as an option has it."""
+        """The settings with which a run uses an option."""
         offer = option.offer
-        own = [f"cluster={offer.profile}", f"cluster.workers={offer.workers}"]
-        if offer.partition is not None:
-            own += [f'cluster.walltime="{option.walltime}"']
-        return (*own, *self.settings)
+        walltime = [] if offer.partition is None else [f'cluster.walltime="{option.walltime}"']
+        return (f"cluster={offer.profile}", f"cluster.workers={offer.workers}", *walltime, *self.settings)
 
     def command(self, option: Option) -> str:
-        """The line of a shell that runs an option."""
+        """The shell command that runs an option."""
         assert self.config is not None
-        words = [f"--set {shlex.quote(setting)}" for setting in self.settings_of(option)]
-        return f"daskmetrics run {shlex.quote(self.config)} {' '.join(words)}"
+        settings = " ".join(f"--set {shlex.quote(setting)}" for setting in self.settings_of(option))
+        return f"daskmetrics run {shlex.quote(self.config)} {settings}"
 
 
-def waits(options: Sequence[Option]) -> list[tuple[Option, str]]:
-    """For each option that has to wait: up to which wait it is done before the one that is free now."""
-    now = available_now(options)
-    if now is None:
-        return []
-    return [(option, _worth(now, option)) for option in options if option.possible and _has_to_wait(option)]
+def propose(path: Path, request: PlanRequest) -> Proposal:
+    """The options for a configuration or a scenario.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be used, or Slurm is needed and not available.
+    """
+    given = scenario.workload(path) if scenario.is_workload(path) else configuration.load(path, request.settings)
+    workload_on = _workloads(given, request) if isinstance(given, Config) else lambda device: given.workload()
+    if request.offers is not None:
+        offers = scenario.offers(request.offers)
+    elif isinstance(given, Config):
+        offers = _offers(given, request, workload_on)
+    else:
+        raise ConfigError(f"'{path}' is a scenario: give the partitions to compare with --offers FILE.")
+    prices = request.prices
+    priced = [dataclasses.replace(each, price=prices.get(each.device, prices.get("", each.price))) for each in offers]
+    pairs = tuple((offer, workload_on(offer.device)) for offer in priced)
+    config = None if request.offers else str(path)
+    return Proposal(given.name, config, pairs, request.limits, time.time(), request.settings)
 
 
-def _has_to_wait(option: Option) -> bool:
-    return option.offer.wait.interval.high > 0
+def _workloads(config: Config, request: PlanRequest) -> Callable[[str], Workload]:
+    """The workload in seconds of a device, or of the GPU measured last where the device was not measured."""
+    folder = RunFolder(request.folder or Path("runs") / config.name)
+    prepared = prepare(config)
+    # what a run has recorded is a measurement, too, and often the latest
+    known = [*calibration.known(), *filter(None, [calibration_of_run(prepared, folder)])]
+    measured = {each.device: each.at for each in known}
+    latest = max((name for name in measured if name != "cpu"), key=lambda name: measured[name], default=ASSUMED_GPU)
+
+    @cache
+    def workload_on(device: str) -> Workload:
+        return workload(prepared, folder, known, device if device == "cpu" or device in measured else latest)
+
+    return workload_on
 
 
-def _worth(now: Option, later: Option) -> str:
-    worth = break_even(now, later)
-    if worth.value <= 0:
-        return f"is not worth any wait: option {now.number} is free now and done sooner"
-    bounds = f"{duration(max(0.0, worth.low))} to {duration(worth.high)}"
-    told = later.offer.wait
-    said = f"{duration(told.value)} ({told.source})"
-    verdict = "wait" if told.interval.high < worth.low else "do not" if told.interval.low > worth.high else "too close"
-    return f"is worth a wait of {duration(worth.value)} ({bounds}) against option {now.number}; told {said}: {verdict}"
+def _offers(config: Config, request: PlanRequest, workload_on: Callable[[str], Workload]) -> list[Offer]:
+    """The offers of all profiles; Slurm's state is read once, and the start of each job is then asked for."""
+    default = config.cluster.partition or config.cluster.kind
+    profiles = {name: configuration.cluster(name) for name in request.profiles}
+    profiles = profiles or {"local" if config.cluster.kind == "local" else default: config.cluster}
+    state: SlurmState | None = None
+    offers: list[Offer] = []
+    for name, profile in profiles.items():
+        counts = request.counts or (profile.workers,)
+        if profile.kind != "slurm":
+            offers += [_local_offer(name, profile, n) for n in counts]
+            continue
+        state = state or (recorded_state(request.recorded) if request.recorded else read_state(request.keep))
+        for offer in slurm.offers(name, profile, counts, state):
+            if state.live and not offer.problem:
+                (option,) = options([(offer, workload_on(offer.device))])
+                offer = slurm.rehearsed(offer, profile, option.walltime)
+            offers.append(offer)
+    return offers
+
+
+def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:
+    """Workers on this machine, or of a scheduler that runs already."""
+    if profile.kind != "local":
+        return Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
+    cpus = len(usable_cpus())
+    problem = f"this machine offers {cpus} CPUs" if workers * profile.threads > cpus else None
+    free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return Offer(name, "cpu", 1, workers, NO_WAIT, cpus, host_gib=free_gib / workers, problem=problem)
 
 
 def keep(proposal: Proposal, option: Option, folder: RunFolder) -> None:
-    """Write down beside the run what was predicted of it, for `status` and the report to compare."""
-    run, total = option.run.interval, option.total
-    told = {
+    """Write an option's prediction into the run's folder; `status` and the report compare the run with it."""
+    phases = proposal.pairs[option.number - 1][1].phases
+    prediction = {
         "at": proposal.at,
         "option": option.offer.label,
         "profile": option.offer.profile,
@@ -275,16 +211,12 @@ def keep(proposal: Proposal, option: Option, folder: RunFolder) -> None:
         "source": option.run.source,
         "measured": option.run.measured,
         "wait": option.offer.wait.value,
-        "run": [run.low, run.value, run.high],
-        "total": [total.low, total.value, total.high],
+        "run": option.run.interval.bounds,
+        "total": option.total.bounds,
         "worker_hours": option.worker_hours.value,
         "cost": option.cost.value if option.cost else None,
-        "phases": {phase.name: [phase.units, phase.seconds.value] for phase in _workload(proposal, option).phases},
+        "phases": {phase.name: [phase.units, phase.seconds.value] for phase in phases},
     }
     with private():
         folder.create()
-        atomic_write(folder.plan, json.dumps(told, indent=1))
-
-
-def _workload(proposal: Proposal, option: Option) -> Workload:
-    return proposal.pairs[option.number - 1][1]
+        atomic_write(folder.plan, json.dumps(prediction, indent=1))

@@ -1,4 +1,4 @@
-"""Time against number of workers: a table, Amdahl's law, the knee, and a verdict that does not overstate.
+"""Time against number of workers: a table, Amdahl's law, the knee, and the fastest number of workers.
 
 Amdahl (1967): a share s of the work cannot be divided, T(n) = T(1) (s + (1 - s) / n).
 """
@@ -16,7 +16,7 @@ from daskmetrics.core._estimate import Interval
 from daskmetrics.core._text import listed, plural
 
 WORTH = 0.5
-"""Efficiency below which a further worker is taken to be wasted: the knee."""
+"""Efficiency at the knee: below it, an added worker counts as wasted."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class BenchTrial:
     seconds : float
         From the first unit's submission to the last record, all workers being there.
     units : int
-        Work units that were done.
+        Work units that were finished.
     repeat : int
-        Which round of the interleaved ones.
+        Number of the round, from 0.
     start : float
-        Seconds until the workers were there and had imported their libraries.
+        Seconds until the workers were ready and had imported their libraries.
     """
 
     workers: int
@@ -45,7 +45,7 @@ class BenchTrial:
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """What a number of workers comes to; intervals are at 90 %."""
+    """The result of one number of workers; intervals are at 90 %."""
 
     workers: int
     seconds: Interval
@@ -65,19 +65,19 @@ class Amdahl:
     total : float
         Seconds on one worker.
     serial : Interval
-        The share that does not become shorter, from 0 to 1.
+        The share that more workers do not shorten, from 0 to 1.
     """
 
     total: float
     serial: Interval
 
-    def seconds(self, workers: int) -> float:
-        """Expected on so many workers."""
+    def seconds(self, workers: float) -> float:
+        """Expected seconds on a number of workers."""
         return self.total * divided(self.serial.value, workers)
 
     @property
     def knee(self) -> int | None:
-        """The largest number of workers that is at least half used; None if the work divides without end.
+        """The largest number of workers that are at least half used; None if there is no serial share.
 
         Examples
         --------
@@ -89,7 +89,7 @@ class Amdahl:
 
 
 def divided(serial: float, workers: float) -> float:
-    """The share of one worker's time that so many need.
+    """The time on a number of workers as a share of the time on one.
 
     Examples
     --------
@@ -100,9 +100,9 @@ def divided(serial: float, workers: float) -> float:
 
 
 def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
-    """Amdahl's law through trials at two or more numbers of workers, by least squares; None if there is but one.
+    """Amdahl's law fitted by least squares to trials with two or more numbers of workers; None for only one.
 
-    The interval of the serial share is that of the single rounds, since neighbours of a round had equal conditions.
+    The interval of the serial share spans the fits of the single rounds, since a round's trials share its conditions.
 
     Examples
     --------
@@ -114,9 +114,8 @@ def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
         return None
     total, serial = _least_squares(trials)
     rounds = [[trial for trial in trials if trial.repeat == r] for r in sorted({trial.repeat for trial in trials})]
-    shares = [_least_squares(own)[1] for own in rounds if len({trial.workers for trial in own}) > 1]
-    low, high = min([serial, *shares]), max([serial, *shares])
-    return Amdahl(total, Interval(low, serial, high))
+    shares = [_least_squares(each)[1] for each in rounds if len({trial.workers for trial in each}) > 1]
+    return Amdahl(total, Interval(min([serial, *shares]), serial, max([serial, *shares])))
 
 
 def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
@@ -141,46 +140,43 @@ def rows(trials: Sequence[BenchTrial], price: float | None = None) -> tuple[Scal
         Of one worker (one GPU) for an hour.
     """
     groups = {n: [trial for trial in trials if trial.workers == n] for n in sorted({t.workers for t in trials})}
-    times = {n: Interval.of([trial.seconds for trial in own]) for n, own in groups.items()}
+    times = {n: Interval.of([trial.seconds for trial in group]) for n, group in groups.items()}
     fewest = min(times)
-    return tuple(
-        _row(n, times[n], times[fewest], fewest, float(np.mean([t.units for t in own])), price)
-        for n, own in groups.items()
-    )
-
-
-def _row(n: int, seconds: Interval, base: Interval, fewest: int, units: float, price: float | None) -> ScalingRow:
-    ratio = Interval(base.low / seconds.high, base.value / seconds.value, base.high / seconds.low)
-    speedup = Interval.exactly(float(fewest)) if n == fewest else ratio * float(fewest)
-    hours = n * seconds.value / 3600
-    cost = None if price is None else price * hours
-    return ScalingRow(n, seconds, speedup, speedup * (1 / n), hours, cost, units / seconds.value)
+    base = times[fewest]
+    table = []
+    for n, seconds in times.items():
+        ratio = Interval(base.low / seconds.high, base.value / seconds.value, base.high / seconds.low)
+        speedup = Interval.exactly(float(fewest)) if n == fewest else ratio * float(fewest)
+        hours = n * seconds.value / 3600
+        throughput = float(np.mean([trial.units for trial in groups[n]])) / seconds.value
+        cost = None if price is None else price * hours
+        table.append(ScalingRow(n, seconds, speedup, speedup * (1 / n), hours, cost, throughput))
+    return tuple(table)
 
 
 def verdict(table: Sequence[ScalingRow]) -> str:
-    """Which number of workers is fastest, as far as the intervals tell them apart.
+    """The fastest number of workers, or all that are fastest within the error.
 
     Examples
     --------
     >>> seconds = {1: (10, 10.2), 2: (5, 5.1), 4: (4.9, 5.2)}
     >>> trials = [BenchTrial(n, t, 1) for n, times in seconds.items() for t in times]
     >>> print(verdict(rows(trials)))
-    2 and 4 workers cannot be told apart: their intervals overlap. Of these, 2 cost least. Slower for sure: 1.
+    2 and 4 workers are equally fast within the error; the cheapest is 2 workers. Slower: 1.
     """
-    ranked = sorted(table, key=lambda row: row.seconds.value)
-    first = ranked[0]
-    level = [row for row in ranked if row.seconds.overlaps(first.seconds)]
-    slower = sorted(row.workers for row in ranked if row not in level)
-    tail = f" Slower for sure: {', '.join(map(str, slower))}." if slower else ""
+    fastest = min(table, key=lambda row: row.seconds.value)
+    level = [row for row in table if row.seconds.overlaps(fastest.seconds)]
+    slower = ", ".join(str(row.workers) for row in table if row not in level)
+    tail = f" Slower: {slower}." if slower else ""
     if len(level) == 1:
-        return f"{plural(first.workers)} {'is' if first.workers == 1 else 'are'} fastest.{tail}"
-    names = listed([str(n) for n in sorted(row.workers for row in level)])
+        return f"{plural(fastest.workers)} {'is' if fastest.workers == 1 else 'are'} fastest.{tail}"
+    names = listed([str(row.workers) for row in level])
     least = min(level, key=lambda row: row.worker_hours).workers
-    return f"{names} workers cannot be told apart: their intervals overlap. Of these, {least} cost least.{tail}"
+    return f"{names} workers are equally fast within the error; the cheapest is {plural(least)}.{tail}"
 
 
 def interleaved(counts: Sequence[int], repeats: int) -> tuple[tuple[int, int], ...]:
-    """(repeat, workers) in an order in which a machine that becomes slower hurts all counts alike.
+    """(repeat, workers) in an order that treats all counts alike on a machine that becomes slower.
 
     Examples
     --------
@@ -191,15 +187,15 @@ def interleaved(counts: Sequence[int], repeats: int) -> tuple[tuple[int, int], .
 
 
 def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 0.0) -> float:
-    """Seconds until all units are done, each free worker taking the next one that may begin.
+    """Seconds until all units are finished, if each free worker takes the next unit that may start.
 
     Parameters
     ----------
     chains : iterable of sequence of float
-        Seconds of units that can only follow each other; a unit that waits for none is a chain of one.
+        Seconds of units that must follow each other; an independent unit is a chain of one.
     workers : int
     dispatch : float
-        Seconds of the driver for each unit; the driver does one thing at a time.
+        Seconds of the driver for each unit; the driver handles one unit at a time.
 
     Examples
     --------
@@ -226,7 +222,7 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
 def simulated(
     chains: Sequence[Sequence[float]], counts: Sequence[int], dispatch: float = 0.0
 ) -> tuple[Mapping[int, float], Amdahl | None]:
-    """Seconds by number of workers, and the law through them; of workers that never were, from times that were.
+    """Simulated seconds by number of workers from measured times of units, and Amdahl's law fitted to them.
 
     Examples
     --------
@@ -250,5 +246,5 @@ def doublings(most: int) -> tuple[int, ...]:
 
 
 def increasing(counts: Sequence[int]) -> bool:
-    """Whether numbers of workers are positive and each is larger than the one before."""
+    """Whether the numbers are positive and each is larger than the one before."""
     return bool(counts) and counts[0] > 0 and all(a < b for a, b in pairwise(counts))

@@ -1,4 +1,4 @@
-"""What is to be done, and how long a number of workers of a kind takes for it."""
+"""The work of a run in phases, and how long a number of workers of one kind takes for it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from daskmetrics.planning._devices import speed
 from daskmetrics.planning._scaling import divided, makespan
 
 UNKNOWN_DEVICE = Interval.around(1.0, 3.0)
-"""Speed that is taken for a device of which nothing is known, beside the one that was measured."""
+"""Assumed speed of an unknown device relative to the measured one."""
 
 USUAL_START = Estimate(Interval(5.0, 20.0, 120.0))
-"""Seconds that workers are assumed to take to connect and to import their libraries."""
+"""Assumed seconds until workers have connected and imported their libraries."""
 
-NONE = Interval.exactly(0.0)
+NOTHING_SERIAL = Interval.exactly(0.0)
 
 MANY = 20_000
-"""Units beyond which their order no longer matters, and work is simply divided."""
+"""Units beyond which their order no longer matters, so that work is simply divided."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Units of one kind; phases follow each other.
+    """Units of one kind; a workload's phases follow each other.
 
     Attributes
     ----------
     name : str
     units : int
-        Calls of a worker; for ``together``, epochs or other equal parts.
+        Calls of a worker; if ``together``, epochs or other equal parts.
     seconds : Estimate
         Of one unit.
     chains : int or None
-        How many units can run side by side at most, such as one per suite that is trained; None without limit.
+        How many units can run side by side, such as one per suite that is trained; None without limit.
     together : bool
-        Whether all workers do each unit together, as in data-parallel training.
+        Whether all workers share each unit, as in data-parallel training.
     workers : int
-        By how many workers a unit was done when it was measured; more than one only if ``together``.
+        Workers that shared a unit when it was measured; more than one only if ``together``.
     serial : Interval
-        The share of the time that does not become shorter with more workers.
+        The share of the time that more workers do not shorten.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Phase:
     chains: int | None = None
     together: bool = False
     workers: int = 1
-    serial: Interval = NONE
+    serial: Interval = NOTHING_SERIAL
 
     def on(self, workers: int) -> Interval:
-        """Seconds on so many workers like the one that was measured.
+        """Seconds on a number of workers of the measured kind.
 
         Examples
         --------
@@ -60,37 +60,32 @@ class Phase:
         4800.0
         """
         if self.together:
-            shares = [divided(serial, workers) / divided(serial, self.workers) for serial in self._serials()]
+            shares = [divided(serial, workers) / divided(serial, self.workers) for serial in self.serial.bounds]
             share = Interval(min(shares), shares[1], max(shares))
             return self.seconds.interval * (share * self.units)
-        ideal = self._rounds(workers)
-        # a serial share keeps its length, whatever the number of workers
-        return self.seconds.interval * Interval(*(self.units * s + (1 - s) * ideal for s in self._serials()))
-
-    def _serials(self) -> tuple[float, float, float]:
-        return self.serial.low, self.serial.value, self.serial.high
+        rounds = self._rounds(workers)
+        # the serial share keeps its length, whatever the number of workers
+        return self.seconds.interval * Interval(*(self.units * s + (1 - s) * rounds for s in self.serial.bounds))
 
     def _rounds(self, workers: int) -> float:
         """Seconds if a unit took one second."""
         if self.units > MANY:
             return self.units / min(workers, self.chains or workers)
-        if self.chains is None:
-            return makespan([[1.0]] * self.units, workers)
-        lengths = [len(range(i, self.units, self.chains)) for i in range(self.chains)]
-        return makespan([[1.0] * length for length in lengths], workers)
+        chains = self.chains or self.units
+        return makespan([[1.0] * len(range(i, self.units, chains)) for i in range(chains)], workers)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Phases, and what each of their workers needs.
+    """Phases, and the memory and disk that they need.
 
     Attributes
     ----------
     phases : tuple of Phase
     device : str
-        On which a unit's seconds were measured or assumed: ``cpu``, ``l40s``, ...
+        Device that the units' seconds hold for: ``cpu``, ``l40s``, ...
     start : Estimate
-        Seconds until workers are there once their jobs run.
+        Seconds until workers are ready once their jobs run.
     vram_gib, host_gib : float
         Assumed memory of one worker.
     disk_bytes : int
@@ -110,31 +105,23 @@ class Workload:
     def units(self) -> int:
         return sum(phase.units for phase in self.phases)
 
-    @property
-    def measured(self) -> bool:
-        """Whether every phase's seconds were."""
-        return all(phase.seconds.measured for phase in self.phases)
-
     def on(self, workers: int, device: str) -> Estimate:
-        """Seconds on so many workers of a device, with where the number comes from; queue and start not counted.
+        """Seconds on a number of workers of a device, without queue and start; the source says how they are known.
 
         Examples
         --------
-        >>> work = Workload((Phase("epochs", 40, Estimate(Interval.exactly(1320.0), "measured", True), together=True,
-        ...     workers=16),), device="a100")
-        >>> round(work.on(16, "a100").value / 3600, 1)
+        >>> epoch = Estimate(Interval.exactly(1320.0), "measured", True)
+        >>> epochs = Phase("epochs", 40, epoch, together=True, workers=16)
+        >>> round(Workload((epochs,), device="a100").on(16, "a100").value / 3600, 1)
         14.7
         """
-        seconds = Interval.exactly(0.0)
-        for phase in self.phases:
-            seconds += phase.on(workers)
-        factor = speed(device, self.device)
-        ratio = factor or UNKNOWN_DEVICE
+        seconds = sum((phase.on(workers) for phase in self.phases), start=Interval.exactly(0.0))
+        datasheet = speed(device, self.device)
+        ratio = datasheet or UNKNOWN_DEVICE
         seconds = seconds * Interval(1 / ratio.high, 1 / ratio.value, 1 / ratio.low)
-        same = device == self.device
         source = "; ".join(dict.fromkeys(phase.seconds.source for phase in self.phases)) or "nothing to do"
-        if not same:
-            how = "by datasheet" if factor else "of unknown speed"
-            source += f"; {self.device} to {device} assumed {how}"
+        if device != self.device:
+            source += f"; {self.device} to {device} assumed {'by datasheet' if datasheet else 'of unknown speed'}"
+        measured = device == self.device and all(phase.seconds.measured for phase in self.phases)
         ages = [phase.seconds.at for phase in self.phases if phase.seconds.at is not None]
-        return Estimate(seconds, source, self.measured and same, min(ages, default=None))
+        return Estimate(seconds, source, measured, min(ages, default=None))

@@ -47,7 +47,7 @@ def test_a_job_script_is_printed_for_each_kind_of_job(tmp_path):
         (("cluster", "script", "local"), "is of kind 'local', which has no jobs"),
         (("cluster", "script", "l40"), "Unknown cluster profile 'l40'. Did you mean 'l40s'?"),
         (("run", "config.yaml", "--submit"), "name a Slurm profile with --cluster"),
-        (("run", "config.yaml", "--submit", "--in-job"), "two ways to run: choose one"),
+        (("run", "config.yaml", "--submit", "--in-job"), "exclude each other: choose one"),
         (("run", "config.yaml", "--in-job"), "--in-job needs a Slurm allocation"),
         (("run", "config.yaml", "--cluster", "none.yaml"), "No configuration file 'none.yaml'"),
         (("attach", "runs/none"), "No run in 'runs/none'"),

@@ -19,17 +19,17 @@ def test_each_row_is_one_line_without_a_width():
     title, _, header, rule, first, second, _, note = TABLE.as_text().splitlines()
     assert (title, note) == ("Tasks", "Two of many.")
     assert header.split() == ["task", "question"] and set(rule) == {"─"}
-    assert first.startswith("Banking77Classification   Which of") and second.endswith("a < b, [red]c[/]")
+    assert first.startswith("Banking77Classification  Which of") and second.endswith("a < b, [red]c[/]")
 
 
 def test_in_a_narrow_terminal_cells_continue_on_the_next_line_and_the_first_column_is_whole():
     lines = TABLE.as_text(width=40).splitlines()
     assert max(map(len, lines)) <= 40 and any(line.startswith("Banking77Classification ") for line in lines)
-    assert "seventy-seven" in "".join(line[26:].strip() for line in lines)
+    assert "seventy-seven" in "".join(line[25:].strip() for line in lines)
 
 
 def test_a_table_without_a_header_is_a_plain_list():
-    assert Table((), (("arms", "99"), ("tasks", "5"))).as_text() == "arms    99\ntasks   5"
+    assert Table((), (("arms", "99"), ("tasks", "5"))).as_text() == "arms   99\ntasks  5"
 
 
 def test_csv_and_html_hold_every_cell():

@@ -80,9 +80,9 @@ def test_results_leave_by_the_benchmarks_layout_and_come_in_again(
 
     second = RunFolder(tmp_path / "second")
     again = prepared(local_mteb, minilm)
-    taken = transfer.take_in(again, second, tmp_path / "out")
+    taken = transfer.import_results(again, second, tmp_path / "out")
     assert dataclasses.astuple(taken) == (2 * len(LAYERS), 0, 0, 0, 0)
-    assert transfer.take_in(again, second, tmp_path / "out").known == 2 * len(LAYERS)
+    assert transfer.import_results(again, second, tmp_path / "out").known == 2 * len(LAYERS)
     experiment.run(again, second, Display())
     there = scores(second)
     for name, record in there.items():
@@ -100,10 +100,10 @@ def test_what_does_not_belong_is_left_out_and_counted(
 ) -> None:
     transfer.to_mteb(first, tmp_path / "out")
     other = prepared(local_mteb, minilm, protocol={"pooling": "last"})
-    taken = transfer.take_in(other, RunFolder(tmp_path / "other"), tmp_path / "out")
+    taken = transfer.import_results(other, RunFolder(tmp_path / "other"), tmp_path / "out")
     assert (taken.new, taken.other_protocol) == (0, 2 * len(LAYERS))
     fewer = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"])
-    taken = transfer.take_in(fewer, RunFolder(tmp_path / "fewer"), tmp_path / "out")
+    taken = transfer.import_results(fewer, RunFolder(tmp_path / "fewer"), tmp_path / "out")
     assert (taken.new, taken.elsewhere) == (len(LAYERS), len(LAYERS))
 
 
@@ -121,7 +121,7 @@ def test_results_of_others_need_no_protocol_and_no_worker(local_mteb: ModuleType
         published(tmp_path, layer, 0.4 + 0.1 * place)
     only = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"], search={"reward": "mean"})
     run = RunFolder(tmp_path / "run")
-    taken = transfer.take_in(only, run, tmp_path)
+    taken = transfer.import_results(only, run, tmp_path)
     assert (taken.new, taken.unmarked) == (len(LAYERS), len(LAYERS))
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
     assert (record.value["score"], record.seconds, record.worker) == (0.5, 3.0, "imported")

@@ -357,7 +357,7 @@ def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
 
     before = contents(folder.path)
     code, out = call("verify")
-    assert code == 0 and out.startswith("Sound: ")
+    assert code == 0 and out.startswith("No damage: ")
     (folder.store / "a" / "scores" / "c" / "2" / "0" / "0").unlink()
     code, out = call("verify")
     assert code == 1 and "a@step2 scores" in out and "1 damaged" in out and "daskmetrics repair" in out

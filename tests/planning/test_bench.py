@@ -57,7 +57,7 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("daskmetrics-bench-*"))
 
 
-def test_what_fails_is_not_benched(tmp_path, monkeypatch):
+def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = daskmetrics("bench", "--function", f"{NAPS}:fail", "--iterations", 2, "--workers", "1", "--repeats", 1)
     assert done.exit_code == 2 and "as planned" in done.stderr and calibration.known() == ()
@@ -76,17 +76,17 @@ def test_what_fails_is_not_benched(tmp_path, monkeypatch):
         (("plan", "small.yaml", "--profiles", "nowhere"), "Unknown cluster profile"),
     ],
 )
-def test_what_cannot_be_asked_is_told(small, words, message):
+def test_invalid_options_are_refused(small, words, message):
     done = daskmetrics(*words)
     assert done.exit_code == 2 and message in done.stderr
 
 
-def test_a_plan_that_nothing_can_keep_says_so(small):
+def test_a_deadline_that_no_option_meets_is_reported(small):
     done = daskmetrics("plan", small, "--deadline", "0.001s")
-    assert done.exit_code == 1 and "No option will do" in done.stdout and "later than" in done.stdout
+    assert done.exit_code == 1 and "No option can be used" in done.stdout and "takes longer than" in done.stdout
 
 
-def test_from_assumed_to_measured_to_run_and_looked_back_at(small):
+def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     """Plan, bench, plan again, run the option, compare: on this machine."""
     before = daskmetrics("plan", small)
     assert before.exit_code == 0 and "run time of option 1: assumed\n" in before.stdout
@@ -110,7 +110,7 @@ def test_from_assumed_to_measured_to_run_and_looked_back_at(small):
     assert "needs: 0 units" in again.stdout
 
 
-def test_a_run_that_was_begun_is_a_measurement(small):
+def test_a_run_that_has_begun_counts_as_a_measurement(small):
     assert daskmetrics("run", small, "--set", "tasks=[]").exit_code == 0
     planned = daskmetrics(
         "plan", small, "--set", "models.0.train.steps=4", "--set", "models.0.train.checkpoints=[0,2,4]"

@@ -5,24 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmetrics.core._estimate import Estimate, Interval
-from daskmetrics.planning import (
-    NO_WAIT,
-    Calibration,
-    Limits,
-    Offer,
-    Phase,
-    Sample,
-    Workload,
-    available_now,
-    break_even,
-    calibrated,
-    front,
-    options,
-    suggestions,
-)
+from daskmetrics.planning import Limits, Offer, Phase, Workload, front, options, suggestions
+from daskmetrics.planning._calibration import Calibration, Sample, calibrated
 from daskmetrics.planning._devices import DEVICES, speed
-from daskmetrics.planning._offer import walltime_of
-from daskmetrics.planning._options import expense
+from daskmetrics.planning._options import NO_WAIT, available_now, break_even, expense, walltime_of
 
 HOUR = 3600.0
 EPOCH = Estimate(Interval.exactly(22 * 60.0), "measured", True)
@@ -35,7 +21,7 @@ def workload(units=64, hours=1.0, device="l40s", **about):
 
 
 def offer(workers, wait=0.0, **about):
-    waits = Estimate(Interval.exactly(wait * HOUR), "told") if wait else NO_WAIT
+    waits = Estimate(Interval.exactly(wait * HOUR), "expected") if wait else NO_WAIT
     return Offer(**{"profile": "p", "device": "l40s", "nodes": 1, "workers": workers, "wait": waits, **about})
 
 
@@ -43,14 +29,14 @@ def planned(*offers, limits=None, work=None):
     return options([(each, work or workload()) for each in offers], limits)
 
 
-def test_the_training_case_from_its_first_epoch():
+def test_forty_epochs_are_predicted_from_the_first():
     work = Workload((Phase("epochs", 40, EPOCH, together=True, workers=16),), "a100", AT_ONCE)
     (only,) = options([(offer(16, device="a100"), work)])
     assert only.run.value / HOUR == pytest.approx(14.1, rel=0.1)
 
 
 def test_memory_limits_and_problems_rule_an_option_out():
-    small, late, dear, good = planned(
+    small, late, expensive, good = planned(
         offer(8, vram_gib=24.0),
         offer(8, wait=9.0, vram_gib=80.0),
         offer(8, price=9.0, vram_gib=80.0),
@@ -59,16 +45,16 @@ def test_memory_limits_and_problems_rule_an_option_out():
         work=workload(vram_gib=40.0),
     )
     assert small.problems == ("needs 40 GiB of GPU memory, has 24",)
-    assert late.problems == ("later than 10.0 h",)
-    assert dear.problems == ("dearer than 100",)
-    assert good.possible and {choice.option.number for choice in suggestions((small, late, dear, good))} == {4}
+    assert late.problems == ("takes longer than 10.0 h",)
+    assert expensive.problems == ("costs more than 100",)
+    assert good.possible and {each.option.number for each in suggestions((small, late, expensive, good))} == {4}
 
 
-def test_a_budget_of_worker_hours_is_kept():
-    assert planned(offer(8), limits=Limits(worker_hours=60.0))[0].problems == ("over 60 GPU-hours",)
+def test_a_limit_of_worker_hours_rules_an_option_out():
+    assert planned(offer(8), limits=Limits(worker_hours=60.0))[0].problems == ("needs more than 60 GPU-hours",)
 
 
-def test_nothing_possible_is_no_choice():
+def test_without_a_possible_option_nothing_is_suggested():
     assert suggestions(planned(offer(1, problem="is not up"))) == () == front(planned(offer(1, problem="is not up")))
 
 
@@ -79,29 +65,29 @@ def test_the_walltime_has_a_margin_and_ends_at_the_limit():
     assert walltime_of(1.0) == "00:01:00"
 
 
-def test_a_wait_is_worth_what_it_saves():
+def test_the_break_even_wait_is_the_run_time_saved():
     now, later = planned(offer(4), offer(16, wait=6.5))
     assert available_now((now, later)) is now
     assert break_even(now, later).value == pytest.approx((16 - 4) * HOUR)
 
 
-def test_overlapping_options_are_said_to_be_level():
+def test_overlapping_options_are_reported_as_equal_within_the_error():
     unit = Estimate(Interval.around(HOUR, 2.0), "assumed")
     work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
     fastest = suggestions(options([(offer(8), work), (offer(9), work)]))[0]
-    assert "not to be told from option" in fastest.reason
+    assert "the difference from option 2 is within the error" in fastest.reason
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.floats(0, 20), st.floats(0.1, 10)), min_size=1, max_size=12))
 def test_no_option_on_the_front_is_beaten(given):
-    found = planned(*(offer(n, wait, price=price) for n, wait, price in given))
-    best = front(found)
+    all_options = planned(*(offer(n, wait, price=price) for n, wait, price in given))
+    best = front(all_options)
     assert best
     for a in best:
-        assert not any(b.total.value < a.total.value and expense(b) < expense(a) for b in found)
-    chosen = {choice.what: choice.option for choice in suggestions(found)}
-    assert chosen["fastest"].total.value == min(o.total.value for o in found)
-    assert expense(chosen["cheapest"]) == min(map(expense, found))
+        assert not any(b.total.value < a.total.value and expense(b) < expense(a) for b in all_options)
+    chosen = {each.label: each.option for each in suggestions(all_options)}
+    assert chosen["fastest"].total.value == min(o.total.value for o in all_options)
+    assert expense(chosen["cheapest"]) == min(map(expense, all_options))
 
 
 def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
@@ -113,7 +99,7 @@ def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
     assert speed("gtx", "a100") is None and all(speed(name, name).value == 1.0 for name in DEVICES)
 
 
-def test_a_chain_is_not_divided_and_a_serial_share_stays():
+def test_neither_a_chain_nor_a_serial_share_is_divided():
     seconds = Estimate(Interval.exactly(1.0))
     assert Phase("train", 10, seconds, chains=2).on(8).value == 5.0
     assert Phase("measure", 10, seconds, serial=Interval.exactly(0.5)).on(10).value == 5.5
@@ -128,6 +114,6 @@ def test_the_newest_calibration_of_the_model_counts():
     assert calibrated("search", "b", 10.0, (new, old), "cpu").source == "assumed"
 
 
-def test_a_calibration_reads_what_it_writes():
+def test_a_calibration_survives_a_round_trip():
     one = Calibration("cpu", "h", 1.0, {"torch": "2"}, (Sample("measure", "a", (1.0, 2.0), 1.0),), 2, (0.0, 0.1, 0.2))
     assert Calibration.from_dict(one.as_dict()) == one

@@ -22,22 +22,22 @@ from daskmetrics.planning._scaling import (
 
 
 def trials(times):
-    return [BenchTrial(n, t, 10, r) for n, own in times.items() for r, t in enumerate(own)]
+    return [BenchTrial(n, t, 10, r) for n, seconds in times.items() for r, t in enumerate(seconds)]
 
 
 @pytest.mark.parametrize("serial", [0.0, 0.05, 0.5, 1.0])
-def test_the_serial_share_is_found_again_through_noise(serial):
+def test_the_serial_share_is_recovered_from_noisy_times(serial):
     rng = np.random.default_rng(1)
     noisy = [
         BenchTrial(n, 100 * divided(serial, n) * rng.lognormal(0, 0.01), 1, r) for r in range(5) for n in (1, 2, 4, 8)
     ]
-    found = fit(noisy)
-    assert found.serial.value == pytest.approx(serial, abs=0.03)
-    assert found.serial.low <= found.serial.value <= found.serial.high
-    assert found.total == pytest.approx(100, rel=0.05)
+    law = fit(noisy)
+    assert law.serial.value == pytest.approx(serial, abs=0.03)
+    assert law.serial.low <= law.serial.value <= law.serial.high
+    assert law.total == pytest.approx(100, rel=0.05)
 
 
-def test_one_number_of_workers_tells_no_law():
+def test_one_number_of_workers_gives_no_law():
     assert fit(trials({2: [1.0, 1.1]})) is None
 
 
@@ -45,7 +45,7 @@ def test_slower_with_more_workers_is_all_serial():
     assert fit(trials({1: [10.0], 2: [12.0]})).serial.value == 1.0
 
 
-def test_at_the_knee_half_of_a_worker_is_used():
+def test_at_the_knee_workers_are_half_used():
     law = Amdahl(100.0, Interval.exactly(0.04))
     assert law.total / law.seconds(law.knee) / law.knee >= 0.5 > law.total / law.seconds(law.knee + 1) / (law.knee + 1)
     assert Amdahl(100.0, Interval.exactly(0.0)).knee is None
@@ -59,15 +59,15 @@ def test_rows_count_from_the_fewest_workers():
 
 
 def test_overlapping_times_are_not_ranked():
-    told = verdict(rows(trials({1: [10.0, 10.1, 9.9], 2: [6.2, 6.9, 6.5], 4: [6.5, 6.6, 6.4]})))
-    assert told.startswith("2 and 4 workers cannot be told apart")
+    text = verdict(rows(trials({1: [10.0, 10.1, 9.9], 2: [6.2, 6.9, 6.5], 4: [6.5, 6.6, 6.4]})))
+    assert text.startswith("2 and 4 workers are equally fast within the error")
 
 
 def test_distinct_times_are_ranked():
-    assert verdict(rows(trials({1: [10.0, 10.1], 2: [5.0, 5.1]}))) == "2 workers are fastest. Slower for sure: 1."
+    assert verdict(rows(trials({1: [10.0, 10.1], 2: [5.0, 5.1]}))) == "2 workers are fastest. Slower: 1."
 
 
-def test_rounds_alternate_and_hold_every_count_once():
+def test_rounds_alternate_and_contain_every_count_once():
     order = interleaved([1, 2, 4], 3)
     assert [n for _, n in order] == [1, 2, 4, 4, 2, 1, 1, 2, 4]
 
@@ -85,7 +85,7 @@ def test_chains_are_not_divided_and_the_driver_is_a_limit():
     assert makespan([[0.1]] * 100, workers=100, dispatch=1.0) == pytest.approx(100.1)
 
 
-def test_a_simulation_is_what_a_law_says_of_it():
+def test_a_simulation_of_independent_units_has_no_serial_share():
     seconds, law = simulated([[1.0]] * 256, doublings(256))
     assert seconds[256] == 1.0 and law.serial.value < 1e-9
 

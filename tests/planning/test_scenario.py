@@ -27,12 +27,12 @@ def test_offers_of_a_thousand_gpus(tmp_path):
         ("{", "not YAML"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told(tmp_path, text, message):
+def test_a_file_that_cannot_be_used_is_an_error(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message):
         scenario.offers(write(tmp_path / "p.yaml", text))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         scenario.offers(tmp_path / "nothing.yaml")
     assert not scenario.is_workload(tmp_path / "nothing.yaml")

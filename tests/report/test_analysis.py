@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from daskmetrics.core.names import Arm
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report import _analysis as analysis
+from daskmetrics.report._analysis import rank_correlation
 
 
 def test_every_value_of_the_journal_is_there_once(finished):
@@ -47,3 +49,33 @@ def test_suites_and_losses_are_in_order_of_training(finished):
 def test_open_cells_of_an_unfinished_search(a_run):
     run = a_run(decisions=7)
     assert run.cells_open == 1 and run.counts["score", "ok"] == 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_rank_correlation_is_spearmans(seed):
+    random = np.random.default_rng(seed)
+    a, b = random.integers(0, 6, 20), random.normal(size=20)  # with ties
+    assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
+
+
+def test_a_constant_has_no_rank_correlation():
+    assert np.isnan(rank_correlation([1, 1, 1], [1, 2, 3]))
+
+
+def test_the_table_of_correlations_is_spearmans_by_kind_of_task(finished):
+    found = analysis.correlations(finished)
+    known, metrics = analysis.scores(finished), analysis.metrics(finished)
+    tasks = [task for task, about in finished.tasks.items() if about["kind"] == "retrieval"]
+    arms = [arm for arm, own in known.items() if tasks[0] in own and arm in metrics["curvature"]]
+    pairs = [(metrics["curvature"][arm], known[arm][tasks[0]]) for arm in arms]
+    assert len(tasks) == 1 and found["curvature"]["retrieval"][1] == len(arms)
+    assert found["curvature"]["retrieval"][0] == pytest.approx(spearmanr(*zip(*pairs, strict=True)).statistic)
+    assert set(found["curvature"]) == {"all tasks", "classification", "retrieval"}
+
+
+def test_scores_in_standard_deviations_are_centred_on_their_task(finished):
+    known, standard = analysis.scores(finished), analysis.standard_scores(finished)
+    assert standard.keys() == known.keys()
+    whole = [arm for arm, own in known.items() if len(own) == len(finished.tasks)]
+    by_mean = sorted(whole, key=lambda arm: sum(known[arm].values()))
+    assert standard[by_mean[-1]] > 0 > min(standard.values()) and standard[by_mean[-1]] > standard[by_mean[0]]

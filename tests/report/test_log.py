@@ -108,7 +108,7 @@ def test_failed_units_get_another_chance_by_status(a_run):
     code, out = call("retry", run.folder.path, "--only", "oom")
     assert code == 2 and "Valid: error" in out
     code, out = call("retry", run.folder.path, "--only", "error")
-    assert code == 0 and f"{before} failed units get another chance" in out
+    assert code == 0 and f"{before} failed units are reset" in out
     after = Run(run.folder.path)
     assert after.failed == () and not after.finished
     assert {record.key for record in after.records} == {record.key for record in run.records if record.ok}
@@ -128,7 +128,7 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
 
 def test_unlock_removes_a_dead_machines_lease_and_never_a_living_drivers(finished):
     path, lease = finished.folder.path, lease_of(finished.folder.lock)
-    assert call("unlock", path) == (0, f"Nobody holds the run in '{path}'.\n")
+    assert call("unlock", path) == (0, f"No driver holds the run in '{path}'.\n")
     with Journal(finished.folder.journal, finished.folder.lock):
         code, out = call("unlock", path)
         assert code == 2 and "is alive" in out

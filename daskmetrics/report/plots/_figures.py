@@ -1,72 +1,28 @@
-"""A PNG file of an array; the usual encoders take longer to choose their filters than a figure takes to draw."""
+"""Which figures a run has, with the captions that say how to read them."""
 
 from __future__ import annotations
 
-import io
-import struct
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._run import Run, cell_of
 from daskmetrics.report.plots._correlations import correlation_table, metric_against_score
 from daskmetrics.report.plots._heatmaps import Marks, Quantity, heat_maps
-from daskmetrics.report.plots._lines import Step, layer_curves, search_path, training_loss
+from daskmetrics.report.plots._lines import DecisionPoint, layer_curves, search_path, training_loss
+from daskmetrics.report.plots._style import rendered
 
-_UP = 2  # the filter that stores every row as its difference from the one above (PNG specification, section 9)
-
-
-def encode(pixels: NDArray[np.uint8], dpi: float) -> bytes:
-    """The file of an image.
-
-    Parameters
-    ----------
-    pixels : ndarray (height, width, 3) of uint8
-        Red, green and blue.
-    dpi : float
-        Pixels per inch, for those who print it.
-
-    Examples
-    --------
-    >>> encode(np.zeros((2, 3, 3), np.uint8), dpi=150)[:8]
-    b'\\x89PNG\\r\\n\\x1a\\n'
-    """
-    height, width, _ = pixels.shape
-    rows = np.full((height, 1 + 3 * width), _UP, np.uint8)
-    rows[:, 1:] = np.diff(pixels.reshape(height, -1), axis=0, prepend=np.uint8(0))
-    per_metre = round(dpi / 0.0254)
-    chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
-        (b"pHYs", struct.pack(">IIB", per_metre, per_metre, 1)),
-        (b"IDAT", zlib.compress(rows.tobytes(), 3)),
-        (b"IEND", b""),
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, content) for name, content in chunks)
-
-
-def _chunk(name: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-
-
-Metrics = Mapping[str, Mapping[Arm, float]]
-DPI = 150
 MOST_TASKS = 8  # that have a map of their own
-_STYLE = {"font.family": "DejaVu Sans", "hatch.linewidth": 0.4, "hatch.color": "#d0d0d0", "axes.linewidth": 0.7}
-_MAP = "Each map has the training steps of a model from left to right and its layers from below (0 is the embedding)."
+_MAP = "Each map shows the training steps of a model from left to right and its layers from below (0 is the embedding)."
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as it is shown: name of its file, title, how to read it, and how it is drawn."""
+    """A figure with the name of its file, a title and a caption that says how to read it."""
 
     name: str
     title: str
@@ -76,108 +32,92 @@ class Picture:
     @cached_property
     def png(self) -> bytes:
         """The figure as a PNG file."""
-        with rc_context(_STYLE):
-            canvas = FigureCanvasAgg(self.figure)
-            self.figure.set_dpi(DPI)
-            canvas.draw()
-            return encode(np.asarray(canvas.buffer_rgba())[..., :3], DPI)
+        return rendered(self.figure, "png")
 
     @property
     def svg(self) -> bytes:
-        """The figure as an SVG file with its texts as texts; the same bytes whenever it is drawn."""
-        with rc_context({**_STYLE, "svg.fonttype": "none", "svg.hashsalt": self.name}):
-            file = io.BytesIO()
-            self.figure.savefig(file, format="svg", metadata={"Date": None})
-            return file.getvalue()
+        """The figure as an SVG file."""
+        return rendered(self.figure, "svg", self.name)
 
 
 def pictures(run: Run) -> Iterator[Picture]:
     """All figures for which the run has data."""
-    with rc_context(_STYLE):
-        suites = analysis.suites(run)
-        if suites and analysis.scores(run):
-            yield _scores(run)
-        if suites and (metrics := analysis.metrics(run)):
-            yield _metrics(run, metrics)
-            yield _layers(run, metrics)
-            if analysis.scores(run):
-                yield _predictors(run)
-                yield _agreement(run, metrics)
-        if suites and run.picks:
-            yield _path(run)
-        if losses := analysis.losses(run):
-            caption = "Mean loss on one batch that is the same for all checkpoints of a model."
-            yield Picture("training", "Training loss", caption, training_loss(losses))
+    suites, scored = analysis.suites(run), bool(analysis.scores(run))
+    if suites and scored:
+        yield _scores(run)
+    if suites and (metrics := analysis.metrics(run)):
+        yield _metrics(run, metrics)
+        yield _layers(run, metrics)
+        if scored:
+            yield _predictors(run)
+            yield _agreement(run, metrics)
+    if suites and run.picks:
+        yield _path(run)
+    if losses := analysis.losses(run):
+        caption = "Mean loss on one batch that is the same for all checkpoints of a model."
+        yield Picture("training", "Training loss", caption, training_loss(losses))
 
 
 def _scores(run: Run) -> Picture:
     scores, errors = analysis.scores(run), analysis.errors(run)
     count = len(run.tasks)
-    looked = {arm: float(len(own)) for arm, own in scores.items()}
+    paid = {arm: float(len(by_task)) for arm, by_task in scores.items()}
     rows = [
         Quantity("mean score, arms scored on every task", "mean score", analysis.mean_scores(run), "cividis"),
-        Quantity("where the search looked", "tasks scored", looked, "cividis", most=count),
+        Quantity("number of tasks scored", "tasks scored", paid, "cividis", most=count),
     ]
-    if count <= MOST_TASKS:
-        rows += [
-            Quantity(
-                _titled(task, errors),
-                about["main_score"],
-                {a: own[task] for a, own in scores.items() if task in own},
-                "cividis",
-            )
-            for task, about in run.tasks.items()
-        ]
+    for task, about in run.tasks.items() if count <= MOST_TASKS else ():
+        values = {arm: by_task[task] for arm, by_task in scores.items() if task in by_task}
+        rows.append(Quantity(_titled(task, errors), about["main_score"], values, "cividis"))
     caption = (
-        f"{_MAP} Hatched: not scored. An arm has a mean score only once all {count} tasks were scored for it, since "
-        "means over different tasks could not be compared; the second row counts the tasks that were. "
-        "Scores are raw; the search compares tasks by its own reward."
+        f"{_MAP} Hatched: not scored. An arm has a mean score only if it was scored on all {count} tasks, because "
+        "means over different tasks are not comparable; the second row counts the tasks on which it was scored. "
+        "Scores are raw; the search compares tasks by its reward."
     )
     return Picture("scores", "Scores", caption, heat_maps(rows, analysis.suites(run), _marks(run)))
 
 
 def _titled(name: str, errors: Mapping[str, float]) -> str:
-    """A name with the standard error that its values typically have."""
+    """A name with the median standard error of its values."""
     return f"{name} (standard error {errors[name]:.2g})" if name in errors else name
 
 
-def _metrics(run: Run, metrics: Metrics) -> Picture:
+def _metrics(run: Run, metrics: Mapping[str, analysis.Values]) -> Picture:
     errors = analysis.errors(run)
     rows = [Quantity(_titled(name, errors), analysis.units(run, name), values) for name, values in metrics.items()]
     caption = (
-        f"{_MAP} All models of a row share its colours. Hatched: the metric is undefined there, or the "
-        "checkpoint could not be measured."
+        f"{_MAP} All models of a row share its colours. Hatched: the metric is undefined, or the measurement of the "
+        "checkpoint failed."
     )
     return Picture("metrics", "Label-free metrics", caption, heat_maps(rows, analysis.suites(run), _marks(run)))
 
 
-def _layers(run: Run, metrics: Metrics) -> Picture:
+def _layers(run: Run, metrics: Mapping[str, analysis.Values]) -> Picture:
     means = analysis.mean_scores(run)
     rows = [Quantity("mean score", "mean score", means)] if means else []
     rows += [Quantity(name, analysis.units(run, name), values) for name, values in metrics.items()]
-    caption = "How each quantity changes from layer to layer; a line is a checkpoint, the later the lighter."
+    caption = "Each quantity by layer. A line is a checkpoint; later checkpoints are lighter."
     return Picture("layers", "Along the layers", caption, layer_curves(rows, analysis.suites(run)))
 
 
 def _predictors(run: Run) -> Picture:
     caption = (
-        "Spearman's ρ between metric and score over the arms scored on a task, averaged over the tasks of a kind; in "
-        "brackets the cells that it rests on. 1: the metric ranks arms as the scores do; -1: in reverse; 0: not at "
-        "all. "
-        "The search chose these cells, promising arms above all, and neighbouring layers resemble each other: ρ "
-        "describes these cells, it is no test."
+        "Spearman's ρ between metric and score over the arms scored on a task, averaged over the tasks of a kind, with "
+        "the number of cells in brackets. 1: the metric ranks arms as the scores do; -1: in reverse order; 0: "
+        "unrelated. The search prefers promising arms, and neighbouring layers are similar: ρ describes these cells "
+        "and is not a statistical test."
     )
     title = "Which metrics predict quality here"
     return Picture("predictors", title, caption, correlation_table(analysis.correlations(run)))
 
 
-def _agreement(run: Run, metrics: Metrics) -> Picture:
+def _agreement(run: Run, metrics: Mapping[str, analysis.Values]) -> Picture:
     units = {name: analysis.units(run, name) for name in metrics}
     figure = metric_against_score(metrics, units, analysis.standard_scores(run), run.models)
     caption = (
-        "Each point is an arm that was scored at least once: the mean of its scores, each in standard deviations of "
-        "its task's scores. Arms were scored on different tasks, and the search chose them: read the shape, not the "
-        "digits."
+        "Each point is an arm with at least one score: the mean of its scores, each in standard deviations of the "
+        "scores of its task. Arms were scored on different tasks, which the search chose: compare the shapes rather "
+        "than the exact values."
     )
     return Picture("agreement", "Metric against score", caption, figure)
 
@@ -186,32 +126,32 @@ def _path(run: Run) -> Picture:
     default = run.best().default_score if run.result and run.best().shared == tuple(run.best().scores) else None
     share = run.result.exhaustive / 100 if run.result else 1.0
     unit = "% of the exhaustive sweep (assumed)" if run.result else "assumed seconds"
-    figure = search_path(_steps(run, share), analysis.suites(run), default, unit)
+    figure = search_path(_points(run, share), analysis.suites(run), default, unit)
     caption = (
-        "Above: the greatest mean score among the arms scored on every task by then. Below: every decision of the "
-        "search, at the arm it paid for; the layers of a checkpoint lie side by side, deeper ones higher. It begins "
-        "with the baseline, follows its policy, and ends by confirming the leader on the tasks it lacks."
+        "Above: the greatest mean score among the arms scored on every task so far. Below: every decision of the "
+        "search at the arm that it paid for; within a checkpoint, deeper layers are higher. The search begins with the "
+        "baseline, follows its policy, and ends by scoring the leader on the remaining tasks."
     )
     if run.picks[-1]["index"] >= len(run.picks):
-        caption += " Decisions that an earlier search of this run had answered already are not drawn."
+        caption += " Decisions with a result from an earlier search of this run are not drawn."
     return Picture("path", "The search's path", caption, figure)
 
 
-def _steps(run: Run, unit: float) -> list[Step]:
-    """Every decision in order, as if each were answered before the next was taken."""
+def _points(run: Run, unit: float) -> list[DecisionPoint]:
+    """Every decision in order, as if each had its result before the next one."""
     scores = analysis.scores(run)
     known: dict[Arm, list[float]] = {}
-    steps, spent, best = [], 0.0, None
+    points, spent, best = [], 0.0, None
     for pick in run.picks:
         cell = cell_of(pick)
         spent += pick["cost"] / unit
         if cell.task in scores.get(cell.arm, {}):
-            own = known.setdefault(cell.arm, [])
-            own.append(scores[cell.arm][cell.task])
-            if len(own) == len(run.tasks):
-                best = max(sum(own) / len(own), best if best is not None else float("-inf"))
-        steps.append(Step(spent, cell.arm, pick["stage"], best))
-    return steps
+            values = known.setdefault(cell.arm, [])
+            values.append(scores[cell.arm][cell.task])
+            if len(values) == len(run.tasks):
+                best = max(sum(values) / len(values), best if best is not None else float("-inf"))
+        points.append(DecisionPoint(spent, cell.arm, pick["stage"], best))
+    return points
 
 
 def _marks(run: Run) -> Marks:

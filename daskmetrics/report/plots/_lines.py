@@ -1,41 +1,52 @@
-"""A quantity along the layers of each model, one line per checkpoint: how depth matters, and since when."""
+"""Lines: quantities along the layers, the path of the search, and losses of trainings."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from daskmetrics.core._files import atomic_write
 from daskmetrics.core._steps import step_label
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.report.plots._canvas import COLOURS, MARKERS, WIDTH, Box, blank, frame, spanned
 from daskmetrics.report.plots._heatmaps import Quantity
+from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, blank, rendered, thinned
 
-LINES = 8  # checkpoints of a model that are drawn: evenly chosen, the first and the last among them
+LINES = 8  # checkpoints of a model that have a line: evenly chosen, the first and the last among them
 MOST_LAYERS = 9  # labelled below one panel
-LEFT, TOP, ACROSS, DOWN, HEIGHT = 0.72, 0.42, 0.3, 0.55, 1.45  # inches: margins, gaps between panels, a panel
+MOST_CHECKPOINTS = 26  # labelled beside the search's path
+MOST_LOSSES = 48  # points of a line of losses; more show only noise
+STAGES = {"baseline": ("#7f7f7f", "o", 14), "search": ("#0072b2", ".", 34), "confirm": ("#d55e00", "D", 16)}
+
+Losses = Sequence[tuple[int, float]]  # training step, nats per token or label
 
 
+@rc_context(STYLE)
 def layer_curves(quantities: Sequence[Quantity], suites: Sequence[Suite]) -> Figure:
     """One row of panels per quantity, one column per model; a line's colour says how late its checkpoint is."""
-    height = TOP + len(quantities) * (HEIGHT + DOWN)
-    figure, ax = blank(height)
-    width = (WIDTH - LEFT - 0.95 - ACROSS * (len(suites) - 1)) / len(suites)
-    for i, quantity in enumerate(quantities):
-        up = spanned([value for arm, value in quantity.values.items() if _is_drawn(arm, suites)])
-        for column, suite in enumerate(suites):
-            bottom = height - TOP - (i + 1) * HEIGHT - i * DOWN
-            box = Box(LEFT + column * (width + ACROSS), bottom, width, HEIGHT)
-            _panel(ax, box, quantity, suite, up, first=column == 0)
-            if i == 0:
-                ax.text(box.left + width / 2, box.top + 0.2, suite.model, ha="center", fontsize=9.5)
-    _legend(ax, suites[-1], WIDTH - 0.85, height - TOP)
-    ax.text(LEFT + (WIDTH - LEFT - 0.95) / 2, 0.08, "layer (0 is the embedding)", ha="center", fontsize=8.5)
+    figure = blank(0.6 + 1.9 * len(quantities))
+    axes = figure.subplots(len(quantities), len(suites), squeeze=False, sharey="row")
+    for quantity, row in zip(quantities, axes, strict=True):
+        row[0].set_title(quantity.title, loc="left", fontweight="bold")
+        row[0].set_ylabel(quantity.units or quantity.title)
+        for ax, suite in zip(row, suites, strict=True):
+            _curves(ax, quantity.values, suite)
+    for ax, suite in zip(axes[0], suites, strict=True):
+        style: dict[str, Any] = {"ha": "center", "fontsize": 9.5}
+        ax.annotate(suite.model, (0.5, 1), (0, 17), "axes fraction", "offset points", **style)
+    handles = [Line2D([], [], color=c, lw=1.8, label=step_label(name)) for name, c in _colours(suites[-1]).items()]
+    figure.legend(handles=handles, title="training step", loc="outside right upper", handlelength=1.2)
+    figure.supxlabel("layer (0 is the embedding)", fontsize=8.5)
     return figure
 
 
@@ -53,27 +64,13 @@ def chosen(revisions: Sequence[str]) -> tuple[str, ...]:
     return tuple(revisions[round(i * last / (LINES - 1))] for i in range(LINES))
 
 
-def _is_drawn(arm: Arm, suites: Sequence[Suite]) -> bool:
-    return any(arm.model == suite.model and arm.revision in chosen(suite.revisions) for suite in suites)
-
-
-def _panel(ax: Any, box: Box, quantity: Quantity, suite: Suite, up: tuple[float, float], first: bool) -> None:
-    across = (suite.layers[0] - 0.15, suite.layers[-1] + 0.15)
-    stride = -(-len(suite.layers) // MOST_LAYERS)
-    ticks = [(float(layer), str(layer)) for layer in suite.layers[::stride]]
-    frame(ax, box, across, up, (quantity.units or quantity.title) if first else None, ticks)
-    if first:
-        ax.text(box.left, box.top + 0.05, quantity.title, fontsize=8.5, fontweight="bold")
+def _curves(ax: Axes, values: Mapping[Arm, float], suite: Suite) -> None:
     for revision, colour in _colours(suite).items():
-        points = _line(quantity.values, suite, revision)
-        places = [(box.x(layer, *across), box.y(value, *up)) for layer, value in points]
-        if places:
-            ax.plot(*zip(*places, strict=True), color=colour, lw=1.5, marker="o", ms=2.6, mew=0, zorder=2)
-
-
-def _line(values: Mapping[Arm, float], suite: Suite, revision: str) -> list[tuple[int, float]]:
-    arms = [Arm(suite.model, revision, layer) for layer in suite.layers]
-    return [(arm.layer, values[arm]) for arm in arms if arm in values]
+        arms = [arm for layer in suite.layers if (arm := Arm(suite.model, revision, layer)) in values]
+        ax.plot([arm.layer for arm in arms], [values[arm] for arm in arms], color=colour, lw=1.5, marker="o", ms=2.6)
+    ax.set_xlim(suite.layers[0] - 0.15, suite.layers[-1] + 0.15)
+    ax.set_xticks(thinned(suite.layers, MOST_LAYERS))
+    ax.yaxis.set_major_locator(MaxNLocator(4))
 
 
 def _colours(suite: Suite) -> dict[str, Any]:
@@ -82,21 +79,9 @@ def _colours(suite: Suite) -> dict[str, Any]:
     return {revision: shades(0.92 * i / max(1, len(shown) - 1)) for i, revision in enumerate(shown)}
 
 
-def _legend(ax: Any, suite: Suite, left: float, top: float) -> None:
-    ax.text(left, top, "training step", fontsize=8, va="center_baseline")
-    for i, (revision, colour) in enumerate(_colours(suite).items(), start=1):
-        y = top - 0.17 * i
-        ax.plot([left, left + 0.2], [y, y], color=colour, lw=1.8)
-        ax.text(left + 0.28, y, step_label(revision), fontsize=8, va="center_baseline")
-
-
-STAGES = {"baseline": ("#7f7f7f", "o", 14), "search": ("#0072b2", ".", 34), "confirm": ("#d55e00", "D", 16)}
-MOST_CHECKPOINTS = 26  # labelled beside the search's path
-
-
 @dataclass(frozen=True)
-class Step:
-    """One decision of the search: what it had cost in all, for which arm, and the best mean score known then."""
+class DecisionPoint:
+    """One decision of the search: the total cost so far, its arm, and the best mean score known then."""
 
     spent: float
     arm: Arm
@@ -104,51 +89,50 @@ class Step:
     best: float | None
 
 
-def search_path(steps: Sequence[Step], suites: Sequence[Suite], default: float | None, unit: str) -> Figure:
-    """Above the best mean score known so far, below the arm that was looked at, both by cost spent."""
-    figure = Figure(figsize=(WIDTH, 5.6))
-    grid = _margins(figure, 0.4, 0.5, 0.12, rows=2) | {"height_ratios": (1, 2.2), "left": 1.5 / WIDTH}
-    upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw=grid)
-    _best_so_far(upper, steps, default)
-    _looked_at(lower, steps, suites)
-    lower.set_xlabel(f"cost spent, {unit}", fontsize=8.5)
+@rc_context(STYLE)
+def search_path(points: Sequence[DecisionPoint], suites: Sequence[Suite], default: float | None, unit: str) -> Figure:
+    """Above the best mean score so far, below the arm of each decision, both by total cost."""
+    figure = blank(5.6)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.2))
+    _best_so_far(upper, points, default)
+    _decisions(lower, points, suites)
+    lower.set_xlabel(f"cost spent, {unit}")
     lower.set_xlim(left=0)
-    for ax in (upper, lower):
-        _plain(ax)
-    lower.grid(axis="y", visible=False)
-    _axes_legend(figure, lower)
+    figure.legend(*lower.get_legend_handles_labels(), loc="outside upper left", ncols=len(STAGES))
     return figure
 
 
-def _best_so_far(ax: Any, steps: Sequence[Step], default: float | None) -> None:
-    known = [(step.spent, step.best) for step in steps if step.best is not None]
+def _best_so_far(ax: Axes, points: Sequence[DecisionPoint], default: float | None) -> None:
+    known = [(point.spent, point.best) for point in points if point.best is not None]
     if known:
         ax.step(*zip(*known, strict=True), where="post", color=COLOURS[0], lw=1.6)
     if default is not None:
         ax.axhline(default, color="0.35", lw=1, ls="--")
         ax.annotate("default arm", (0, default), (5, 3), ("axes fraction", "data"), "offset points", fontsize=8)
-    ax.set_ylabel("best mean score\nso far", fontsize=8.5)
+    ax.set_ylabel("best mean score\nso far")
     ax.margins(y=0.2)
 
 
-def _looked_at(ax: Any, steps: Sequence[Step], suites: Sequence[Suite]) -> None:
-    """Arms from below: model by model, a unit per checkpoint, in which deeper layers lie higher."""
-    starts = np.cumsum([0, *(len(suite.revisions) for suite in suites)])
+def _decisions(ax: Axes, points: Sequence[DecisionPoint], suites: Sequence[Suite]) -> None:
+    """Arms from below: model by model, one unit per checkpoint, in which deeper layers are higher."""
+    starts = np.cumsum([0, *(len(suite.revisions) for suite in suites)]).tolist()
     heights = {
         arm: start + i // len(suite.layers) + (i % len(suite.layers) + 0.5) / len(suite.layers)
-        for start, suite in zip(starts.tolist(), suites, strict=False)
+        for start, suite in zip(starts, suites, strict=False)
         for i, arm in enumerate(suite.arms())
     }
     for stage, (colour, marker, size) in STAGES.items():
-        own = [(step.spent, heights[step.arm]) for step in steps if step.stage == stage and step.arm in heights]
-        if own:
-            ax.scatter(*zip(*own, strict=True), s=size, color=colour, marker=marker, lw=0, label=stage, clip_on=False)
+        shown = [(point.spent, heights[point.arm]) for point in points if point.stage == stage and point.arm in heights]
+        if shown:
+            spent, height = zip(*shown, strict=True)
+            ax.scatter(spent, height, s=size, color=colour, marker=marker, lw=0, label=stage, clip_on=False)
     ax.set_ylim(0, starts[-1])
-    _checkpoint_axis(ax, suites, starts.tolist())
+    ax.grid(axis="y", visible=False)
+    _checkpoint_axis(ax, suites, starts)
 
 
-def _checkpoint_axis(ax: Any, suites: Sequence[Suite], starts: Sequence[int]) -> None:
-    """Training steps as ticks, and a line and a name for every model."""
+def _checkpoint_axis(ax: Axes, suites: Sequence[Suite], starts: Sequence[int]) -> None:
+    """Training steps as ticks on the left, names of models on the right, and lines between models."""
     stride = -(-starts[-1] // MOST_CHECKPOINTS)
     # a tick just below the next model's first would touch it
     ticks = [
@@ -158,23 +142,20 @@ def _checkpoint_axis(ax: Any, suites: Sequence[Suite], starts: Sequence[int]) ->
         if i == 0 or len(suite.revisions) - i >= 0.8 * stride
     ]
     ax.set_yticks(*zip(*ticks, strict=True))
+    style: dict[str, Any] = {"ha": "left", "va": "center", "rotation": 270}
     for start, suite in zip(starts, suites, strict=False):
-        _sideways(ax, -48, start + len(suite.revisions) / 2, suite.model)
+        middle = start + len(suite.revisions) / 2
+        ax.annotate(suite.model, (1, middle), (5, 0), ("axes fraction", "data"), "offset points", **style)
         if start:
             ax.axhline(start, color="0.3", lw=0.8)
-    _sideways(ax, -76, starts[-1] / 2, "checkpoint (training step)")
+    ax.set_ylabel("checkpoint (training step)")
 
 
-def _sideways(ax: Any, points: float, y: float, text: str) -> None:
-    """A text beside the vertical axis, so many points from it."""
-    style: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 90, "fontsize": 8.5}
-    ax.annotate(text, (0, y), (points, 0), ("axes fraction", "data"), "offset points", **style)
-
-
-def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+@rc_context(STYLE)
+def training_loss(losses: Mapping[str, Losses]) -> Figure:
     """Loss against training step, one line per model; step 0 stands beside the logarithmic steps."""
-    figure = Figure(figsize=(WIDTH, 2.9))
-    ax = figure.subplots(gridspec_kw=_margins(figure, 0.35, 0.5, 0, rows=1))
+    figure = blank(2.9)
+    ax = figure.subplots()
     for i, (model, points) in enumerate(losses.items()):
         style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
         ax.plot(*zip(*points, strict=True), ms=4, lw=1.4, label=model, **style)
@@ -183,38 +164,39 @@ def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
     ax.set_xticks(steps[:: max(1, len(steps) // 14)])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: step_label(f"step{value:.0f}")))
     ax.minorticks_off()
-    ax.set_xlabel("training step", fontsize=8.5)
-    ax.set_ylabel("loss, nats per token", fontsize=8.5)
-    _plain(ax)
-    _axes_legend(figure, ax)
+    ax.set(xlabel="training step", ylabel="loss, nats per token")
+    figure.legend(loc="outside upper left", ncols=7)
     return figure
 
 
-def _margins(figure: Figure, top: float, bottom: float, gap: float, rows: int) -> dict[str, Any]:
-    """The place of the axes, from margins and the gap between rows in inches."""
-    height = float(figure.get_figheight())
-    room = (height - top - bottom - gap * (rows - 1)) / rows
-    return {
-        "left": 0.62 / WIDTH,
-        "right": 1 - 0.15 / WIDTH,
-        "top": 1 - top / height,
-        "bottom": bottom / height,
-        "hspace": gap / room,
-        "wspace": 0.07,
-    }
+def read_losses(folder: Path) -> Losses:
+    """The losses that the ranks of a suite recorded, oldest first; empty if there are none."""
+    path = folder / "progress.jsonl"
+    if not path.is_file():
+        return []
+    # a killed rank leaves half a line
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    return [(int(line["step"]), float(line["loss"])) for line in lines]
 
 
-def _plain(ax: Any) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(labelsize=7.5, length=3)
-    ax.grid(True, color="0.9", lw=0.6)
-    ax.set_axisbelow(True)
+def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
+    """At most ``most`` points, evenly spaced on a logarithmic axis, each the mean of those since the one before.
+
+    Examples
+    --------
+    >>> averaged([(step, float(step)) for step in (1, 2, 3, 4, 5, 6, 7, 8)], most=4)
+    [(1, 1.0), (2, 2.0), (4, 3.5), (8, 6.5)]
+    """
+    if len(losses) <= most:
+        return losses
+    ends = np.unique(np.geomspace(1, len(losses), most).round().astype(int)).tolist()
+    means = [float(np.mean([loss for _, loss in losses[a:b]])) for a, b in zip([0, *ends], ends, strict=False)]
+    return [(losses[end - 1][0], mean) for end, mean in zip(ends, means, strict=True)]
 
 
-def _axes_legend(figure: Figure, ax: Any) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    if handles:
-        figure.legend(
-            handles, labels, loc="upper left", bbox_to_anchor=(0.055, 1.0), ncols=7, frameon=False, fontsize=8.5,
-            borderaxespad=0.2, handletextpad=0.3, columnspacing=1.4,
-        )  # fmt: skip
+def write_losses(folder: Path) -> Path | None:
+    """Write ``loss.png`` beside the checkpoints of a suite; None if no losses are recorded."""
+    losses = read_losses(folder)
+    if not losses:
+        return None
+    return atomic_write(folder / "loss.png", rendered(training_loss({folder.name: averaged(losses)}), "png"))
