@@ -1,7 +1,8 @@
-"""Lines of the pages: the best score by cost spent, how busy the workers are, training."""
+"""Line charts of the pages: the best score by cost, the load of the workers, training."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,25 +15,26 @@ from daskmetrics.dashboard._plugin import Busy
 from daskmetrics.dashboard._state import Board
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")  # Okabe and Ito (2008)
-COST = "cost spent, % of the exhaustive sweep's (assumed)"
-SHOWN = 1800.0  # seconds of the past
+COST = "cost spent, % of the exhaustive sweep (assumed)"
+SHOWN = 1800.0  # latest seconds that are shown
 DASHES = ("solid", "dashed", "dotdash", "dotted")
+LOADS = {"gpu_slots": "GPU slots", "cpu_slots": "CPU slots", "cpu": "processor time", "gpu": "GPU utilisation"}
 
 
-def plain_figure(title: str, across: str, up: str, **more: Any) -> Any:
-    """A figure as all of ours are."""
-    fig = figure(title=title, height=230, sizing_mode="stretch_width", tools="save", **more)
+def plain_figure(title: str, x_label: str, y_label: str, **options: Any) -> Any:
+    """An empty figure in the style of the pages."""
+    fig = figure(title=title, height=230, sizing_mode="stretch_width", tools="save", **options)
     fig.toolbar.logo = None
     fig.toolbar.autohide = True
     fig.title.text_font_size = "14px"
-    fig.xaxis.axis_label, fig.yaxis.axis_label = across, up
+    fig.xaxis.axis_label, fig.yaxis.axis_label = x_label, y_label
     for axis in (fig.xaxis, fig.yaxis):
         axis.axis_label_text_font_style = "normal"
     return fig
 
 
 def legend_above(fig: Any) -> None:
-    """A legend in one line above the lines, which covers none of them; a click on a name hides its line."""
+    """Move the legend above the figure, in one line; a click on a name hides its line."""
     legend = fig.legend[0]
     legend.update(
         orientation="horizontal", click_policy="hide", label_text_font_size="12px", border_line_color=None,
@@ -42,28 +44,22 @@ def legend_above(fig: Any) -> None:
 
 
 class CostLine:
-    """Best mean score so far, and how much better another arm may be, against the cost spent."""
+    """Best mean score so far, and the possible regret, by cost spent."""
 
     def __init__(self) -> None:
-        self.source = ColumnDataSource({"cost": [], "best": [], "missed": []})
-        self.figure = plain_figure("Best so far", COST, "mean raw score", x_range=(0, 100), y_range=(0, 1))
-        fig = self.figure
-        fig.extra_y_ranges = {"missed": Range1d(0, 1)}
-        right = LinearAxis(y_range_name="missed", axis_label="may be missed, reward")
+        self.source = ColumnDataSource({"cost": [], "best": [], "regret": []})
+        self.figure = fig = plain_figure("Best so far", COST, "mean raw score", x_range=(0, 100), y_range=(0, 1))
+        fig.extra_y_ranges = {"regret": Range1d(0, 1)}
+        right = LinearAxis(y_range_name="regret", axis_label="possible regret, reward")
         right.axis_label_text_font_style = "normal"
         fig.add_layout(right, "right")
         fig.step(
-            "cost",
-            "best",
-            source=self.source,
-            mode="after",
-            color=COLOURS[0],
-            line_width=2.2,
+            "cost", "best", source=self.source, mode="after", color=COLOURS[0], line_width=2.2,
             legend_label="best mean score",
-        )
+        )  # fmt: skip
         fig.line(
-            "cost", "missed", source=self.source, color=COLOURS[4], line_width=1.6, line_dash="dashed",
-            y_range_name="missed", legend_label="may be missed, 95 % bound",
+            "cost", "regret", source=self.source, color=COLOURS[4], line_width=1.6, line_dash="dashed",
+            y_range_name="regret", legend_label="possible regret, 95 % bound",
         )  # fmt: skip
         legend_above(fig)
 
@@ -72,50 +68,38 @@ class CostLine:
         curve = np.array(board.curve, dtype=float).reshape(-1, 3)
         known = board.exhaustive == board.exhaustive
         unit = board.exhaustive / 100 if known else 1.0
-        cost, best, missed = curve[:, 0] / unit, curve[:, 1], curve[:, 2]
-        self.source.data = {"cost": cost, "best": best, "missed": missed}
+        cost, best, regret = curve[:, 0] / unit, curve[:, 1], curve[:, 2]
+        self.source.data = {"cost": cost, "best": best, "regret": regret}
         self.figure.xaxis.axis_label = COST if known else "cost spent, assumed seconds"
         whole = board.budget / unit if board.budget == board.budget else 0.0
         self.figure.x_range.end = max(whole, cost.max(initial=0.0)) or 100
         low, high = _span(best)
         self.figure.y_range.update(start=low, end=high)
-        self.figure.extra_y_ranges["missed"].end = 1.1 * np.nanmax(missed, initial=0.0) or 1.0
+        self.figure.extra_y_ranges["regret"].end = 1.1 * np.nanmax(regret, initial=0.0) or 1.0
 
 
 def _span(values: NDArray[np.float64]) -> tuple[float, float]:
-    """A range that shows all values, with some room around them."""
+    """A range that shows all values with a margin."""
     known = values[np.isfinite(values)]
     if not len(known):
         return 0.0, 1.0
-    room = 0.12 * (float(known.max() - known.min()) or 0.1)
-    return float(known.min()) - room, float(known.max()) + room
+    margin = 0.12 * (float(known.max() - known.min()) or 0.1)
+    return float(known.min()) - margin, float(known.max()) + margin
 
 
 class BusyLines:
-    """Shares of GPU slots, CPU slots and processors that are in use, over the last half hour."""
-
-    LINES = (
-        ("gpu_slots", "GPU slots"),
-        ("cpu_slots", "CPU slots"),
-        ("cpu", "processor time"),
-        ("gpu", "GPU utilisation"),
-    )
+    """Used shares of GPU slots, CPU slots and processors, over the last half hour."""
 
     def __init__(self) -> None:
-        self.source = ColumnDataSource({name: [] for name in ("time", *(name for name, _ in self.LINES))})
+        self.source = ColumnDataSource({name: [] for name in ("time", *LOADS)})
         self.figure = plain_figure(
-            "How busy the workers are", "time", "share in use", x_axis_type="datetime", x_range=(0, 1)
+            "Load of the workers", "time", "share in use", x_axis_type="datetime", x_range=(0, 1)
         )
-        for i, (name, label) in enumerate(self.LINES):
+        for i, (name, label) in enumerate(LOADS.items()):
             self.figure.line(
-                "time",
-                name,
-                source=self.source,
-                color=COLOURS[i],
-                line_dash=DASHES[i],
-                line_width=1.8,
+                "time", name, source=self.source, color=COLOURS[i], line_dash=DASHES[i], line_width=1.8,
                 legend_label=label,
-            )
+            )  # fmt: skip
         self.figure.y_range = Range1d(0, 1.05)
         self.figure.yaxis.formatter = NumeralTickFormatter(format="0 %")
         self.figure.xaxis.formatter = DatetimeTickFormatter(minutes="%H:%M", seconds="%H:%M:%S", minsec="%H:%M:%S")
@@ -123,21 +107,13 @@ class BusyLines:
         self._last = 0.0
 
     def update(self, busy: Sequence[Busy]) -> None:
-        """Add what is new."""
+        """Add the new measurements."""
         new = [one for one in busy if one.time > self._last]
         if not new:
             return
         first, self._last = busy[0].time, new[-1].time
-        names = [name for name, _ in self.LINES]
-        added = {name: [getattr(one, name) for one in new] for name in names}
-        offset = time_zone_offset(self._last)
+        added = {name: [getattr(one, name) for one in new] for name in LOADS}
+        offset = time.localtime(self._last).tm_gmtoff  # bokeh shows Universal Time
         start = max(first, self._last - SHOWN)
         self.figure.x_range.update(start=(start + offset) * 1000, end=(max(self._last, start + 60) + offset) * 1000)
         self.source.stream({"time": [(one.time + offset) * 1000 for one in new], **added}, rollover=900)
-
-
-def time_zone_offset(now: float) -> float:
-    """Seconds to add to Universal Time to have local time: bokeh shows times as they are given."""
-    import time
-
-    return float(time.localtime(now).tm_gmtoff)

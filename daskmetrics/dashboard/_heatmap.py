@@ -1,4 +1,4 @@
-"""The map of layers and checkpoints of one model, with what the search has paid for marked on it."""
+"""The heat map of layers and checkpoints of one model, with marks for the decisions of the search."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from daskmetrics.core._steps import Scale, edges, fitting, ticks
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard._state import SCORED, Board
 
-NUMBERED = 5  #: latest decisions whose number stands beside them
-MOST_STEPS, MOST_LAYERS = 26, 13  #: labels along the two sides
-NOTHING = "#e9ecef"  #: where there is no value
+NUMBERED = 5  # latest decisions that are numbered
+MOST_STEPS, MOST_LAYERS = 26, 13  # labels along the two axes
+NO_VALUE = "#e9ecef"  # colour of arms without a value
 ORANGE = "#d55e00"
 LEGEND = (
     '<div style="font: 13px Helvetica, Arial, sans-serif; color: #5b6470; padding-top: 22px; line-height: 18px">'
     '<span style="display:inline-block; width:11px; height:11px; border:1.5px solid #1c2128; border-radius:50%;'
-    ' background:#fff; margin-right:5px; vertical-align:-2px"></span>paid for, the latest with their numbers'
+    ' background:#fff; margin-right:5px; vertical-align:-2px"></span>scored, the latest with their numbers'
     f'&ensp;<span style="color:{ORANGE}; font-size:17px; vertical-align:-1px">★</span> leading arm'
-    f'&ensp;<span style="display:inline-block; width:14px; height:11px; background:{NOTHING};'
+    f'&ensp;<span style="display:inline-block; width:14px; height:11px; background:{NO_VALUE};'
     ' border:1px solid #ced4da; margin-right:4px; vertical-align:-1px"></span>no value yet</div>'
 )
 NUMBER = "return isNaN(value) ? 'not known' : value.toPrecision(4)"
 ORDER = "return value == 0 ? 'none' : String(value)"
 
 
-class Heat:
-    """One model's map; `update` sends the columns that changed."""
+class Heatmap:
+    """One model's heat map; `update` sends the columns that changed."""
 
     def __init__(self) -> None:
         self._drawn: tuple[Any, ...] = ()
@@ -50,7 +50,7 @@ class Heat:
         self.marks = ColumnDataSource({"x": [], "y": []})
         self.numbers = ColumnDataSource({"x": [], "y": [], "text": []})
         self.star = ColumnDataSource({"x": [], "y": []})
-        self.mapper = LinearColorMapper(palette=Cividis256, low=0, high=1, nan_color=NOTHING)
+        self.mapper = LinearColorMapper(palette=Cividis256, low=0, high=1, nan_color=NO_VALUE)
         self.figure = self._figure()
 
     def _figure(self) -> Any:
@@ -71,18 +71,15 @@ class Heat:
         )  # fmt: skip
         tips = [
             ("arm", "@name"), ("value", "@value{custom}"), ("posterior", "@mean{custom} ± @sd{custom}"),
-            ("tasks paid for", "@paid"), ("decisions", "@first{custom} to @last{custom}"),
+            ("scored tasks", "@paid"), ("decisions", "@first{custom} to @last{custom}"),
         ]  # fmt: skip
         code = dict.fromkeys(("@value", "@mean", "@sd"), NUMBER) | dict.fromkeys(("@first", "@last"), ORDER)
         shown = {name: CustomJSHover(code=text) for name, text in code.items()}
         fig.add_tools(HoverTool(renderers=[cells], tooltips=tips, formatters=shown))
         self.bar = ColorBar(
-            color_mapper=self.mapper,
-            width=14,
-            padding=6,
-            ticker=BasicTicker(desired_num_ticks=5),
+            color_mapper=self.mapper, width=14, padding=6, ticker=BasicTicker(desired_num_ticks=5),
             title_text_font_style="normal",
-        )
+        )  # fmt: skip
         fig.add_layout(self.bar, "right")
         fig.xaxis.axis_label, fig.yaxis.axis_label = "training step", "layer"
         fig.grid.visible = False
@@ -98,22 +95,22 @@ class Heat:
         ----------
         board : Board
         model, name : str
-            Names that the board knows.
+            Of the model, and of the quantity.
         scale : {"log", "even", ...}
-            Of the checkpoints; anything else is whichever fits.
+            Scale of the checkpoints; any other word selects the scale that fits.
         """
-        suite, own = board.grid.suite(model)
+        suite, part = board.grid.suite(model)
         fitted: Scale = scale if scale in ("log", "even") else fitting(suite.revisions)  # type: ignore[assignment]
         if self._drawn != (board, model, fitted):
             self._drawn = board, model, fitted
             self._lay_out(suite, fitted)
-        values = board.values(name)[own]
-        self._colour(values, name, board)
-        mean, sd = board.belief[:, own]
+        values = board.values(name)[part]
+        self._set_colours(values, name, board)
+        mean, sd = board.belief[:, part]
         self.cells.data.update(
-            value=values, mean=mean, sd=sd, first=board.first[own], last=board.last[own], paid=board.paid[own]
+            value=values, mean=mean, sd=sd, first=board.first[part], last=board.last[part], paid=board.paid[part]
         )
-        self._mark(board, suite, own)
+        self._set_marks(board, part)
 
     def _lay_out(self, suite: Suite, scale: Scale) -> None:
         borders = np.array(edges(suite.revisions, scale))
@@ -136,7 +133,7 @@ class Heat:
         for range_, start, end in ((fig.x_range, borders[0], borders[-1]), (fig.y_range, -0.5, rows - 0.5)):
             range_.update(start=start, end=end, reset_start=start, reset_end=end)
 
-    def _colour(self, values: NDArray[np.float32], name: str, board: Board) -> None:
+    def _set_colours(self, values: NDArray[np.float32], name: str, board: Board) -> None:
         known = values[np.isfinite(values)]
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
         if name == SCORED:
@@ -149,13 +146,13 @@ class Heat:
         self.figure.title.text = f"{name}: {share}" if units in name else f"{name}, {units}: {share}"
         self.bar.title = units if len(units) < 14 else ""
 
-    def _mark(self, board: Board, suite: Suite, own: slice) -> None:
-        paid = np.flatnonzero(board.paid[own])
+    def _set_marks(self, board: Board, part: slice) -> None:
+        paid = np.flatnonzero(board.paid[part])
         self.marks.data = {"x": self.x[paid], "y": self.y[paid]}
-        last = board.last[own]
+        last = board.last[part]
         latest = paid[np.argsort(-last[paid])][:NUMBERED]
         text = [str(number) for number in last[latest]]
         self.numbers.data = {"x": self.x[latest], "y": self.y[latest], "text": text}
-        leader = board.grid.index.get(board.leader, -1) - own.start
-        there = [leader] if 0 <= leader < len(self.x) else []
-        self.star.data = {"x": self.x[there], "y": self.y[there]}
+        leader = board.grid.index.get(board.leader, -1) - part.start
+        leaders = [leader] if 0 <= leader < len(self.x) else []
+        self.star.data = {"x": self.x[leaders], "y": self.y[leaders]}

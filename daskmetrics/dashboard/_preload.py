@@ -1,6 +1,6 @@
-"""What a scheduler loads before it starts, so that its dashboard has our pages.
+"""Preload of a scheduler: adds the pages of daskmetrics to its dashboard.
 
-Dask's table of pages is no documented interface. Should it change, there are no pages, and everything else goes on.
+Dask does not document its table of pages. If that table changes, the pages are missing and everything else works.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ PAGES = {
     "/individual-daskmetrics": ("_run_page", "run_doc"),
     "/individual-daskmetrics-training": ("_training_page", "training_doc"),
 }
-"""Our pages: the beginning of their names puts them into the menu "More" and into JupyterLab's panel."""
+"""The pages; ``individual-`` puts them into the menu "More" and into JupyterLab's panel."""
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def _register() -> None:
 
         for path, (module, function) in PAGES.items():
             dashboard.applications[path] = getattr(import_module(f"daskmetrics.dashboard.{module}"), function)
-    except Exception as error:  # whatever another version of Dask or bokeh may raise
+    except Exception as error:  # another version of Dask or bokeh may raise anything
         log.warning("The dashboard has no pages of daskmetrics: %s: %s", type(error).__name__, error)
 
 
@@ -43,4 +43,4 @@ def dask_setup(scheduler: Any) -> None:
         desk.open()
         publish(desk)
     except Exception as error:
-        log.warning("The dashboard shows nothing of daskmetrics: %s: %s", type(error).__name__, error)
+        log.warning("The dashboard does not show daskmetrics: %s: %s", type(error).__name__, error)

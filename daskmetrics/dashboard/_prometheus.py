@@ -1,4 +1,4 @@
-"""Our numbers on the scheduler's ``/metrics``, for Prometheus."""
+"""The numbers of a run on the scheduler's ``/metrics``, for Prometheus."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from daskmetrics.dashboard._state import KINDS, Board
 Family = GaugeMetricFamily | CounterMetricFamily
 
 
-class Gauges(Collector):
-    """What a desk knows, in the words of Prometheus; made anew whenever it is asked.
+class PrometheusCollector(Collector):
+    """The state of a plugin as Prometheus metrics, collected for each scrape.
 
     Attributes
     ----------
     desks : list of Desk
-        Of the schedulers of this process, the latest last. They share one registry, so the latest that lives is shown.
+        Plugins of the schedulers of this process, the latest last. They share one registry, which shows the latest
+        that is not closed.
     """
 
     def __init__(self) -> None:
@@ -33,22 +34,22 @@ class Gauges(Collector):
         """Called by prometheus_client for each scrape."""
         self.desks = [desk for desk in self.desks if not desk.closed]
         for desk in self.desks[-1:]:
-            yield from _machines(desk)
+            yield from _load(desk)
             yield from _training(desk)
             if desk.board is not None:
                 yield from _run(desk.board)
 
 
-GAUGES = Gauges()
-REGISTRY.register(GAUGES)
+COLLECTOR = PrometheusCollector()
+REGISTRY.register(COLLECTOR)
 
 
 def publish(desk: Desk) -> None:
-    """Show this desk's numbers from now on."""
-    GAUGES.desks.append(desk)
+    """Show this plugin's numbers from now on."""
+    COLLECTOR.desks.append(desk)
 
 
-def _machines(desk: Desk) -> Iterator[Family]:
+def _load(desk: Desk) -> Iterator[Family]:
     yield _gauge("workers", "Workers that the scheduler has", len(desk.scheduler.workers))
     if desk.busy:
         now = desk.busy[-1]

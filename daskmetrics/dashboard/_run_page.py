@@ -1,4 +1,4 @@
-"""The page of a run: a map of layers and checkpoints that fills up, the search's path over it, and how it goes on."""
+"""The page of a run: the heat map of layers and checkpoints, the decisions of the search, progress and load."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from distributed.dashboard.components.scheduler import env
 
 from daskmetrics.core._text import duration
 from daskmetrics.dashboard._charts import BusyLines, CostLine
-from daskmetrics.dashboard._heatmap import Heat
+from daskmetrics.dashboard._heatmap import Heatmap
 from daskmetrics.dashboard._plugin import Desk, desk_of
 from daskmetrics.dashboard._state import BELIEF, KINDS, SCORED, Board, Decision
 
 WIDE = ("reason", "first")  # columns whose text may need more than one line
-EVERY = 1000  # milliseconds between looks at the board
-FITTING, FOLLOW = "fitting", "what is done now"
+INTERVAL = 1000  # milliseconds between updates
+FITTING, FOLLOW = "fitting", "current phase"
 STYLE = """
 :host { font-family: Helvetica, Arial, sans-serif; color: #1c2128; }
 .facts { display: flex; flex-wrap: wrap; gap: 6px 26px; font-size: 14px; line-height: 1.35; }
@@ -42,11 +42,11 @@ def run_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
     doc.template_variables.update(extra)
     doc.add_root(page.root)
     page.update()
-    doc.add_periodic_callback(page.update, EVERY)
+    doc.add_periodic_callback(page.update, INTERVAL)
 
 
 class Page:
-    """One viewer's page; it sends what has changed since it looked last."""
+    """One viewer's page; it sends what has changed since its last update."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
@@ -56,14 +56,14 @@ class Page:
         self.model = Select(title="Model", width=180)
         self.quantity = Select(title="Shown", width=240)
         self.scale = Select(title="Checkpoints", value=FITTING, options=[FITTING, "log", "even"], width=110)
-        self.heat = Heat()
+        self.heat = Heatmap()
         self.cost, self.busy = CostLine(), BusyLines()
         self.decisions, self.failures = (Div(stylesheets=[STYLE], sizing_mode="stretch_width") for _ in range(2))
-        for chosen in (self.model, self.quantity, self.scale):
-            chosen.on_change("value", self._choose)
-        self.root = self._laid_out()
+        for select in (self.model, self.quantity, self.scale):
+            select.on_change("value", self._on_select)
+        self.root = self._layout()
 
-    def _laid_out(self) -> Column:
+    def _layout(self) -> Column:
         choices = row(self.model, self.quantity, self.scale, self.heat.legend, sizing_mode="stretch_width")
         lines = row(self.cost.figure, self.busy.figure, sizing_mode="stretch_width")
         wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
@@ -71,7 +71,7 @@ class Page:
         return column(self.head, choices, self.heat.figure, lines, tables, margin=(0, 14, 14, 14), **wide)
 
     def update(self) -> None:
-        """Look at the desk; called once a second."""
+        """Show the latest state; called once a second."""
         self.busy.update(self.desk.busy)
         board = self.desk.board
         if board is None:
@@ -91,36 +91,36 @@ class Page:
         self.quantity.update(options={"": [FOLLOW], **board.names()}, value=FOLLOW)
         self._board = board
 
-    def _choose(self, attribute: str, old: str, new: str) -> None:
+    def _on_select(self, attribute: str, old: str, new: str) -> None:
         if self._board is not None:
             self._show(self._board)
 
     def _show(self, board: Board) -> None:
-        name = _following(board) if self.quantity.value == FOLLOW else self.quantity.value
+        name = _current(board) if self.quantity.value == FOLLOW else self.quantity.value
         self.heat.update(board, self.model.value, name, self.scale.value)
         self.cost.update(board)
         latest = [board.latest[index] for index in sorted(board.latest, reverse=True)]
         self.decisions.text = _table(
             "Latest decisions",
             ("number", "cell", "stage", "score", "cost"),
-            [(f"{one.index:,}", one.name, one.stage, _score(one), duration(one.cost)) for one in latest],
+            [(f"{one.index:,}", one.name, one.stage, _score_text(one), duration(one.cost)) for one in latest],
         )
         self.failures.text = _table(
-            "Without a value",
+            "Failures",
             ("count", "what", "status", "reason", "first"),
             [(f"{one.count:,}", one.kind, one.status, one.reason, one.example) for one in board.failures],
         )
 
 
-def _following(board: Board) -> str:
-    """What fills up at the moment: the first metric, and then what is believed of every arm."""
+def _current(board: Board) -> str:
+    """The quantity of the current phase: the first metric, then the posterior mean."""
     if board.state == "measuring" or not board.grid.tasks:
         return next(iter(board.grid.metrics))
     return BELIEF if (board.belief == board.belief).any() else SCORED
 
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table that scrolls, as HTML; what it shows may come from foreign code."""
+    """A table that scrolls, as HTML; its text is escaped, since it may come from foreign code."""
     head = "".join(f"<th>{name}</th>" for name in header)
     body = "".join(f"<tr>{''.join(map(_cell, header, one))}</tr>" for one in rows)
     body = body or f'<tr><td colspan="{len(header)}">none</td></tr>'
@@ -131,12 +131,12 @@ def _cell(name: str, text: str) -> str:
     return f'<td class="{"wide" if name in WIDE else "narrow"}">{escape(text)}</td>'
 
 
-def _score(decision: Decision) -> str:
+def _score_text(decision: Decision) -> str:
     return "open" if decision.score != decision.score else f"{decision.score:.3f}"
 
 
 def _head(board: Board, desk: Desk) -> str:
-    """What one wants to know first, as HTML."""
+    """State, progress and best score, as HTML."""
     facts = [(escape(board.state), f"run {escape(board.name)}"), *_progress(board)]
     if board.best == board.best:
         facts.append((f"{board.best:.3f}", "best mean score so far"))
@@ -152,17 +152,15 @@ def _head(board: Board, desk: Desk) -> str:
 
 
 def _progress(board: Board) -> list[tuple[str, str]]:
-    found = []
+    """Values and labels of the finished units and of the cost."""
+    facts = []
     words = {"train": "checkpoints trained", "measure": "checkpoints measured", "score": "cells scored"}
     for kind in KINDS:
-        done, whole = board.counts[kind, "ok"], board.planned.get(kind, 0)
+        done, total = board.counts[kind, "ok"], board.planned.get(kind, 0)
         failed = board.done(kind) - done
-        if whole or done:
-            label = words[kind] + (f", {failed:,} failed" if failed else "")
-            found.append((f"{done:,} of {whole:,}", label))
+        if total or done:
+            facts.append((f"{done:,} of {total:,}", words[kind] + (f", {failed:,} failed" if failed else "")))
     if board.budget == board.budget:
-        share = board.spent / board.exhaustive
-        found.append(
-            (f"{share:.1%} of {board.budget / board.exhaustive:.1%}".replace("%", " %"), "of the exhaustive cost spent")
-        )
-    return found
+        shares = f"{board.spent / board.exhaustive:.1%} of {board.budget / board.exhaustive:.1%}"
+        facts.append((shares.replace("%", " %"), "of the exhaustive cost spent"))
+    return facts

@@ -9,11 +9,12 @@ from bokeh.layouts import column
 from bokeh.models import ColumnDataSource, Div
 from distributed.dashboard.components.scheduler import env
 
+from daskmetrics.core._text import plural
 from daskmetrics.dashboard._charts import COLOURS, DASHES, legend_above, plain_figure
 from daskmetrics.dashboard._plugin import desk_of
 from daskmetrics.dashboard._state import Curves
 
-EVERY = 1000  # milliseconds between looks at the desk
+INTERVAL = 1000  # milliseconds between updates
 MOST_NAMED = 16  # ranks that the legend names
 
 
@@ -25,7 +26,7 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
     doc.template_variables.update(extra)
     doc.add_root(page.root)
     page.update()
-    doc.add_periodic_callback(page.update, EVERY)
+    doc.add_periodic_callback(page.update, INTERVAL)
 
 
 class TrainingPage:
@@ -42,7 +43,7 @@ class TrainingPage:
         self.root = column(self.head, self.loss, self.speed, margin=(8, 14, 14, 14), sizing_mode="stretch_width")
 
     def update(self) -> None:
-        """Look at what was heard; called once a second."""
+        """Show new reports; called once a second."""
         if self.curves.version == self._version:
             return
         self._version = self.curves.version
@@ -51,29 +52,25 @@ class TrainingPage:
                 self._add(name)
             step, loss, speed, _ = np.array(points, dtype=float).reshape(-1, 4).T
             self._sources[name].data = {"step": step, "loss": loss, "speed": speed}
-        self.head.text = self._said()
+        self.head.text = f'<div style="font: 16px Helvetica, Arial, sans-serif">{self._summary()}</div>'
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         last = self.curves.last.values()
-        style = "font: 16px Helvetica, Arial, sans-serif"
         if not last:
-            return f'<div style="{style}">No training has reported yet.</div>'
+            return "No training has reported yet."
         total = sum(speed for _, _, speed, _ in last if speed == speed)
         step = max(step for step, *_ in last)
-        ranks = "1 rank" if len(last) == 1 else f"{len(last)} ranks"
-        return f'<div style="{style}">{ranks}, step {step:,}, {total:,.0f} tokens per second in all</div>'
+        return f"{plural(len(last), 'rank')}, step {step:,}, {total:,.0f} tokens per second in total"
 
     def _add(self, name: str) -> None:
         number = len(self._sources)
         source = self._sources[name] = ColumnDataSource({"step": [], "loss": [], "speed": []})
-        look: dict[str, Any] = {
-            "color": COLOURS[number % len(COLOURS)],
-            "line_dash": DASHES[number // len(COLOURS) % len(DASHES)],
-            "line_width": 1.8,
-        }
-        named = {"legend_label": name} if number < MOST_NAMED else {}
-        self.loss.line("step", "loss", source=source, **look, **named)
-        self.speed.line("step", "speed", source=source, **look, **named)
+        dash = DASHES[number // len(COLOURS) % len(DASHES)]
+        style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "line_dash": dash, "line_width": 1.8}
+        if number < MOST_NAMED:
+            style["legend_label"] = name
+        self.loss.line("step", "loss", source=source, **style)
+        self.speed.line("step", "speed", source=source, **style)
         if number == 0:
             legend_above(self.loss)
             legend_above(self.speed)

@@ -176,5 +176,5 @@ def test_the_page_of_training_draws_every_rank(client, desk, prefix):
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         complained = complaints(page)
         page.goto(f"{prefix}/individual-daskmetrics-training")
-        page.get_by_text("4 ranks, step 19, 3,606 tokens per second in all").wait_for()
+        page.get_by_text("4 ranks, step 19, 3,606 tokens per second in total").wait_for()
     assert not complained
