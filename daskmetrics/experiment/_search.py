@@ -223,7 +223,7 @@ def _costs(
 
 def task_size(task: Task, protocol: Protocol, here: bool) -> TextSize:
     """How much text a task is; assumed unless its data is known to be here."""
-    if listed := getattr(task, "listed", None):  # a benchmark tells, here or not, and the same every time
+    if listed := getattr(task, "statistics", None):  # a benchmark lists it, whether its data is local or not
         tokens = listed.characters / CHARACTERS_PER_TOKEN
         return TextSize(listed.texts, tokens, min(protocol.max_length, tokens / max(1, listed.texts)))
     if not (here or task.is_local):
