@@ -1,4 +1,4 @@
-"""Verbs that read a run from its files; they need neither torch nor a scheduler."""
+"""Commands that read a run from its files, without torch and without a scheduler."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import friendly, run_folder, table
+from daskmetrics.cli._common import friendly, run_folder
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskmetrics.tasks import Task
 
 FORMATS = ("html", "csv", "parquet", "netcdf")
+DATA = "DASKMETRICS_PUBLISHED_DATA"  # the environment variable with the folder of the published table
 
 
 @click.command()
 @run_folder
 @friendly
 def status(run: Path) -> None:
-    """How far RUN is, what failed and why, and how its Slurm jobs stand; read from its files and Slurm's queue."""
+    """Show the progress, the failures and the Slurm jobs of RUN, from its files and Slurm's queue."""
     from daskmetrics import report
     from daskmetrics.execution.map._folder import is_map, read_map
     from daskmetrics.execution.map._results import summary_text
 
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
-        click.echo(job)  # it has not begun
+        click.echo(job)  # the job has not started the run
         return
     if is_map(run):
         recorded = read_map(run)
@@ -43,7 +45,7 @@ def status(run: Path) -> None:
 
 
 def _driver_job(run: Path) -> str | None:
-    """How the job stands that drives the run, if it was submitted as one."""
+    """The state of the job that drives the run, if the run was submitted as a job."""
     from daskmetrics.cluster.slurm import _driver_job as driver_job
     from daskmetrics.cluster.slurm._commands import SlurmError, job_state
 
@@ -53,7 +55,7 @@ def _driver_job(run: Path) -> str | None:
     try:
         return driver_job.describe(job, job_state(job.job))
     except (SlurmError, ConfigError) as error:
-        return f"Job {job.job} was submitted to drive it; how it stands is not known: {error}"
+        return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
 
 
 def _worker_jobs(name: str) -> str:
@@ -63,7 +65,7 @@ def _worker_jobs(name: str) -> str:
     try:
         return summary(queue(name=job_name(name)))
     except (SlurmError, ConfigError) as error:
-        return f"not known: {error}"
+        return f"unknown: {error}"
 
 
 @click.command()
@@ -76,11 +78,11 @@ def _worker_jobs(name: str) -> str:
     show_default=True,
     help="A page, or numbers in one file.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="File of the numbers.  [default: in RUN/report]")
-@click.option("--svg", is_flag=True, help="Also each figure as SVG.")
+@click.option("--output", type=click.Path(path_type=Path), help="File for the numbers.  [default: in RUN/report]")
+@click.option("--svg", is_flag=True, help="Write each figure as SVG, too.")
 @friendly
 def report(run: Path, kind: str, output: Path | None, svg: bool) -> None:
-    """Write the HTML report and figures of RUN from its files, or all its numbers for other programs."""
+    """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
     from daskmetrics import report as reports
 
     loaded = reports.Run(run)
@@ -95,12 +97,14 @@ def report(run: Path, kind: str, output: Path | None, svg: bool) -> None:
 @click.command()
 @run_folder
 @click.option(
-    "--within", metavar="SHARE", help="Instead the shallowest and the earliest arm within so much of it, e.g. 1%."
+    "--within",
+    metavar="SHARE",
+    help="Show the shallowest and the earliest arm that lose at most this share, such as 1%.",
 )
-@click.option("--sure", type=float, default=0.8, show_default=True, help="Probability with which --within must hold.")
+@click.option("--sure", type=float, default=0.8, show_default=True, help="Least probability that --within holds.")
 @friendly
 def best(run: Path, within: str | None, sure: float) -> None:
-    """Print the best arm of RUN and the lines of Python that load it."""
+    """Print the best arm of RUN and the Python that loads it."""
     from daskmetrics import report
 
     loaded = report.Run(run)
@@ -114,18 +118,13 @@ def best(run: Path, within: str | None, sure: float) -> None:
 
 def _share(text: str) -> float:
     """A share such as ``1%`` or ``0.01``."""
-    from daskmetrics.core.errors import ConfigError
-
     try:
         share = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
     except ValueError:
         share = -1.0
     if not 0 < share < 1:
-        raise ConfigError(f"--within '{text}' is no share between 0 and 1: write 1% or 0.01.")
+        raise ConfigError(f"--within '{text}' is not a share between 0 and 1: write 1% or 0.01.")
     return share
-
-
-DATA = "DASKMETRICS_PUBLISHED_DATA"  # names the folder of the published table
 
 
 @click.command()
@@ -133,7 +132,7 @@ DATA = "DASKMETRICS_PUBLISHED_DATA"  # names the folder of the published table
 @click.argument("arm")
 @friendly
 def explain(run: Path, arm: str) -> None:
-    """Why ARM (MODEL@REVISION/LAYER) of RUN was chosen, or was not: features, scores, posterior, decisions."""
+    """Explain why the search of RUN chose ARM (MODEL@REVISION/LAYER) or not: posterior, decisions, scores, metrics."""
     from daskmetrics import report
     from daskmetrics.report._explain import explain_text
 
@@ -150,7 +149,7 @@ def explain(run: Path, arm: str) -> None:
 )
 @friendly
 def compare(run: Path, other: Path | None, published: Path | None) -> None:
-    """RUN and OTHER side by side; without OTHER, RUN beside the published scores of its models."""
+    """Compare RUN with OTHER or, without OTHER, with the published scores of its models."""
     from daskmetrics import report
     from daskmetrics.report._compare import compare_published_text, compare_text
 
@@ -165,18 +164,16 @@ def compare(run: Path, other: Path | None, published: Path | None) -> None:
 
 
 def _published() -> Path:
-    from daskmetrics.core.errors import ConfigError
-
     folder = os.environ.get(DATA)
     if folder is None:
-        raise ConfigError(f"Name a second RUN, or a table of published scores: --published FILE, or ${DATA}.")
+        raise ConfigError(f"Give a second RUN, or a table of published scores by --published FILE or ${DATA}.")
     return Path(folder) / "published_scores.csv.gz"
 
 
 @click.command()
 @friendly
 def metrics() -> None:
-    """List the metrics: definition, unit, input, source, cost and parameters, by family."""
+    """List the metrics by family: definition, unit, input, source, cost and parameters."""
     from daskmetrics.metrics import catalogue, families
 
     for family, members in families(catalogue().values()).items():
@@ -197,44 +194,46 @@ def metrics() -> None:
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option(
-    "--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="For costs seen."
+    "--runs",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Folder of earlier runs, for measured costs.",
 )
 @friendly
 def tasks(names: tuple[str, ...], runs: Path) -> None:
-    """List the tasks NAMES, written as in a configuration; by default those that are embedded or installed.
+    """List the tasks NAMES, written as in a configuration; by default the embedded and the installed tasks.
 
-    Cost is the median of what earlier runs spent: seconds to encode all layers of a checkpoint, and to score one layer.
+    The cost is the median of earlier runs: seconds to encode all layers of a checkpoint, and to score one layer.
     """
     from daskmetrics.experiment._preview import costs
     from daskmetrics.tasks import catalogue, resolve
 
     seen = costs(runs)
     chosen = resolve(names or tuple(catalogue()))
-    table(
-        ("task", "kind", "score", "texts", "cost seen", "data", "question"),
-        [
-            (
-                task.name,
-                task.kind,
-                task.main_score,
-                _texts(task),
-                f"{cost.encode:.1f} + {cost.score:.2f} s" if (cost := seen.get(task.name)) else "",
-                "here" if task.is_local else "not here",
-                task.description,
-            )
-            for task in chosen
-        ],
-    )
+    rows = [
+        (
+            task.name,
+            task.kind,
+            task.main_score,
+            _texts(task),
+            f"{cost.encode:.1f} + {cost.score:.2f} s" if (cost := seen.get(task.name)) else "",
+            "local" if task.is_local else "not downloaded",
+            task.description,
+        )
+        for task in chosen
+    ]
+    Table(("task", "kind", "score", "texts", "measured cost", "data", "question"), tuple(rows)).show()
     if not names:
         click.echo("Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; list them with: daskmetrics tasks NAME ...")
 
 
 def _texts(task: Task) -> str:
-    """How many there are; of what is not here, what its benchmark lists."""
+    """The number of texts; for a task that is not downloaded, the number that its benchmark lists."""
     if task.is_local:
         return f"{len(task.texts()):,}"
-    listed = getattr(task, "listed", None)
-    return f"about {listed.texts:,}" if listed else ""
+    statistics = getattr(task, "statistics", None)
+    return f"about {statistics.texts:,}" if statistics else ""
 
 
 VERBS = (status, report, best, explain, compare, metrics, tasks)

@@ -46,10 +46,10 @@ def test_local_data_is_prepared_once(local_mteb: ModuleType, tmp_path: Path, mon
     name = f"mteb:{local_mteb.PLACES['LocalPairs']}"
     asked = call("prefetch", "--task", name, "--dry-run")
     assert asked.exit_code == 1 and "mteb:LocalPairs" in asked.output and "0.0 MB to download" in asked.output
-    assert "not here" in call("tasks", name).output
+    assert "not downloaded" in call("tasks", name).output
     assert call("prefetch", "--task", name).exit_code == 0
     assert "Everything is on this machine." in call("prefetch", "--task", name).output
-    assert "not here" not in call("tasks", name).output
+    assert "not downloaded" not in call("tasks", name).output
 
 
 def test_a_failed_download_is_named_and_the_others_continue(
@@ -91,7 +91,7 @@ def test_tasks_lists_kinds_sizes_and_missing_data(session_cache: Path) -> None:
     embedded = call("tasks", "stdlib:kinds").output
     assert all(kind in embedded for kind in ("clustering", "sts", "reranking", "retrieval", "1,000"))
     paper = call("tasks", "preset:layer-by-layer-32").output
-    assert paper.count("not here") == 32 and "about 13,083" in paper
+    assert paper.count("not downloaded") == 32 and "about 13,083" in paper
 
 
 def test_a_folder_without_results_is_an_error(configured: Path, tmp_path: Path) -> None:
