@@ -29,9 +29,9 @@ def place(tmp_path) -> Path:
     return tmp_path
 
 
-def call(place: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def call(place: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "daskmetrics", "map", *words],
+        [sys.executable, "-m", "daskmetrics", "map", *arguments],
         cwd=place,
         capture_output=True,
         text=True,
@@ -42,8 +42,8 @@ def call(place: Path, *words: str, **environment: str) -> subprocess.CompletedPr
 
 
 def test_a_map_runs_writes_its_results_and_resumes(place):
-    words = ("bench.py:step", "--iterations", "30", "--max-retries", "1", "--output", "out/results.parquet")
-    done = call(place, *words)
+    arguments = ("bench.py:step", "--iterations", "30", "--max-retries", "1", "--output", "out/results.parquet")
+    done = call(place, *arguments)
     assert done.returncode == 3, done.stderr
     assert "30 items: 29 ok, 1 failed." in done.stdout
     assert "1 x error: ValueError: planted in 13" in done.stdout
@@ -51,7 +51,7 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     results = pd.read_parquet(place / "out" / "results.parquet")
     assert results["twice"].dropna().tolist() == [2 * i for i in range(30) if i != 13]
     journal = (place / "runs" / "step" / "journal.jsonl").read_bytes()
-    again = call(place, *words)
+    again = call(place, *arguments)
     assert again.returncode == 3 and "Starting" not in again.stderr
     assert (place / "runs" / "step" / "journal.jsonl").read_bytes() == journal
     more = call(place, "bench.py:step", "--iterations", "13", "--serial", "--output", "results.csv")
@@ -59,17 +59,16 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     pd.testing.assert_series_equal(pd.read_csv(place / "results.csv")["loss"], results["loss"][:13])
     command = [sys.executable, "-m", "daskmetrics", "status", "runs/step"]
     status = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
-    assert "30 items: 29 ok, 1 failed." in status.stdout  # of the last start that had something to do
+    assert "30 items: 29 ok, 1 failed." in status.stdout  # of the last run that had items to compute
     checked = call(place, "bench.py:step", "--verify", "10")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "Run again: 10 items, 0 differ." in checked.stdout
 
 
 def test_serial_gives_the_same_values_as_workers(place):
-    for how in ("--serial", "--resume"):
-        done = call(
-            place, "bench.py:step", "--iterations", "12", "--folder", how[2:], how, "--output", f"{how[2:]}.csv"
-        )
+    for name in ("serial", "resume"):
+        arguments = ("--iterations", "12", "--folder", name, f"--{name}", "--output", f"{name}.csv")
+        done = call(place, "bench.py:step", *arguments)
         assert done.returncode == 0, done.stderr
     columns = ["item", "loss", "key"]
     one, two = (pd.read_csv(place / name)[columns] for name in ("serial.csv", "resume.csv"))
@@ -84,18 +83,18 @@ def test_items_are_read_from_a_file(place):
 
 
 def test_failed_items_run_again_with_retry_failed(place):
-    words = ("bench.py:step", "--iterations", "14", "--serial", "--max-retries", "0")
-    assert call(place, *words).returncode == 3
-    assert call(place, *words, REPAIRED="1").returncode == 3
-    again = call(place, *words, "--retry-failed", REPAIRED="1")
+    arguments = ("bench.py:step", "--iterations", "14", "--serial", "--max-retries", "0")
+    assert call(place, *arguments).returncode == 3
+    assert call(place, *arguments, REPAIRED="1").returncode == 3
+    again = call(place, *arguments, "--retry-failed", REPAIRED="1")
     assert again.returncode == 0 and "13 of 14 items are recorded already" in again.stderr
 
 
 def test_a_changed_function_starts_again_and_reports_it(place):
-    words = ("bench.py:step", "--iterations", "14", "--serial", "--max-retries", "0")
-    call(place, *words)
+    arguments = ("bench.py:step", "--iterations", "14", "--serial", "--max-retries", "0")
+    call(place, *arguments)
     (place / "bench.py").write_text(BENCH.replace("2 * item", "3 * item"))
-    changed = call(place, *words)
+    changed = call(place, *arguments)
     assert "source has changed" in changed.stderr and "recorded already" not in changed.stderr
 
 
@@ -109,14 +108,14 @@ def test_a_dry_run_starts_nothing(place):
 
 def test_a_dry_run_for_slurm_shows_its_jobs(place):
     (place / "slurm.yaml").write_text("kind: slurm\nworkers: 10\ngpu_type: a100\n")
-    words = ("--cluster", "slurm.yaml", "--cpus-per-worker", "3", "--gpus-per-worker", "1", "--dry-run")
-    done = call(place, "bench.py:step", "--iterations", "500", *words)
+    arguments = ("--cluster", "slurm.yaml", "--cpus-per-worker", "3", "--gpus-per-worker", "1", "--dry-run")
+    done = call(place, "bench.py:step", "--iterations", "500", *arguments)
     assert done.returncode == 0, done.stderr
     assert "10 (slurm)" in done.stdout and "3 CPUs of its own" in done.stdout and "1 GPU of its job" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("bench.py:stepp", "--iterations", "3"), "Did you mean 'step'?"),
         (("bench.py:step",), "either --iterations N, or --items FILE"),
@@ -128,8 +127,8 @@ def test_a_dry_run_for_slurm_shows_its_jobs(place):
         (("bench.py:step", "--verify", "3"), "No run in 'runs/step'"),
     ],
 )
-def test_a_mistake_gives_one_message_and_exit_code_2(place, words, message):
-    done = call(place, *words)
+def test_a_mistake_gives_one_message_and_exit_code_2(place, arguments, message):
+    done = call(place, *arguments)
     assert done.returncode == 2
     assert message in done.stderr and "Traceback" not in done.stderr
     assert not (place / "runs").exists()
@@ -142,16 +141,16 @@ def test_an_unknown_key_of_a_profile_is_reported(place):
 
 
 def test_no_resume_refuses_an_existing_run(place):
-    words = ("bench.py:step", "--iterations", "3", "--serial", "--no-resume")
-    assert call(place, *words).returncode == 0
-    again = call(place, *words)
+    arguments = ("bench.py:step", "--iterations", "3", "--serial", "--no-resume")
+    assert call(place, *arguments).returncode == 0
+    again = call(place, *arguments)
     assert again.returncode == 2 and "choose another --folder" in again.stderr
 
 
 def test_ctrl_c_in_this_process_explains_how_to_resume(place):
     (place / "bench.py").write_text(BENCH.replace("0.002", "1000 if item == 5 else 0.002"))
-    words = [sys.executable, "-m", "daskmetrics", "map", "bench.py:step", "--iterations", "9", "--serial"]
-    with subprocess.Popen([*words, "--batch-size", "1"], cwd=place, stderr=subprocess.PIPE, text=True) as process:
+    arguments = [sys.executable, "-m", "daskmetrics", "map", "bench.py:step", "--iterations", "9", "--serial"]
+    with subprocess.Popen([*arguments, "--batch-size", "1"], cwd=place, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = ""
         while "1 of 9" not in line:

@@ -6,6 +6,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def own_path(monkeypatch):
-    """A file that is loaded puts its folder on the path; no other test may find what lies there."""
+def restored_path(monkeypatch):
+    """Loading a file adds its folder to the path; other tests must not import from it."""
     monkeypatch.setattr(sys, "path", sys.path[:])

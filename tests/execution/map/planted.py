@@ -1,4 +1,4 @@
-"""A function with faults planted in it, as the command line and real workers run it."""
+"""A function with planted faults, for the command line and real workers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 
 ERRORS = {17, 203, 377}
 KILLERS = {88, 291}
-HANGS = {140}  # in a call of C that never returns
-STUCK = {402}  # in one that keeps the interpreter's lock
+HANGS = {140}  # in a C call that never returns
+STUCK = {402}  # in a C call that holds the interpreter lock
 CROWDED = set(range(33, 500, 61))  # out of memory in a batch of more than five
 NOT_FINITE = {64}
 STATUS = {
@@ -18,11 +18,11 @@ STATUS = {
     **dict.fromkeys(HANGS | STUCK, "timeout"),
     **dict.fromkeys(NOT_FINITE, "nan"),
 }
-"""How each item that must fail is to be recorded."""
+"""The expected status of each item that must fail."""
 
 
 class OutOfMemoryError(RuntimeError):
-    """Named as the one that torch raises on a GPU."""
+    """Has the name of the error that torch raises on a GPU."""
 
 
 def step(item: int, *, seed: int, batch_size: int) -> dict[str, float]:

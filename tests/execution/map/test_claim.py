@@ -1,4 +1,4 @@
-"""500 iterations with every kind of fault planted, killed and stopped on the way, resumed in other batches."""
+"""500 iterations with planted faults of every kind, killed and stopped, and resumed with other batch sizes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ITERATIONS = 500
 
 
 def start(folder: Path, batch_size: int) -> subprocess.Popen[str]:
-    words = ["map", f"{Path(__file__).parent / 'planted.py'}:step", "--iterations", str(ITERATIONS)]
-    words += ["--workers", "3", "--batch-size", str(batch_size), "--max-retries", "1", "--timeout", "2s"]
-    command = [sys.executable, "-m", "daskmetrics", *words, "--folder", str(folder / "run")]
+    arguments = ["map", f"{Path(__file__).parent / 'planted.py'}:step", "--iterations", str(ITERATIONS)]
+    arguments += ["--workers", "3", "--batch-size", str(batch_size), "--max-retries", "1", "--timeout", "2s"]
+    command = [sys.executable, "-m", "daskmetrics", *arguments, "--folder", str(folder / "run")]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -33,13 +33,13 @@ def finished(folder: Path) -> int:
     return len(map.results(folder / "run"))
 
 
-def stop_at(folder: Path, count: int, batch_size: int, how: signal.Signals) -> tuple[int, str]:
-    """Send a signal as soon as so many items are finished; the exit code and what was message."""
+def stop_at(folder: Path, count: int, batch_size: int, sent: signal.Signals) -> tuple[int, str]:
+    """Send a signal once this many items are finished; returns the exit code and the output."""
     process = start(folder, batch_size)
     while finished(folder) < count:
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
-    process.send_signal(how)
+    process.send_signal(sent)
     return process.wait(timeout=120), process.communicate()[0]
 
 
@@ -49,28 +49,28 @@ def folder(tmp_path_factory) -> Path:
     code, _ = stop_at(folder, 60, 10, signal.SIGKILL)
     assert code == -signal.SIGKILL
     with (folder / "run" / "journal.jsonl").open("ab") as file:
-        file.write(b'0123abcd {"type":"rec')  # what a killed writer can leave
-    code, message = stop_at(folder, 200, 7, signal.SIGINT)
-    assert code == 130 and "resume" in message
+        file.write(b'0123abcd {"type":"rec')  # a killed writer can leave half a line
+    code, output = stop_at(folder, 200, 7, signal.SIGINT)
+    assert code == 130 and "resume" in output
     code, _ = stop_at(folder, 400, 12, signal.SIGTERM)
     assert code == 130
     process = start(folder, 10)
-    message = process.communicate(timeout=400)[0]
-    assert process.returncode == 3, message
+    output = process.communicate(timeout=400)[0]
+    assert process.returncode == 3, output
     return folder / "run"
 
 
 def test_every_iteration_is_recorded_exactly_once(folder):
     results = map.results(folder)
     assert [result.item for result in results] == list(range(ITERATIONS))
-    fine = Counter(
+    succeeded = Counter(
         outcome["key"]
         for entry in read(folder / "journal.jsonl")
         if isinstance(entry, Record) and entry.value
         for outcome in entry.value["items"]
         if outcome["status"] == "ok"
     )
-    assert fine == Counter(result.key for result in results if result.ok)
+    assert succeeded == Counter(result.key for result in results if result.ok)
 
 
 def test_only_the_planted_faults_failed(folder):
@@ -79,19 +79,19 @@ def test_only_the_planted_faults_failed(folder):
 
 
 def test_values_are_those_of_a_function_without_faults(folder):
-    fine = [result for result in map.results(folder) if result.ok]
-    assert all(result.value["loss"] == result.item / 7 for result in fine)
-    assert len({result.value["seed"] for result in fine}) == len(fine)
+    succeeded = [result for result in map.results(folder) if result.ok]
+    assert all(result.value["loss"] == result.item / 7 for result in succeeded)
+    assert len({result.value["seed"] for result in succeeded}) == len(succeeded)
 
 
 def test_the_run_passes_verification(folder):
-    found = map.verify(folder, sample=30)
-    assert found.ok and found.sampled == 30, found.text()
+    verification = map.verify(folder, sample=30)
+    assert verification.ok and verification.sampled == 30, verification.text()
 
 
 def test_a_finished_map_does_nothing(folder):
     before = (folder / "journal.jsonl").read_bytes()
     process = start(folder.parent, 10)
-    message = process.communicate(timeout=100)[0]
-    assert process.returncode == 3 and "500 of 500 items are recorded already" in message
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode == 3 and "500 of 500 items are recorded already" in output
     assert (folder / "journal.jsonl").read_bytes() == before
