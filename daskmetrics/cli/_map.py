@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -97,7 +97,7 @@ def map_(**arguments: Any) -> None:
     worker, hangs or runs out of memory is found by halving its batch; the other items run again. The exit code is 3
     if items failed.
     """
-    from daskmetrics.execution.map._results import check_output
+    from daskmetrics.execution.map._results import check_output, summary_text, write
 
     command = MapCommand(**arguments)
     if command.verify is not None:
@@ -110,7 +110,11 @@ def map_(**arguments: Any) -> None:
         _preview(spec, command, profile, pins)
         return
     results = _run(spec, command, profile, pins)
-    _show_results(results, command)
+    click.echo(summary_text(results, len(results)))
+    if command.output:
+        write(results, command.output)
+        click.echo(f"Results: {command.output}")
+    click.echo(f"Journal: {command.run_folder.journal}")
     if not all(result.ok for result in results):
         sys.exit(SOME_FAILED)
 
@@ -243,16 +247,6 @@ def _preview(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -
         ("results", str(command.output or "not written; add --output results.csv")),
     )
     Table((), rows, notes=("Nothing was started.",)).show()
-
-
-def _show_results(results: Sequence[ItemResult], command: MapCommand) -> None:
-    from daskmetrics.execution.map._results import summary_text, write
-
-    click.echo(summary_text(results, len(results)))
-    if command.output:
-        write(results, command.output)
-        click.echo(f"Results: {command.output}")
-    click.echo(f"Journal: {command.run_folder.journal}")
 
 
 def _verify(command: MapCommand) -> None:

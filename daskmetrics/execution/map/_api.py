@@ -125,26 +125,11 @@ def run(
     on_result: Callable[[ItemResult], None] = lambda result: None,
     say: Callable[[str], None] = log.warning,
 ) -> list[ItemResult]:
-    """Run a map to its end and return its results in the order of its items.
+    """Run a map to its end and return its results in the order of its items; errors as for `map`.
 
-    Parameters
-    ----------
-    spec : MapSpec
-    client : distributed.Client or None
-        None runs the items in this process, one after the other, for debugging. The values are the same, but an item
-        that hangs is not stopped, and an item that kills its process ends the run.
-    journal : Journal
-    on_result : callable
-        Called with each new result, after it is recorded.
-    say : callable
-        Called with messages for the user, for instance about a pause or a lost worker.
-
-    Raises
-    ------
-    ConfigError
-        If the function cannot be loaded on the workers.
-    ClusterLostError
-        If the scheduler is lost. Run again to resume.
+    Without a client, the items run in this process, one after the other, for debugging. The values are the same, but
+    an item that hangs is not stopped, and an item that kills its process ends the run. Each new result is recorded and
+    then passed to ``on_result``; messages for the user, for instance about a lost worker, are passed to ``say``.
     """
     source = MapSource(spec, journal.entries)
     source.on_result = on_result

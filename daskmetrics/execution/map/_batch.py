@@ -34,12 +34,7 @@ class Call:
 def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> dict[str, Any]:
     """The outcome of each call, in order: ``key``, ``status`` (ok, nan, oom, error), ``value``, ``reason``, ...
 
-    Parameters
-    ----------
-    function, calls : bytes
-        Pickled.
-    wait : float
-        Seconds before the first call: after a pause, an item that failed may succeed.
+    Function and calls are pickled. After ``wait`` seconds, an item that failed before may succeed.
     """
     loaded = load_function(function)
     time.sleep(wait)
@@ -78,10 +73,7 @@ def _checked(value: Any) -> dict[str, Any]:
 def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
     """A value that JSON can store; numbers that are not finite become None, and their places are appended to a list.
 
-    Raises
-    ------
-    DataError
-        If JSON cannot store it.
+    Raises DataError for a value that JSON cannot store.
 
     Examples
     --------

@@ -18,13 +18,7 @@ from daskmetrics.execution.map._tracker import ItemResult, ItemTracker
 
 
 def begin(spec: MapSpec, journal: Journal) -> None:
-    """Write the items and the header of a map.
-
-    Raises
-    ------
-    ConfigError
-        If the folder belongs to an experiment.
-    """
+    """Write the items and the header of a map; raises ConfigError if the folder belongs to an experiment."""
     if latest(journal.entries, RunStarted):
         raise ConfigError(f"'{journal.path.parent}' holds an experiment: choose another folder for the map.")
     rows = ([item.key, item.name, item.value if is_json(item.value) else None] for item in spec.items)
@@ -61,15 +55,7 @@ class RecordedMap:
 
 
 def read_map(folder: str | Path) -> RecordedMap:
-    """Read a map from its folder; no scheduler is needed.
-
-    Raises
-    ------
-    ConfigError
-        If there is no map in the folder.
-    DataError
-        If a line is damaged.
-    """
+    """Read a map from its folder; raises ConfigError if there is none, DataError if a line is damaged."""
     place = RunFolder(Path(folder)).must_exist()
     entries = list(read(place.journal))
     header = latest(entries, MapStarted)

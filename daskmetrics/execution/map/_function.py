@@ -55,12 +55,7 @@ class PreparedFunction:
 
 
 def prepare(function: Callable[..., Any], version: str | None = None) -> PreparedFunction:
-    """Pickle a function and find out its name, version and keywords.
-
-    Raises
-    ------
-    ConfigError
-        If it is not callable, or cannot be pickled.
+    """Pickle a function and find out its name, version and keywords; raises ConfigError if that is not possible.
 
     Examples
     --------
@@ -169,12 +164,7 @@ def load(reference: str) -> Callable[..., Any]:
     """The function that ``module.py:function`` or ``package.module:function`` refers to.
 
     A module given as a file is sent to the workers by value, together with the modules that it imports from its
-    folder: workers do not need the file.
-
-    Raises
-    ------
-    ConfigError
-        If the file, the module or the function does not exist.
+    folder: workers do not need the file. Raises ConfigError if the file, the module or the function does not exist.
     """
     place, _, name = reference.rpartition(":")
     if not place or not name:

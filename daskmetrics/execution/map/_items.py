@@ -46,14 +46,9 @@ class Item:
 
 
 def make_items(values: Iterable[Any], function: str, version: str, seed: int = 0) -> tuple[Item, ...]:
-    """The elements of an iterable as items.
+    """The elements of an iterable as items; raises ConfigError if one has no reproducible content.
 
     Equal elements are numbered, so ``[7, 7]`` gives two items with different keys and seeds.
-
-    Raises
-    ------
-    ConfigError
-        If an element has no reproducible content.
 
     Examples
     --------
@@ -74,13 +69,7 @@ def make_items(values: Iterable[Any], function: str, version: str, seed: int = 0
 
 
 def content_hash(value: Any) -> str:
-    """A hash that is the same for equal values in every process.
-
-    Raises
-    ------
-    ConfigError
-        If the value has no reproducible content.
-    """
+    """A hash that is the same for equal values in every process; raises ConfigError if there is none."""
     if is_json(value):
         return content_key(value)
     from dask.base import tokenize
@@ -111,12 +100,8 @@ def _short_text(value: Any) -> str:
 def read_items(path: Path) -> list[Any]:
     """The items of a file: JSON values of ``.jsonl``, rows of ``.csv`` as dicts, lines of ``.txt``.
 
-    Empty lines are skipped. Numbers in a CSV file become numbers.
-
-    Raises
-    ------
-    ConfigError
-        If the file does not exist, its suffix is not supported, or a line cannot be parsed.
+    Empty lines are skipped, and numbers in a CSV file become numbers. Raises ConfigError if the file does not exist,
+    its suffix is not supported, or a line cannot be parsed.
     """
     if path.suffix not in _SUFFIXES:
         raise ConfigError(f"Cannot read items from '{path}': the suffix must be one of {', '.join(_SUFFIXES)}.")

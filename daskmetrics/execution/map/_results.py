@@ -78,13 +78,7 @@ def dataset(results: Sequence[ItemResult], count: int | None = None) -> xr.Datas
 
 
 def check_output(path: Path) -> None:
-    """Check before the run that results can be written to a path.
-
-    Raises
-    ------
-    ConfigError
-        If the suffix is not supported, or needs a library that is not installed.
-    """
+    """Check before the run that results can be written to a path; raises ConfigError if not."""
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"Cannot write results to '{path.name}': the suffix must be one of {', '.join(SUFFIXES)}.")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:

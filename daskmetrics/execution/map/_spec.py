@@ -82,13 +82,7 @@ def make_spec(
     version: str | None = None,
     reference: str | None = None,
 ) -> MapSpec:
-    """The specification of a map, checked before anything starts.
-
-    Raises
-    ------
-    ConfigError
-        If the function cannot be pickled, or an item has no reproducible content.
-    """
+    """The specification of a map; raises ConfigError if the function or an item cannot be used."""
     prepared = prepare(function, version)
     items = make_items(values, prepared.name, prepared.version, seed)
     return MapSpec(prepared, items, options or MapOptions(), seed, reference)

@@ -221,12 +221,7 @@ def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:
 def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
     """The folder, among those in ``runs``, of the map with most items of a results file.
 
-    Raises
-    ------
-    ConfigError
-        If no map has any of the items.
-    DataError
-        If the file cannot be read.
+    Raises ConfigError if no map has any of the items, DataError if the file cannot be read.
     """
     table = _read_table(Path(path))
     column = "key" if "key" in table else "name"
