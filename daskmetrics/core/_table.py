@@ -6,10 +6,12 @@ import csv
 import html
 import io
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table as RichTable
 
 _UNBOUNDED = 10_000  # columns in a file or a pipe: each row stays on one line
@@ -33,7 +35,7 @@ class Table:
     --------
     >>> print(Table(("task", "score"), (("order", "0.5"),), notes=("One task.",)).as_text())
     task   score
-    ─────────────
+    ────────────
     order  0.5
     <BLANKLINE>
     One task.
@@ -44,18 +46,24 @@ class Table:
     title: str = ""
     notes: tuple[str, ...] = ()
 
-    def __rich__(self) -> RichTable:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
         from rich.box import SIMPLE
+        from rich.cells import cell_len
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        drawn = RichTable(box=SIMPLE, show_header=bool(self.header), show_edge=False, padding=(0, 1, 0, 0))
-        for place, name in enumerate(self.header or (self.rows[0] if self.rows else ())):
-            # the first column holds what a reader types or copies, so it is never broken
-            drawn.add_column(Text(name), no_wrap=place == 0, overflow="fold")
-        for row in self.rows:
-            drawn.add_row(*map(Text, map(printable, row)))
-        return drawn
+        rows = [[printable(cell) for cell in row] for row in self.rows]
+        columns = list(zip(*filter(None, (self.header, *rows)), strict=True))
+        natural = [max(map(cell_len, column)) for column in columns]
+        words = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in columns]
+        drawn = RichTable(
+            box=SIMPLE, show_header=bool(self.header), show_edge=False, pad_edge=False, padding=(0, 1, 0, 0)
+        )
+        for column, width in zip(columns, _fit(natural, words, options.max_width), strict=True):
+            drawn.add_column(Text(column[0]), width=width, overflow="fold")
+        for row in rows:
+            drawn.add_row(*map(Text, row))
+        yield drawn
 
     def as_text(self, width: int | None = None) -> str:
         """Title, aligned columns and notes.
@@ -91,6 +99,21 @@ class Table:
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return f"{heading}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def _fit(natural: Sequence[int], words: Sequence[int], width: int) -> list[int]:
+    """Widths of columns that fit into a width: the widest shrinks first, and words are broken only as a last resort.
+
+    The first column holds what a reader types or copies, so it is never broken.
+    """
+    widths = list(natural)
+    for least in (words, [1] * len(words)):
+        while sum(widths) + 2 * (len(widths) - 1) > width:
+            wide = [i for i in range(1, len(widths)) if widths[i] > least[i]]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def printable(text: str) -> str:

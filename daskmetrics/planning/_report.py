@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -24,18 +23,13 @@ SECONDS = {"s": 1, "min": 60, "h": 3600, "days": 86_400}
 def proposal_table(proposal: Proposal, now: float) -> Table:
     """One row for each option; the notes hold the suggestions and the sources of the numbers."""
     costs = any(option.cost is not None for option in proposal.options)
-    labels = defaultdict(list)
-    for suggestion in proposal.suggestions:
-        labels[suggestion.option.number].append(suggestion.label)
-    for option in proposal.front:
-        labels[option.number].append("front")
     cost = ("cost",) if costs else ()
-    header = ("option", "workers", "free", "wait", "run", "total", "worker-h", *cost, "eff.", "walltime", "remarks")
-    rows = tuple(_option_row(option, costs, labels[option.number]) for option in proposal.options)
+    header = ("#", "workers", "free", "wait", "run", "total", "worker hours", *cost, "eff.", "walltime")
+    rows = tuple(_option_row(option, costs) for option in proposal.options)
     return Table(header, rows, f"Plan of {proposal.name} (nothing is submitted)", tuple(_notes(proposal, now)))
 
 
-def _option_row(option: Option, costs: bool, labels: Sequence[str]) -> tuple[str, ...]:
+def _option_row(option: Option, costs: bool) -> tuple[str, ...]:
     offer = option.offer
     cost = amount(option.cost.value) if option.cost else "?"
     return (
@@ -49,7 +43,6 @@ def _option_row(option: Option, costs: bool, labels: Sequence[str]) -> tuple[str
         *((cost,) if costs else ()),
         f"{option.efficiency:.0%}",
         option.walltime + (f" x {option.jobs}" if option.jobs > 1 else ""),
-        "; ".join(option.problems) or ", ".join(labels),
     )
 
 
@@ -85,7 +78,10 @@ def _notes(proposal: Proposal, now: float) -> Iterator[str]:
     for suggestion in proposal.suggestions:
         yield f"{suggestion.label}: option {suggestion.option.number} {suggestion.reason}"
     if not proposal.suggestions:
-        yield "No option can be used; the remarks say why."
+        yield "No option can be used."
+    for option in options:
+        if option.problems:
+            yield f"option {option.number} cannot be used: {'; '.join(option.problems)}"
     if len(proposal.front) > 1:
         yield f"front: {_numbers(proposal.front)}; no other option is both faster and cheaper"
     yield from _waits(options)
@@ -172,7 +168,7 @@ def _scaling_table(title: str, rows: Sequence[ScalingRow], notes: tuple[str, ...
         return value if simulated or interval.low == interval.high else f"{value} ({low}-{high})"
 
     cost = ("cost",) if any(row.cost is not None for row in rows) else ()
-    header = ("workers", "time", "speed-up", "efficiency", "worker-h", *cost, "units/s")
+    header = ("workers", "time", "speed-up", "efficiency", "worker hours", *cost, "units/s")
     cells = [
         (
             str(row.workers),

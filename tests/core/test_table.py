@@ -25,7 +25,12 @@ def test_each_row_is_one_line_without_a_width():
 def test_in_a_narrow_terminal_cells_continue_on_the_next_line_and_the_first_column_is_whole():
     lines = TABLE.as_text(width=40).splitlines()
     assert max(map(len, lines)) <= 40 and any(line.startswith("Banking77Classification ") for line in lines)
-    assert "seventy-seven" in "".join(line[25:].strip() for line in lines)
+    question = ["Which of", "seventy-seven", "intents does a", "customer have?"]
+    assert [line[25:] for line in lines[4:8]] == question
+
+
+def test_columns_that_fit_in_no_other_way_break_words():
+    assert Table((), (("order", "y" * 9),)).as_text(width=12).splitlines() == ["order  yyyyy", "       yyyy"]
 
 
 def test_a_table_without_a_header_is_a_plain_list():
