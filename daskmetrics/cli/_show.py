@@ -206,10 +206,10 @@ def tasks(names: tuple[str, ...], runs: Path) -> None:
 
     The cost is the median of earlier runs: seconds to encode all layers of a checkpoint, and to score one layer.
     """
-    from daskmetrics.experiment._preview import costs
+    from daskmetrics.experiment._estimate import task_costs
     from daskmetrics.tasks import catalogue, resolve
 
-    seen = costs(runs)
+    seen = task_costs(runs)
     chosen = resolve(names or tuple(catalogue()))
     rows = [
         (

@@ -1,13 +1,19 @@
-"""What a whole run takes by assumed costs, before anything is submitted."""
+"""What a run takes by assumed costs, before anything is submitted, and what tasks cost in earlier runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
 
 from daskmetrics.core._costs import CostModel, TextSize
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import Record
+from daskmetrics.execution._journal import read, records
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._prepare import Experiment
@@ -85,11 +91,49 @@ def estimate(experiment: Experiment, folder: RunFolder, records: Sequence[Record
 
 def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel) -> float:
     """Assumed seconds of a ``train`` or ``measure`` unit with a checkpoint's name."""
-    model, _, revision = name.partition("@")
+    checkpoint = Checkpoint.parse(name)
+    model = checkpoint.model
     width, depth = experiment.widths[model], next(suite.depth for suite in experiment.suites if suite.model == model)
     if kind == "train":
         recipe = experiment.trainings[model].recipe
-        steps = max(1, (int(revision.removeprefix("step")) + 1) // 2)  # log-spaced: half of the steps are already done
+        # checkpoints are log-spaced: half of the steps are already done
+        steps = max(1, (int(checkpoint.revision.removeprefix("step")) + 1) // 2)
         return costs.train_seconds(width, depth, float(steps * recipe.batch * recipe.context), recipe.context)
     prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
     return costs.measure_seconds(width, depth, prompts, experiment.views)
+
+
+@dataclass(frozen=True)
+class TaskCost:
+    """Median seconds of a task in earlier runs.
+
+    Attributes
+    ----------
+    encode : float
+        Of one checkpoint, all layers.
+    score : float
+        Of one layer.
+    cells : int
+        Number of scores.
+    """
+
+    encode: float
+    score: float
+    cells: int
+
+
+def task_costs(runs: Path) -> Mapping[str, TaskCost]:
+    """The cost of each task in the runs of a folder; a journal that cannot be read is skipped."""
+    seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for journal in sorted(runs.glob("*/journal.jsonl")):
+        try:
+            finished = [record for record in records(read(journal)) if record.ok]
+        except DaskmetricsError:
+            continue
+        for record in finished:
+            if record.kind == "score" and record.worker != "imported":
+                seconds[Cell.parse(record.name).task].append((record.value["encode_seconds"], record.seconds))
+    return {
+        task: TaskCost(median(encode for encode, _ in pairs), median(score for _, score in pairs), len(pairs))
+        for task, pairs in seconds.items()
+    }

@@ -25,6 +25,7 @@ from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
+from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._journal import read, records
 from daskmetrics.execution.map._api import run as run_map
@@ -302,13 +303,13 @@ def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
     for record in units:
         seconds = record.seconds
         if record.kind == "train":
-            trained[record.name.partition("@")[0]].append(seconds)
+            trained[Checkpoint.parse(record.name).model].append(seconds)
             continue
         if record.kind == "score":
-            encoding = record.value["encode_seconds"]
-            name = (record.name.rpartition("/")[0], record.name.partition(":")[2], encoding)
-            seconds += 0.0 if name in encoded else encoding
-            encoded.add(name)
+            cell = Cell.parse(record.name)
+            encoding = cell.arm.checkpoint, cell.task, record.value["encode_seconds"]
+            seconds += 0.0 if encoding in encoded else encoding[2]
+            encoded.add(encoding)
         chains.append((seconds,))
     return (*(tuple(chain) for chain in trained.values()), *chains)
 

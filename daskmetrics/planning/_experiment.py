@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import fsum
-from typing import Any
+from typing import TypeVar
 
 import yaml
 
@@ -15,6 +15,8 @@ from daskmetrics.core._costs import CostModel
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core.names import Cell, Checkpoint, Suite
+from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import latest, read, records
 from daskmetrics.experiment import Experiment
 from daskmetrics.experiment import _measure as measure
@@ -31,6 +33,8 @@ CUDA_GIB = 0.6
 
 CPU = CostModel("cpu")
 """Samples are compared with its seconds, whatever device measured them."""
+
+Unit = TypeVar("Unit", Record, WorkUnit)
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -95,7 +99,7 @@ def _measuring(experiment: Experiment, folder: RunFolder, past: Sequence[Record]
     units = [unit for unit in measure.units(experiment, folder, past) if unit.key not in done]
     for kind in ("train", "measure"):
         for suite in experiment.suites:
-            names = [unit.name for unit in units if unit.kind == kind and _model(unit.name) == suite.model]
+            names = [unit.name for unit in _of(suite, kind, units)]
             assumed = partial(_mean_seconds, experiment, kind, names)
             yield _Remaining(kind, suite.model, len(names), assumed, chains=1 if kind == "train" else None)
 
@@ -126,7 +130,7 @@ def samples(experiment: Experiment, entries: Sequence[Event]) -> tuple[Sample, .
     result = []
     for kind in ("train", "measure"):
         for suite in experiment.suites:
-            units = [record for record in finished if record.kind == kind and _model(record.name) == suite.model]
+            units = _of(suite, kind, finished)
             if units:
                 assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
                 result.append(Sample(kind, suite.model, tuple(record.seconds for record in units), assumed))
@@ -151,17 +155,16 @@ def _search_sample(experiment: Experiment, finished: Sequence[Record], entries: 
     scores = [record for record in finished if record.kind == "score" and record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
     if spent > 0:
-        cells = {record.key: picks[record.key]["cell"] for record in scores}
-        encoded = {(_checkpoint(cells[r.key]), cells[r.key]["task"]): r.value["encode_seconds"] for r in scores}
+        cells = [Cell.parse(record.name) for record in scores]
+        encoded = {
+            (cell.arm.checkpoint, cell.task): record.value["encode_seconds"]
+            for cell, record in zip(cells, scores, strict=True)
+        }
         seconds = fsum(record.seconds for record in scores) + fsum(encoded.values())
         cpu, assumed = (
             searching.pose(experiment, experiment.suites, costs=costs).exhaustive_cost for costs in (CPU, None)
         )
         yield Sample("search", "cells", (seconds / len(scores),), spent / len(scores) * cpu / assumed)
-
-
-def _checkpoint(cell: Mapping[str, Any]) -> tuple[str, str]:
-    return cell["arm"]["model"], cell["arm"]["revision"]
 
 
 def weights_gib(experiment: Experiment, size: int) -> float:
@@ -189,8 +192,9 @@ def _missing(experiment: Experiment) -> Iterator[str]:
         yield f"the data of {absent:,} tasks"
 
 
-def _model(name: str) -> str:
-    return name.partition("@")[0]
+def _of(suite: Suite, kind: str, units: Sequence[Unit]) -> list[Unit]:
+    """The units of one kind on checkpoints of one suite."""
+    return [unit for unit in units if unit.kind == kind and Checkpoint.parse(unit.name).model == suite.model]
 
 
 def _mean_seconds(experiment: Experiment, kind: str, names: Sequence[str], costs: CostModel) -> float:

@@ -84,4 +84,6 @@ def test_short_options_are_settings(tmp_path):
     done = call(tmp_path, "run", "--dry-run", "--policy", "sweep")
     assert "sweep, up to 100.0% of the exhaustive cost" in " ".join(done.stdout.split())
     done = call(tmp_path, "run", "--dry-run", "--confidence", "0.95", "--within", "0.02", "--set", "search.cells=40")
-    assert "30.0% of the exhaustive cost or 40 cells or 95% sure of being within 2.0%" in " ".join(done.stdout.split())
+    assert "30.0% of the exhaustive cost or 40 cells or 95% confidence to be within 2.0%" in " ".join(
+        done.stdout.split()
+    )

@@ -13,7 +13,7 @@ from daskmetrics.core import _corpus as corpus
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import Display
-from daskmetrics.experiment._preview import costs
+from daskmetrics.experiment._estimate import task_costs
 from daskmetrics.report import Run
 
 LAYERS = 3
@@ -43,7 +43,7 @@ def test_two_thousand_labelled_texts_end_with_the_best_arm(tmp_path: Path, prepa
     (task,) = run.tasks
     assert task == "file:reviews.csv(text=body, label=stars, probe=ridge)"
     assert {record.value["n"] for record in run.records if record.kind == "score"} == {2000}
-    seen = costs(tmp_path / "runs")
+    seen = task_costs(tmp_path / "runs")
     assert seen[task].cells >= LAYERS and seen[task].score > 0
     again = experiment.run(prepared(**changes, search={"budget": 0.7}), folder, Display())
     assert again.nothing_to_do
