@@ -24,6 +24,7 @@ from daskmetrics.store._template import Axis, Block, Template
 PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 """The three arrays of ``metrics`` and of ``scores``: the end of its name, and the part of a block that it holds."""
 
+FORMAT = 1  #: of the store, kept in its root attributes; docs/faults.md says which formats a version reads
 _VALUES = ("metrics", "scores")
 
 
@@ -36,7 +37,13 @@ def create(path: Path, template: Template) -> bool:
     -------
     bool
         Whether the store is a new one.
+
+    Raises
+    ------
+    DataError
+        If a newer version of daskmetrics wrote the store.
     """
+    _require_format(path)
     if path.exists() and _attributes(path).get("template") == template.key:
         return False
     lay_out(path, template)
@@ -48,7 +55,8 @@ def lay_out(path: Path, template: Template) -> None:
     building = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with private():
-            root = zarr.open_group(building, mode="w", attributes={**template.attributes, "template": template.key})
+            about = {**template.attributes, "template": template.key, "format": FORMAT}
+            root = zarr.open_group(building, mode="w", attributes=about)
             for suite in template.suites:
                 _create_group(root, suite, template)
         if path.exists():
@@ -138,10 +146,12 @@ class Reader:
     Raises
     ------
     DataError
-        If the group cannot be opened; its methods raise it for a chunk that cannot be decoded.
+        If the group cannot be opened, or a newer version of daskmetrics wrote the store; its methods raise it for a
+        chunk that cannot be decoded.
     """
 
     def __init__(self, path: Path, model: str) -> None:
+        _require_format(path)
         self._folder = path / model
         with _readable(model, path):
             self._group = open_group(path, model)
@@ -281,18 +291,28 @@ def open_tree(path: Path) -> Any:
     Raises
     ------
     DataError
-        If there is no store.
+        If there is no store, or a newer version of daskmetrics wrote it.
     """
     import xarray
 
     if not path.exists():
         raise DataError(f"There is no store at '{path}'.")
+    _require_format(path)
     return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
 
 
 def open_group(path: Path, model: str) -> zarr.Group:
     """The group of one model, for reading and writing its own chunks."""
     return zarr.open_group(path, path=model, mode="r+", use_consolidated=False)
+
+
+def _require_format(path: Path) -> None:
+    number = _attributes(path).get("format", FORMAT)
+    if number != FORMAT:
+        raise DataError(
+            f"'{path}' is written in format {number}, and this version of daskmetrics reads format {FORMAT}. A newer "
+            "version wrote it: upgrade daskmetrics, or use another folder, with --folder."
+        )
 
 
 def _attributes(path: Path) -> dict[str, Any]:

@@ -3,16 +3,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core._events import RunFinished, UnitsRetried, to_json
+from daskmetrics.core._events import _JOURNAL, RunFinished, UnitsRetried, from_json, kind_of, to_json
 from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import decode, encode, holder, read, standing
+from daskmetrics.execution._journal import FORMAT, decode, encode, holder, is_finished, read, records, standing
+from tests.events import started
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -180,3 +182,67 @@ def test_a_journal_of_an_earlier_version_is_told_as_such(tmp_path):
     path.write_bytes(encode({"type": "start"}) + encode({"type": "note"}))  # no line knew of the one before it
     with pytest.raises(DataError, match="earlier version"):
         list(read(path))
+
+
+def test_a_newer_format_is_refused_with_what_to_do(paths):
+    paths[0].write_bytes(encode({"type": "format", "number": FORMAT + 1}))
+    for attempt in (lambda: list(read(paths[0])), lambda: Journal(*paths)):
+        with pytest.raises(DataError, match=f"format {FORMAT + 1}.*upgrade daskmetrics, or use another folder"):
+            attempt()
+    assert holder(paths[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"type": "of tomorrow", "key": "k"}, "unknown kind of entry 'of tomorrow'"),
+        ({"key": "k"}, "unknown kind of entry None"),
+        ({"type": "finished", "key": "k", "at": 1.0, "mood": "good"}, "has other fields: type, key, at, mood"),
+        ({"type": "finished", "key": "k"}, "has other fields: type, key"),
+    ],
+)
+def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, reason):
+    with Journal(*paths) as journal:
+        journal.append(numbered(0))
+    last = paths[0].read_bytes().splitlines()[-1]
+    with paths[0].open("ab") as file:
+        file.write(encode(entry, int(last[:8], 16)))
+    with pytest.raises(DataError, match=f"line 3 .*{reason}.*upgrade daskmetrics, or use another folder"):
+        list(read(paths[0]))
+
+
+def test_every_kind_of_entry_survives_its_line():
+    for kind, cls in _JOURNAL.items():
+        entry = cls(**{field.name: field.name for field in fields(cls)})
+        assert from_json(decode(encode(to_json(entry)))) == entry
+        assert kind_of(entry) == kind and not isinstance(entry, dict)
+
+
+def test_a_run_that_was_enlarged_and_interrupted_is_not_finished():
+    small, large = started("small"), started("large")
+    ended = RunFinished("small", 1.0)
+    assert is_finished([small, ended])
+    assert not is_finished([small, ended, large])
+    assert is_finished([small, ended, large], "small") and not is_finished([small, ended, large], "large")
+    assert is_finished([small, ended, large, RunFinished("large", 2.0)])
+    assert not is_finished([]) and not is_finished([small])
+
+
+def test_a_run_with_failures_taken_back_is_not_finished_until_it_ends_again():
+    failed = Record("a", "a", "demo", "error", reason="x")
+    entries = [started(), failed, RunFinished("k", 1.0), UnitsRetried(["a"])]
+    assert is_finished(entries[:-1]) and not is_finished(entries)
+    assert list(records(entries[:-1])) == [failed] and not list(records(entries))
+    again = Record("a", "a", "demo", "ok", value=1)
+    assert list(records([*entries, again])) == [again]
+    assert is_finished([*entries, started(), again, RunFinished("k", 2.0)])
+
+
+def test_of_two_records_of_one_key_the_first_with_a_value_counts():
+    failed, good, later = (
+        Record("a", "a", "demo", status, value=value)
+        for status, value in (("error", None), ("ok", 1), ("ok", 2))
+    )  # fmt: skip
+    assert list(records([failed, good, later])) == [good]
+    assert list(records([good, failed])) == [good]
+    assert list(records([failed, replace(failed, reason="again")])) == [failed]

@@ -115,3 +115,15 @@ def test_score_blocks_hold_what_was_scored_and_say_what_was_not():
 def test_a_missing_store_is_named(tmp_path):
     with pytest.raises(DataError, match="no store at"):
         store.open_tree(tmp_path / "none.zarr")
+
+
+def test_a_store_of_a_newer_format_is_refused_with_what_to_do(path):
+    text = (path / "zarr.json").read_text()
+    (path / "zarr.json").write_text(text.replace('"format": 1', '"format": 2'))
+    for attempt in (
+        lambda: store.create(path, template()),
+        lambda: store.open_tree(path),
+        lambda: store.read_block(path, "metrics", Checkpoint("a", "step1")),
+    ):
+        with pytest.raises(DataError, match=r"format 2.*upgrade daskmetrics, or use another folder"):
+            attempt()
