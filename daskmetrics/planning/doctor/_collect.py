@@ -26,7 +26,7 @@ from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core._gpus import gpu_models
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution._journal import holder, is_finished, read, records
-from daskmetrics.planning.doctor._facts import FolderFacts, History, Hub, Machine, Slurm
+from daskmetrics.planning.doctor._facts import FolderFacts, History, HubFacts, MachineFacts, SlurmFacts
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 PACKAGES = ("daskmetrics", "dask", "distributed", "torch", "transformers", "numpy", "zarr")
@@ -36,11 +36,11 @@ SIOCGIFADDR = 0x8915  # Linux's request for the address of an interface
 TIMEOUT = 20.0  # seconds for a command to answer
 
 
-def machine(interface: str | None = None) -> Machine:
+def machine(interface: str | None = None) -> MachineFacts:
     """The machine of this process; also run on workers."""
     driver, used = _nvidia()
     addresses = interfaces()
-    return Machine(
+    return MachineFacts(
         host=socket.gethostname(),
         versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         interfaces=addresses,
@@ -106,19 +106,19 @@ def printed(*words: str) -> str | None:
     return done.stdout
 
 
-def slurm(profile: Cluster) -> Slurm:
+def slurm(profile: Cluster) -> SlurmFacts:
     """The answers of Slurm about a profile."""
     missing = tuple(name for name in COMMANDS if shutil.which(name) is None)
     if missing:
-        return Slurm(missing)
+        return SlurmFacts(missing)
     try:
         site = partitions.read_site()
         refusal = commands.rehearse(script(profile)).refusal
     except DaskmetricsError as error:
-        return Slurm(problem=str(error))
+        return SlurmFacts(problem=str(error))
     addresses, reached_by = _first_node(profile, site)
     accounts, limit = partitions.user_accounts(), partitions.job_limit()
-    return Slurm((), None, site, refusal, accounts, limit, addresses, reached_by)
+    return SlurmFacts((), None, site, refusal, accounts, limit, addresses, reached_by)
 
 
 def _first_node(profile: Cluster, site: Site) -> tuple[dict[str, str], str | None]:
@@ -181,7 +181,7 @@ def file_system(path: Path) -> str:
     return kind
 
 
-def hub(config: Config | None) -> Hub | None:
+def hub(config: Config | None) -> HubFacts | None:
     """The model hub's cache, for the models of an experiment."""
     from huggingface_hub import constants, try_to_load_from_cache
 
@@ -195,7 +195,7 @@ def hub(config: Config | None) -> Hub | None:
         if not isinstance(try_to_load_from_cache(model.source, "config.json", revision=revision), str):
             missing.append(f"{model.source}@{revision}")
     home = Path(constants.HF_HUB_CACHE)
-    return Hub(home, required, tuple(missing), constants.HF_HUB_OFFLINE, folder("hub", home).problem)
+    return HubFacts(home, required, tuple(missing), constants.HF_HUB_OFFLINE, folder("hub", home).problem)
 
 
 def _first_revision(revisions: str | tuple[str, ...]) -> str:
@@ -214,10 +214,10 @@ def history(run: RunFolder) -> History:
     return History(run.path, entries, tuple(records(entries)), is_finished(entries), holder(run.lock))
 
 
-def worker(profile: Cluster) -> Machine:
+def worker(profile: Cluster) -> MachineFacts:
     """The machine of one worker, which is started by the profile and ends again."""
     from daskmetrics.cluster import connect
 
     with connect(profile.model_copy(update={"workers": 1, "fewest": None, "scoring": None})) as client:
-        machines: list[Machine] = list(client.run(machine, profile.interface).values())
+        machines: list[MachineFacts] = list(client.run(machine, profile.interface).values())
     return machines[0]

@@ -13,7 +13,7 @@ from daskmetrics.core._events import Event, Record
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineFacts:
     """A machine, as seen by one of its processes.
 
     Attributes
@@ -53,7 +53,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Slurm:
+class SlurmFacts:
     """The answers of Slurm's commands.
 
     Attributes
@@ -116,7 +116,7 @@ class FolderFacts:
 
 
 @dataclass(frozen=True)
-class Hub:
+class HubFacts:
     """The model hub's cache: the required models, those that are missing, and whether the hub is offline."""
 
     home: Path
@@ -142,15 +142,15 @@ class Facts:
     """Everything that checks read; None for what was not collected."""
 
     profile: Cluster
-    here: Machine
-    slurm: Slurm | None = None
-    worker: Machine | None = None
+    here: MachineFacts
+    slurm: SlurmFacts | None = None
+    worker: MachineFacts | None = None
     folders: tuple[FolderFacts, ...] = ()
     needed: int = 0
     quota: str | None = None
     prefix: Path = Path("/")
     prefix_kind: str = ""
-    hub: Hub | None = None
+    hub: HubFacts | None = None
     history: History | None = None
 
 

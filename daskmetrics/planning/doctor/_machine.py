@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from daskmetrics.core._events import WorkerJoined
 from daskmetrics.core._gpus import VISIBLE
 from daskmetrics.core._text import plural
-from daskmetrics.planning.doctor._facts import Facts, Finding, Machine, failure, good, warning
+from daskmetrics.planning.doctor._facts import Facts, Finding, MachineFacts, failure, good, warning
 
 OLDEST = (3, 11)
 FILES_PER_WORKER = 20
@@ -98,7 +98,7 @@ def nccl_interface(facts: Facts) -> Finding | None:
     return good("interfaces exist" if any(values.values()) else "NCCL and Gloo choose their interface")
 
 
-def _variable(facts: Facts, machine: Machine, name: str) -> str:
+def _variable(facts: Facts, machine: MachineFacts, name: str) -> str:
     return str({**machine.variables, **facts.profile.exports}.get(name, ""))
 
 

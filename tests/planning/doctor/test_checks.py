@@ -12,7 +12,7 @@ from daskmetrics.config import Cluster, Model
 from daskmetrics.core._events import RunFinished
 from daskmetrics.execution import Record
 from daskmetrics.planning.doctor import CHECKS, Facts, Severity, examine
-from daskmetrics.planning.doctor._facts import FolderFacts, History, Hub, Machine, Slurm
+from daskmetrics.planning.doctor._facts import FolderFacts, History, HubFacts, MachineFacts, SlurmFacts
 from daskmetrics.planning.doctor._history import pace
 from tests.events import attempt_failed, joined, started
 
@@ -28,7 +28,7 @@ PROFILE = {
     "threads": 4,
     "scratch": "/scratch/me",
 }
-HERE = Machine(
+HERE = MachineFacts(
     "login1",
     VERSIONS,
     {"lo": ("127.0.0.1",), "ib0": ("10.0.0.1",), "usb0": ()},
@@ -47,7 +47,7 @@ WORKER = replace(
 )
 NODES = Nodes(4, 32, 256 * 1024, {"l40s": 4}, "idle", names="gpu[0-3]")
 PARTITION = Partition("gpu", True, True, 86400.0, ("abc",), (), (NODES,))
-SLURM = Slurm((), None, Site("23.11", (PARTITION,)), None, ("abc",), 100, {"gpu0": "10.0.0.9"}, "ib0")
+SLURM = SlurmFacts((), None, Site("23.11", (PARTITION,)), None, ("abc",), 100, {"gpu0": "10.0.0.9"}, "ib0")
 FOLDERS = tuple(
     FolderFacts(what, Path("/data") / what, None, 10**12, 10**7, "nfs4", 5e7)
     for what in ("run", "cache", "logs", "scratch")
@@ -71,7 +71,7 @@ SOUND = Facts(
     quota="Disk quotas for user me: none",
     prefix=Path("/data/env"),
     prefix_kind="nfs4",
-    hub=Hub(Path("/data/hub"), (MODEL,)),
+    hub=HubFacts(Path("/data/hub"), (MODEL,)),
     history=HISTORY,
 )
 
@@ -110,7 +110,7 @@ def lost(status):
 
 SLOW = tuple(replace(record, seconds=30.0) if record.worker == "w1" else record for record in RECORDS)
 LONG = (replace(RECORDS[0], seconds=500.0), *RECORDS[1:])
-HUB = Hub(Path("/data/hub"), (MODEL,), ("org/m@step1",), offline=True)
+HUB = HubFacts(Path("/data/hub"), (MODEL,), ("org/m@step1",), offline=True)
 
 # the wrong facts, whether they are a failure, and a part of the remedy
 BROKEN = {
