@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import dask
 from distributed import Client
 
 from daskmetrics.cluster._dask_config import dask_settings, private_prefix
 from daskmetrics.cluster._links import here, link_lines
-from daskmetrics.cluster._local import existing_client, local_cluster
+from daskmetrics.cluster._local import existing_client, local_client
 from daskmetrics.config import Cluster
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError
@@ -74,22 +74,19 @@ def connect(
         yield client
 
 
-@contextmanager
-def _client(profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]) -> Iterator[Client]:
+def _client(
+    profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]
+) -> AbstractContextManager[Client]:
     if profile.kind == "existing":
-        with existing_client(profile) as client:
-            yield client
-    elif profile.kind == "slurm":
-        with _slurm_client(profile, prefix, run, on_message) as client:
-            yield client
-    elif profile.kind == "allocation":
+        client: AbstractContextManager[Client] = existing_client(profile)
+        return client
+    if profile.kind == "slurm":
+        return _slurm_client(profile, prefix, run, on_message)
+    if profile.kind == "allocation":
         from daskmetrics.cluster.slurm._allocation import allocation_client
 
-        with allocation_client(profile, prefix, on_message) as client:
-            yield client
-    else:
-        with local_cluster(profile, prefix) as cluster, Client(cluster, set_as_default=False) as client:
-            yield client
+        return allocation_client(profile, prefix, on_message)
+    return local_client(profile, prefix)
 
 
 @contextmanager

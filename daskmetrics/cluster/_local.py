@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client, LocalCluster, Security
@@ -13,8 +15,9 @@ from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 
 
-def local_cluster(profile: Cluster, prefix: str) -> LocalCluster:
-    """A cluster of processes on this machine, each running one unit at a time under a nanny that restarts it."""
+@contextmanager
+def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
+    """A client of processes on this machine, each running one unit at a time under a nanny that restarts it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port 8787 is already in use")  # if another process took it meanwhile
         cluster = LocalCluster(
@@ -31,7 +34,8 @@ def local_cluster(profile: Cluster, prefix: str) -> LocalCluster:
         )
     cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
     cluster.scale(profile.workers)
-    return cluster
+    with cluster, Client(cluster, set_as_default=False) as client:
+        yield client
 
 
 def _free_port(port: int) -> int:

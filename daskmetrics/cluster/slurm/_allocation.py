@@ -49,13 +49,7 @@ class Allocation:
     ends: datetime | None = None
 
     def slots(self, threads: int) -> int:
-        """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job has no GPU.
-
-        Raises
-        ------
-        ConfigError
-            If the CPUs do not suffice for one worker per GPU.
-        """
+        """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job has no GPU."""
         by_cpus, least = self.cpus // threads, max(1, self.gpus)
         if by_cpus < least:
             raise ConfigError(
@@ -65,13 +59,7 @@ class Allocation:
         return self.gpus or by_cpus
 
     def require(self, workers: int, threads: int) -> None:
-        """Check that so many workers fit.
-
-        Raises
-        ------
-        ConfigError
-            If they do not, with the number that does.
-        """
+        """Raise ConfigError if so many workers do not fit."""
         if workers > (slots := self.slots(threads)):
             raise ConfigError(
                 f"{workers} workers do not fit into job {self.job}: its {self.gpus} GPUs and {self.cpus} CPUs suffice "
@@ -80,13 +68,7 @@ class Allocation:
 
 
 def present(environment: Mapping[str, str]) -> Allocation:
-    """The allocation that this process runs in.
-
-    Raises
-    ------
-    ConfigError
-        If it runs in none.
-    """
+    """The allocation that this process runs in; ConfigError if it runs in none."""
     job = environment.get(JOB)
     if job is None or shutil.which("srun") is None:
         raise ConfigError(
@@ -121,21 +103,7 @@ def parse_allocation(job: str, printed: str) -> Allocation:
 
 @contextmanager
 def allocation_client(profile: Cluster, prefix: str, on_message: Callable[[str], None]) -> Iterator[Client]:
-    """A client of workers in the present job, with the scheduler in this process; all steps end with the context.
-
-    Parameters
-    ----------
-    profile : Cluster
-    prefix : str
-        Of the dashboard.
-    on_message : callable
-        Called with a line for the user when a worker ends early.
-
-    Raises
-    ------
-    ConfigError
-        If this process is not in an allocation, or the workers do not fit into it.
-    """
+    """A client of workers in the present job, with the scheduler in this process; all steps end with the context."""
     room = present(os.environ)
     room.require(profile.workers, profile.threads)
     security = Security.temporary()

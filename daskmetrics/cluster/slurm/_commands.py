@@ -1,4 +1,7 @@
-"""Runs Slurm's commands about jobs, and parses what they print: the queue, a rehearsal, a submission, a job's state."""
+"""Runs Slurm's commands about jobs, and parses what they print: the queue, a rehearsal, a submission, a job's state.
+
+Every function that runs a command raises SlurmError if it fails, and ConfigError where Slurm is not installed.
+"""
 
 from __future__ import annotations
 
@@ -34,22 +37,7 @@ class SlurmError(DaskmetricsError):
 
 
 def slurm(*words: str, script: str | None = None) -> str:
-    """The standard output of one of Slurm's commands.
-
-    Parameters
-    ----------
-    *words : str
-        The command.
-    script : str, optional
-        Its standard input.
-
-    Raises
-    ------
-    ConfigError
-        If Slurm is not installed on this machine.
-    SlurmError
-        If the command fails or does not answer.
-    """
+    """The standard output of one of Slurm's commands; a script is its standard input."""
     return _run(words, script).stdout
 
 
@@ -115,11 +103,6 @@ def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[
     """The user's own jobs, by one call of ``squeue``: those with these ids, or with this name, or all.
 
     Jobs that ended some minutes ago are included.
-
-    Raises
-    ------
-    SlurmError
-        If Slurm does not answer.
     """
     # with ids, squeue would fail for a single one that Slurm has forgotten
     filters = [f"--name={name}"] if name else []
@@ -179,13 +162,7 @@ def summary(jobs: Iterable[QueuedJob]) -> str:
 
 
 def draining() -> frozenset[str]:
-    """Names of the nodes that take no more jobs.
-
-    Raises
-    ------
-    SlurmError
-        If Slurm does not answer.
-    """
+    """Names of the nodes that take no more jobs."""
     return frozenset(slurm("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N").split())
 
 
@@ -209,13 +186,7 @@ class Rehearsal:
 
 
 def rehearse(script: str) -> Rehearsal:
-    """Ask Slurm whether and when it would start a job, without submitting it.
-
-    Raises
-    ------
-    SlurmError
-        If Slurm does not answer, which is not a refusal.
-    """
+    """Ask Slurm whether and when it would start a job; an error that is not transient is a refusal."""
     try:
         return parse_rehearsal(_run(("sbatch", "--test-only"), script).stderr)
     except SlurmError as error:
@@ -238,13 +209,7 @@ def parse_rehearsal(printed: str) -> Rehearsal:
 
 
 def submit(script: str | Path) -> str:
-    """Submit a job, given as the text or the file of its script; returns its id.
-
-    Raises
-    ------
-    SlurmError
-        If Slurm refuses it, with Slurm's message.
-    """
+    """Submit a job, given as the text or the file of its script; returns its id."""
     if isinstance(script, Path):
         return parse_job_id(slurm("sbatch", "--parsable", str(script)))
     return parse_job_id(slurm("sbatch", "--parsable", script=script))
@@ -252,11 +217,6 @@ def submit(script: str | Path) -> str:
 
 def parse_job_id(printed: str) -> str:
     """The id of a job, from the output of ``sbatch --parsable``; remarks of the site are ignored.
-
-    Raises
-    ------
-    SlurmError
-        If it contains no id.
 
     Examples
     --------
@@ -270,13 +230,7 @@ def parse_job_id(printed: str) -> str:
 
 
 def cancel(jobs: Iterable[str]) -> None:
-    """Cancel jobs, given by their ids.
-
-    Raises
-    ------
-    SlurmError
-        If Slurm does not answer, or does not know one of them.
-    """
+    """Cancel jobs, given by their ids."""
     slurm("scancel", *jobs)
 
 
@@ -307,13 +261,7 @@ class JobState:
 
 
 def job_state(job: str) -> JobState | None:
-    """The state of a job; None if Slurm has forgotten it.
-
-    Raises
-    ------
-    SlurmError
-        If Slurm does not answer.
-    """
+    """The state of a job; None if Slurm has forgotten it."""
     try:
         return parse_job_state(slurm("scontrol", "--oneliner", "show", "job", job))
     except SlurmError as error:

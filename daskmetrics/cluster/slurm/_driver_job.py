@@ -61,23 +61,7 @@ class DriverFiles:
 
 
 def script(profile: Cluster, name: str, files: DriverFiles, command: Iterable[str]) -> str:
-    """The script of a driver's job, exactly as ``sbatch`` gets it.
-
-    Parameters
-    ----------
-    profile : Cluster
-        Its `driver` section holds the driver's needs; its account also applies to the driver.
-    name : str
-        Of the run.
-    files : DriverFiles
-    command : iterable of str
-        The command that drives the run.
-
-    Raises
-    ------
-    ConfigError
-        If the folder's name contains characters that a job script cannot hold.
-    """
+    """The script of a driver's job, exactly as ``sbatch`` gets it; the profile's account also applies to the driver."""
     lines = ["#!/usr/bin/env bash", *(f"#SBATCH {directive}" for directive in _directives(profile, name, files))]
     # Slurm's signals reach the driver itself: it finishes running work, and cancels its workers' jobs
     return "\n".join([*lines, "", f"exec {shlex.join(command)}", ""])
@@ -116,15 +100,7 @@ def job_name(run: str) -> str:
 
 
 def submit(profile: Cluster, name: str, files: DriverFiles, config: str) -> Submitted:
-    """Write the driver's job into the run's folder and submit it.
-
-    Parameters
-    ----------
-    profile : Cluster
-    name : str
-    files : DriverFiles
-    config : str
-        The configuration in force, as YAML.
+    """Write the driver's job and the configuration (YAML) into the run's folder, and submit the job.
 
     Raises
     ------

@@ -184,21 +184,7 @@ class _JobUpdate:
 
 
 def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tuple[JobSet, Sequence[Action]]:
-    """The actions that bring a pool to a number of workers.
-
-    Parameters
-    ----------
-    jobs : JobSet
-    snapshot : Snapshot
-    rules : Rules
-    workers : int
-        The number of workers that the pool should have.
-
-    Returns
-    -------
-    JobSet
-        To be passed with the next snapshot.
-    sequence of Action
+    """The actions that bring a pool to a number of workers, and its jobs to be passed with the next snapshot.
 
     Examples
     --------

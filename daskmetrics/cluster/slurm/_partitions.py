@@ -98,15 +98,7 @@ class Site:
 
 
 def read_site() -> Site:
-    """The Slurm of this machine.
-
-    Raises
-    ------
-    ConfigError
-        If Slurm is not installed here.
-    SlurmError
-        If it does not answer.
-    """
+    """The Slurm of this machine."""
     version = slurm("sinfo", "--version").split()[-1]
     printed = slurm("scontrol", "--oneliner", "show", "partition")
     rows = slurm("sinfo", "--noheader", "--exact", f"--format={NODE_FIELDS}")

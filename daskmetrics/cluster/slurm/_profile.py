@@ -16,13 +16,7 @@ WORKERS = 4
 
 
 def choose(site: Site) -> tuple[Partition, Nodes]:
-    """The best partition and its best nodes: with GPUs, open to all accounts, the default one, in this order.
-
-    Raises
-    ------
-    ConfigError
-        If no partition is up and has usable nodes.
-    """
+    """The best partition and its best nodes: with GPUs, open to all accounts, the default one, in this order."""
     usable = [each for each in site.partitions if each.up and any(nodes.is_usable for nodes in each.nodes)]
     if not usable:
         names = ", ".join(each.name for each in site.partitions) or "none"
@@ -44,16 +38,7 @@ def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def profile_text(site: Site, partition: Partition, nodes: Nodes, interface: str | None) -> str:
-    """The YAML of a profile for the site; its other partitions and nodes are listed in comments.
-
-    Parameters
-    ----------
-    site : Site
-    partition, nodes : Partition, Nodes
-        Those to use, see `choose`.
-    interface : str or None
-        The network interface that leads to the nodes.
-    """
+    """The YAML of a profile for a partition and its nodes; the site's other partitions are listed in comments."""
     return "\n".join([*_header(site), *_body(partition, nodes, interface), ""])
 
 

@@ -177,36 +177,31 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
     [{'GPU': 1}, {'CPU': 1}]
     """
     kind = f":{profile.gpu_type}" if profile.gpu_type else ""
-    main = WorkerPool(
-        name="gpu" if profile.gpus_per_job else "cpu",
-        workers=profile.workers,
-        fewest=profile.fewest or profile.workers,
-        processes=max(1, profile.gpus_per_job),
-        threads=profile.threads,
-        memory=profile.memory,
-        gres=f"gpu{kind}:{profile.gpus_per_job}" if profile.gpus_per_job else None,
-        resources={"GPU": 1} if profile.scoring else {"GPU": 1, "CPU": 1},
-        partition=profile.partition,
-        account=profile.account,
-        qos=profile.qos,
-        constraint=profile.constraint,
-        walltime=profile.walltime,
-        directives=profile.directives,
-        max_jobs=profile.max_jobs,
-    )
-    return (main, _scoring(profile, profile.scoring)) if profile.scoring else (main,)
+    gres = f"gpu{kind}:{profile.gpus_per_job}" if profile.gpus_per_job else None
+    name, processes = "gpu" if gres else "cpu", max(1, profile.gpus_per_job)
+    if not (scoring := profile.scoring):
+        return (_pool(name, profile, profile, processes, gres, {"GPU": 1, "CPU": 1}),)
+    main = _pool(name, profile, profile, processes, gres, {"GPU": 1})
+    return main, _pool("cpu" if gres else "scoring", profile, scoring, 1, None, {"CPU": 1})
 
 
-def _scoring(profile: Cluster, section: config.Pool) -> WorkerPool:
+def _pool(
+    name: str,
+    profile: Cluster,
+    section: Cluster | config.Pool,
+    processes: int,
+    gres: str | None,
+    resources: Mapping[str, int],
+) -> WorkerPool:
     return WorkerPool(
-        name="scoring" if not profile.gpus_per_job else "cpu",
+        name=name,
         workers=section.workers,
         fewest=section.fewest or section.workers,
-        processes=1,
+        processes=processes,
         threads=section.threads,
         memory=section.memory,
-        gres=None,
-        resources={"CPU": 1},
+        gres=gres,
+        resources=resources,
         partition=section.partition or profile.partition,
         account=section.account or profile.account,
         qos=section.qos,

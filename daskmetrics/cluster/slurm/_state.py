@@ -75,15 +75,7 @@ class SlurmState:
 
 
 def read_state(record_to: Path | None = None) -> SlurmState:
-    """The state of the Slurm of this machine; the output of its commands is recorded in a folder if one is given.
-
-    Raises
-    ------
-    ConfigError
-        If Slurm is not installed here.
-    SlurmError
-        If it does not answer.
-    """
+    """The state of the Slurm of this machine; the output of its commands is recorded in a folder if one is given."""
     printed = {name: slurm(*command) for name, command in COMMANDS.items()}
     if record_to is not None:
         record_to.mkdir(parents=True, exist_ok=True)
@@ -93,13 +85,7 @@ def read_state(record_to: Path | None = None) -> SlurmState:
 
 
 def recorded_state(folder: Path) -> SlurmState:
-    """The state that `read_state` recorded in a folder.
-
-    Raises
-    ------
-    ConfigError
-        If a file is missing.
-    """
+    """The state that `read_state` recorded in a folder."""
     for name, command in COMMANDS.items():
         if not (folder / name).is_file():
             raise ConfigError(

@@ -84,18 +84,7 @@ def _pool_state(pool: WorkerPool, profile: Cluster) -> _PoolState:
 
 
 class Supervisor:
-    """Manages the jobs of one cluster.
-
-    Parameters
-    ----------
-    profile : Cluster
-    launch : LaunchInfo
-        What the scripts of its jobs have in common.
-    scheduler : distributed.Scheduler
-        In this process, and in the event loop that `run` is awaited in.
-    on_message : callable
-        Called with lines for the user, from that loop.
-    """
+    """Manages the jobs of one cluster, in the event loop of its `distributed.Scheduler`."""
 
     def __init__(self, profile: Cluster, launch: LaunchInfo, scheduler: Any, on_message: Callable[[str], None]) -> None:
         self.profile, self.launch, self.scheduler, self.on_message = profile, launch, scheduler, on_message
@@ -238,13 +227,7 @@ class Supervisor:
 
 
 def rehearse(profile: Cluster, run: str) -> None:
-    """Let Slurm check a job of each pool before anything is started.
-
-    Raises
-    ------
-    ConfigError
-        If Slurm would refuse one, with Slurm's message.
-    """
+    """Raise ConfigError, with Slurm's message, if Slurm would refuse a job of one of the pools."""
     for pool in pools(profile):
         try:
             rehearsal = commands.rehearse(script(profile, pool, LaunchInfo(run=run)))
@@ -289,13 +272,7 @@ class CancelOnExit:
         commands.cancel([job])
 
     def cancel_all(self) -> None:
-        """Cancel all jobs; returns when Slurm has received the request.
-
-        Raises
-        ------
-        SlurmError
-            If Slurm does not answer: the jobs then end by themselves, a minute after their workers lose the scheduler.
-        """
+        """Cancel all jobs; returns when Slurm has received the request, SlurmError if it does not answer."""
         with self._lock:
             if self._process.stdin:
                 self._process.stdin.close()
