@@ -156,9 +156,9 @@ def test_nothing_is_started_or_written_outside(tmp_path, monkeypatch, place, nas
         ("partition: 'gpu\n\n  rm -rf x'", "cluster.partition"),
         ("account: 'a b'", "cluster.account"),
         ('directives: ["--mem=1\\nrm"]', "cluster.directives"),
-        ("kind: 2001-99-99", "not YAML"),
-        ("workers: " + "9" * 5000, "not YAML"),
-        ("prologue: " + "[" * 5000, "not YAML"),
+        ("kind: 2001-99-99", "not valid YAML"),
+        ("workers: " + "9" * 5000, "not valid YAML"),
+        ("prologue: " + "[" * 5000, "not valid YAML"),
     ],
 )
 def test_traps_of_yaml_have_one_clear_message(tmp_path, text, message):

@@ -26,7 +26,7 @@ from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core._gpus import gpu_models
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution._journal import holder, is_finished, read, records
-from daskmetrics.planning.doctor._facts import FolderFacts, History, HubFacts, MachineFacts, SlurmFacts
+from daskmetrics.planning.doctor._facts import FolderFacts, HubFacts, MachineFacts, RunHistory, SlurmFacts
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 PACKAGES = ("daskmetrics", "dask", "distributed", "torch", "transformers", "numpy", "zarr")
@@ -208,10 +208,10 @@ def _first_revision(revisions: str | tuple[str, ...]) -> str:
     return f"step{words[1]}" if words[0] == "every" and len(words) > 1 else "step0"
 
 
-def history(run: RunFolder) -> History:
+def history(run: RunFolder) -> RunHistory:
     """The journal of a run."""
     entries = tuple(read(run.journal))
-    return History(run.path, entries, tuple(records(entries)), is_finished(entries), holder(run.lock))
+    return RunHistory(run.path, entries, tuple(records(entries)), is_finished(entries), holder(run.lock))
 
 
 def worker(profile: Cluster) -> MachineFacts:

@@ -127,7 +127,7 @@ class HubFacts:
 
 
 @dataclass(frozen=True)
-class History:
+class RunHistory:
     """The journal of a run, and the process that drives it."""
 
     folder: Path
@@ -151,7 +151,7 @@ class Facts:
     prefix: Path = Path("/")
     prefix_kind: str = ""
     hub: HubFacts | None = None
-    history: History | None = None
+    history: RunHistory | None = None
 
 
 class Severity(Enum):

@@ -7,7 +7,7 @@ from statistics import median
 
 from daskmetrics.core._events import AttemptFailed, Event, Record, RunFinished, RunStarted, WorkerJoined
 from daskmetrics.core._text import plural
-from daskmetrics.planning.doctor._facts import Facts, Finding, History, failure, good, warning
+from daskmetrics.planning.doctor._facts import Facts, Finding, RunHistory, failure, good, warning
 
 SLOWER = 1.5
 """Ratio of a node's median seconds to the other nodes' above which it counts as slow."""
@@ -87,7 +87,7 @@ def slow_node(facts: Facts) -> Finding | None:
     return good(f"the slowest of {len(ratios)} nodes takes {ratios[slowest]:.1f} times as long as the others")
 
 
-def pace(history: History) -> dict[str, float]:
+def pace(history: RunHistory) -> dict[str, float]:
     """For each host the median of its units' seconds over the median of the same model's units on other hosts."""
     hosts = {entry.name: entry.host for entry in history.entries if isinstance(entry, WorkerJoined)}
     times: dict[tuple[str, str], dict[str, list[float]]] = {}

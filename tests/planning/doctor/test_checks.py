@@ -12,7 +12,7 @@ from daskmetrics.config import Cluster, Model
 from daskmetrics.core._events import RunFinished
 from daskmetrics.execution import Record
 from daskmetrics.planning.doctor import CHECKS, Facts, Severity, examine
-from daskmetrics.planning.doctor._facts import FolderFacts, History, HubFacts, MachineFacts, SlurmFacts
+from daskmetrics.planning.doctor._facts import FolderFacts, HubFacts, MachineFacts, RunHistory, SlurmFacts
 from daskmetrics.planning.doctor._history import pace
 from tests.events import attempt_failed, joined, started
 
@@ -55,7 +55,7 @@ FOLDERS = tuple(
 MODEL = Model(name="m", source="org/m")
 WORKERS = tuple(joined(f"w{i}", f"n{i}", **VERSIONS) for i in (0, 1))
 RECORDS = tuple(Record(f"k{i}", f"m@step{i}", "measure", "ok", {}, seconds=10.0, worker=f"w{i % 2}") for i in range(12))
-HISTORY = History(
+HISTORY = RunHistory(
     Path("runs/x"),
     (started(), *WORKERS, RunFinished("k", 70.0)),
     RECORDS,
