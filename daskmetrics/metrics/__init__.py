@@ -1,29 +1,33 @@
-"""Label-free metrics of a layer: pure functions on tensors, a catalogue that names them, an engine that reduces.
+"""Label-free metrics of a layer: pure functions on tensors, and the catalogue that names them.
 
-============================  =================================================================================
-``metric``, ``builtin``       what a metric is, and the table of those of this package; no torch
-``calls``, ``catalogue``      how they are asked for: names, calls, families, plug-ins; no torch
-``reduced``                   the answer, layers x metrics, as plain arrays; no torch
-``engine``                    `Reducer`: takes hidden states layer by layer and keeps only what is needed
-``spectra``                   the spectra of a layer, each computed once for all metrics that need it
-``views``                     further views of a text, for metrics that compare them
-``curvature``, ``infonce``…   one file per metric, one public function each
-============================  =================================================================================
+Each metric is one function in a module of the same name, with its source, formula and an example:
+`alignment`, `alpha_req`, `anisotropy`, `cka_next`, `curvature`, `dataset_entropy`, `dime`, `effective_rank`,
+`infonce`, `intrinsic_dimension`, `lidar`, `logdet_covariance`, `nesum`, `participation_ratio`, `prompt_entropy`,
+`rankme`, `spectral_norm`, `stable_rank`, `uniformity`.
 
-A function gets one of four inputs, as its `Metric` says in ``takes``:
+=========== ==========================================================================
+`_metric`   what a metric is, and how a call such as ``curvature(k=2)`` is read
+`_registry` the metrics of this package in one table, plug-ins, and lookup by name
+`_engine`   `Reducer`: reads hidden states layer by layer and computes the metrics
+`_reduced`  its result, layers x metrics, as arrays
+`_spectra`  the spectra of a layer, each computed once for all metrics that need it
+`_views`    further views of a text, for metrics that compare views
+=========== ==========================================================================
 
-- ``tokens``: states (B, T, D) and mask (B, T), and gives one value per prompt, (B,);
-- ``pooled``: vectors (P, D), one per prompt, and gives one value;
-- ``views``: as many vectors (P, D) as the metric has ``views``, of the same prompts, and gives one value;
-- ``layers``: vectors (P, D) of a layer and of the next deeper one, and gives one value.
+A function has one of four inputs, which its `Metric` names in ``takes``:
 
-What is undefined is NaN, never an exception and never a zero.
+- ``tokens``: states (B, T, D) and mask (B, T); returns one value per prompt, (B,);
+- ``pooled``: vectors (P, D), one per prompt; returns one value;
+- ``views``: as many vectors (P, D) as the metric has ``views``, of the same prompts; returns one value;
+- ``layers``: vectors (P, D) of a layer and of the next deeper one; returns one value.
 
-A metric of your own is a `Metric` that names such a function. Register it by an entry point of the group
-``daskmetrics.metrics``, or name the place where it lies, ``mypackage.metrics:NORM``, among the metrics of a
-configuration. Module and function must be importable on the workers; only `Metric.load` imports the function.
+An undefined value is NaN, never an exception and never zero.
 
-This package itself imports no torch: the driver on a login node checks names with it.
+Your own metric is a `Metric` that names such a function. Register it with an entry point of the group
+``daskmetrics.metrics``, or write its place, ``mypackage.metrics:NORM``, among the metrics of a configuration. Module
+and function must be importable on the workers; only `Metric.load` imports the function.
+
+The catalogue imports no torch, so that a login node can check names. Modules with a leading underscore are internal.
 """
 
 from daskmetrics.metrics._metric import Metric, Parameter

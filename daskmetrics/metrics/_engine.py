@@ -1,4 +1,4 @@
-"""The engine: takes hidden states layer by layer as they appear, and keeps no more than one vector per prompt."""
+"""The engine: reads hidden states layer by layer and keeps one vector per prompt and layer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from daskmetrics.metrics._metric import Metric
 from daskmetrics.metrics._reduced import Reduced
 from daskmetrics.metrics._spectra import Spectra, of_pooled, of_tokens
 
-__all__ = ["Reduced", "Reducer"]
-
 
 @dataclass(frozen=True)
 class _Layer:
-    """What is kept of one layer: V views, P prompts. The tensors are filled row by row, on the states' device."""
+    """What is kept of one layer, for V views and P prompts; filled row by row, on the device of the states."""
 
     vectors: Tensor  # (V, P, D)
     seen: Tensor  # (V, P) bool
     finite: Tensor  # (V, P) bool
-    values: dict[str, Tensor]  # of each token metric, (P,)
+    values: dict[str, Tensor]  # by token metric, (P,)
 
 
 @dataclass(frozen=True)
@@ -41,21 +39,20 @@ class _Entry:
 
 
 class Reducer:
-    """Hidden states in, metrics out; batches and layers may come in any order.
+    """Computes metrics from hidden states; batches and layers may come in any order.
 
-    Every prompt writes its own row, so the order of `add` changes nothing. Nothing waits for the device before
-    `finish`, except where an eigensolver does.
+    Every prompt writes its own row, so the order of `add` changes nothing. Only an eigensolver waits for the device
+    before `finish`.
 
     Parameters
     ----------
     metrics : sequence of Metric
     layers : sequence of int
-        Layers that will be added.
+        Layers that `add` will get.
     prompts : int
         Number of prompts, P.
     halves : bool
-        Whether vectors are rounded to half precision with an exponent each, so that what is kept of them (`vectors`)
-        gives the same metrics.
+        Round vectors to half precision with an exponent for each row, so that stored vectors give the same metrics.
 
     Examples
     --------
@@ -77,25 +74,25 @@ class Reducer:
 
     @property
     def views(self) -> int:
-        """How many views of every prompt must be added, the prompts themselves included."""
+        """Number of views of every prompt to add, the prompts themselves included."""
         return max((metric.views for metric in self._metrics), default=1)
 
     @property
     def needs_views(self) -> bool:
-        """Whether further views of every prompt must be added too."""
+        """Whether further views of every prompt must be added."""
         return self.views > 1
 
     @torch.inference_mode()
     def add(self, layer: int, rows: Tensor, states: Tensor, mask: Tensor, pooled: Tensor, view: int = 0) -> None:
-        """Take one batch of one layer.
+        """Add one batch of one layer.
 
         Parameters
         ----------
         layer : int
         rows : Tensor (B,) of int64
-            Which prompts these are, from 0 to P - 1.
+            Indices of the prompts, from 0 to P - 1.
         states : Tensor (B, T, D)
-            Hidden states of all tokens; read here and not kept.
+            Hidden states of all tokens; not kept.
         mask : Tensor (B, T) of bool
             True where a token counts.
         pooled : Tensor (B, D)
@@ -106,16 +103,16 @@ class Reducer:
         Raises
         ------
         ValueError
-            For a layer that was not announced, or a view that no metric compares.
+            If the layer is not among `layers`, or no metric reads the view.
         """
         kept = self._kept.get(layer) or self._start(layer, pooled)
         if view not in range(len(kept.vectors)):
-            raise ValueError(f"View {view} was added, but these metrics read {len(kept.vectors)}, counted from 0.")
+            raise ValueError(f"View {view} was added, but the metrics read views 0 to {len(kept.vectors) - 1}.")
         rows, mask = rows.to(pooled.device), mask.bool()
         kept.seen[view, rows] = True
         kept.finite[view, rows] = _finite(states, mask) & pooled.isfinite().all(-1)
         wide = pooled.to(kept.vectors.dtype)
-        kept.vectors[view, rows] = _in_halves(wide) if self._halves else wide
+        kept.vectors[view, rows] = _round_to_half(wide) if self._halves else wide
         if view == 0:
             self._add_tokens(kept, rows, states, mask)
 
@@ -123,8 +120,8 @@ class Reducer:
         spectra = of_tokens(states, mask)
         for metric in self._metrics:
             if metric.takes == "tokens":
-                given = (spectra,) if metric.spectral else (states, mask)
-                kept.values[metric.name][rows] = self._functions[metric.name](*given).double()
+                arguments = (spectra,) if metric.spectral else (states, mask)
+                kept.values[metric.name][rows] = self._functions[metric.name](*arguments).double()
 
     def vectors(self) -> NDArray[np.float32]:
         """The pooled vectors of the prompts themselves at every layer, (L, P, D)."""
@@ -132,14 +129,14 @@ class Reducer:
 
     @torch.inference_mode()
     def put_vectors(self, vectors: NDArray[np.float32]) -> None:
-        """Take vectors that were kept, (L, P, D), in place of states; for metrics that read nothing else."""
+        """Add stored vectors (L, P, D) in place of states, for metrics that read only vectors."""
         rows = torch.arange(self._prompts)
-        for layer, own in zip(self._layers, torch.from_numpy(vectors), strict=True):
-            self.add(layer, rows, own[:, None], torch.ones(self._prompts, 1, dtype=torch.bool), own)
+        for layer, pooled in zip(self._layers, torch.from_numpy(vectors), strict=True):
+            self.add(layer, rows, pooled[:, None], torch.ones(self._prompts, 1, dtype=torch.bool), pooled)
 
     @torch.inference_mode()
     def finish(self) -> Reduced:
-        """Compute what needs all prompts, and hand everything over as arrays."""
+        """Compute the metrics of all layers."""
         names = tuple(metric.name for metric in self._metrics)
         places = [(layer, metric) for layer in self._layers for metric in self._metrics]
         entries = [entry for layer in self._layers for entry in self._entries(layer)]
@@ -160,7 +157,7 @@ class Reducer:
 
     def _start(self, layer: int, pooled: Tensor) -> _Layer:
         if layer not in self._layers:
-            raise ValueError(f"Layer {layer} was added, but only {', '.join(map(str, self._layers))} were announced.")
+            raise ValueError(f"Layer {layer} was added, but the layers are {', '.join(map(str, self._layers))}.")
         flags = (self.views, self._prompts)
         wide = torch.promote_types(pooled.dtype, torch.float32)
         self._kept[layer] = _Layer(
@@ -185,10 +182,10 @@ class Reducer:
         deeper = min((other for other in self._layers if other > layer), default=None)
         if metric.takes == "layers" and deeper is None:
             return _Entry(status=Status.NOT_APPLICABLE)
-        if fault := self._fault(layer, metric.views):
-            return _undefined(layer, fault)
-        if metric.takes == "layers" and deeper is not None and (fault := self._fault(deeper, 1)):
-            return _undefined(deeper, fault)
+        if problem := self._problem(layer, metric.views):
+            return _undefined(layer, problem)
+        if metric.takes == "layers" and deeper is not None and (problem := self._problem(deeper, 1)):
+            return _undefined(deeper, problem)
         entry = self._value(layer, deeper, metric, spectra)
         if math.isfinite(entry.value):
             return entry
@@ -209,22 +206,22 @@ class Reducer:
                 return _Entry(float(value), stderr, self._prompts)
         return _Entry(float(value), count=self._prompts)
 
-    def _fault(self, layer: int, views: int) -> str:
-        """Why no metric that reads so many views has a value at this layer; empty if they may."""
+    def _problem(self, layer: int, views: int) -> str:
+        """Why a metric that reads this many views has no value at a layer; empty if it has."""
         if layer not in self._kept:
             return "no states were added"
         kept = self._kept[layer]
         for view in range(views):
             which = "" if view == 0 else " of the second view" if view == 1 else f" of view {view}"
-            if absent := int((~kept.seen[view]).sum()):
-                return f"states{which} are missing for {absent} of {self._prompts} prompts"
+            if missing := int((~kept.seen[view]).sum()):
+                return f"states{which} are missing for {missing} of {self._prompts} prompts"
             if broken := int((~kept.finite[view]).sum()):
                 return f"states{which} are not finite for {broken} of {self._prompts} prompts"
         return ""
 
 
-def _in_halves(vectors: Tensor) -> Tensor:
-    """Vectors (B, D) as half precision with an exponent for each row holds them."""
+def _round_to_half(vectors: Tensor) -> Tensor:
+    """Vectors (B, D) rounded to half precision with an exponent for each row."""
     exponent = torch.frexp(vectors.abs().amax(-1, keepdim=True)).exponent
     return torch.ldexp(torch.ldexp(vectors, -exponent).half().to(vectors.dtype), exponent)
 
@@ -234,19 +231,19 @@ def _undefined(layer: int, reason: str) -> _Entry:
 
 
 def _finite(states: Tensor, mask: Tensor) -> Tensor:
-    """Which prompts (B,) hold finite numbers wherever a token counts."""
-    # the largest entry tells the same as every entry, at a tenth of the time
+    """Which prompts (B,) have finite states for every token that counts."""
+    # the largest entry is finite exactly if all are, and takes a tenth of the time
     return (states.abs().amax(-1).isfinite() | ~mask).all(-1)
 
 
-def _jackknife(without: Tensor) -> float:
+def _jackknife(leave_one_out: Tensor) -> float:
     """Standard error from the values (P,) without each prompt in turn (Efron & Stein, 1981, equation 1.2)."""
-    rest = without - without.mean()
-    return float(((len(without) - 1) / len(without) * rest.square().sum()).sqrt())
+    rest = leave_one_out - leave_one_out.mean()
+    return float(((len(rest) - 1) / len(rest) * rest.square().sum()).sqrt())
 
 
 def _mean(values: Tensor) -> _Entry:
-    """Mean and standard error of what is defined among the prompts' values."""
+    """Mean and standard error of the values that are defined."""
     defined = values[~values.isnan()].cpu()
     count = len(defined)
     if count == 0:

@@ -1,7 +1,11 @@
-"""What a metric is: a name, an input, a unit, parameters, and where the function lies that computes it; no torch."""
+"""What a metric is: name, input, unit, parameters and the place of its function; no torch.
+
+Configurations name a metric, or write a call with constants such as ``prompt_entropy(alpha=2, centred=false)``.
+"""
 
 from __future__ import annotations
 
+import ast
 import math
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -17,22 +21,22 @@ Value: TypeAlias = bool | int | float | str
 
 @dataclass(frozen=True)
 class Parameter:
-    """One keyword of a metric: its default, which also fixes its type, and the values that make sense.
+    """One keyword of a metric: its default, which also decides its type, and its valid values.
 
     Parameters
     ----------
     name : str
     default : bool, int, float or str
     choices : tuple of str
-        Of a text: the words it may be.
+        Valid words, for a text.
     least : float
-        Of a number: the smallest it may be.
+        Smallest valid number.
     above : float
-        Of a number: what it must be greater than.
+        Valid numbers are greater than this.
 
     Examples
     --------
-    >>> Parameter("k", 1, least=1).checked(2, "curvature")
+    >>> Parameter("k", 1, least=1).check(2, "curvature")
     2
     """
 
@@ -42,13 +46,13 @@ class Parameter:
     least: float = -math.inf
     above: float = -math.inf
 
-    def checked(self, value: Value, metric: str) -> Value:
-        """The value in this parameter's type.
+    def check(self, value: Value, metric: str) -> Value:
+        """The value, in the type of this parameter.
 
         Raises
         ------
         ConfigError
-            If it is of another type, no choice, or out of range.
+            If it has another type, is not a choice, or is out of range.
         """
         if self.choices and isinstance(value, str):
             if value not in self.choices:
@@ -57,14 +61,14 @@ class Parameter:
         if type(self.default) is float and type(value) is int:
             value = float(value)
         if type(value) is not type(self.default):
-            raise ConfigError(f"Metric '{metric}': {self.name} must be {self.wanted}, got {text(value)}.")
+            raise ConfigError(f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}.")
         if not isinstance(value, str) and not (math.isfinite(value) and value >= self.least and value > self.above):
-            raise ConfigError(f"Metric '{metric}': {self.name} must be {self.wanted}, got {text(value)}.")
+            raise ConfigError(f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}.")
         return value
 
     @property
-    def wanted(self) -> str:
-        """What a value must be, in words."""
+    def valid(self) -> str:
+        """The valid values, in words."""
         if isinstance(self.default, str):
             return " or ".join(self.choices)
         if isinstance(self.default, bool):
@@ -79,39 +83,39 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Metric:
-    """A label-free property of a layer, and where the function that computes it lies.
+    """A label-free property of a layer, and the place of the function that computes it.
 
     Parameters
     ----------
     name : str
-        As in the configuration and the store. With parameters it is the text of the call, ``curvature(k=2)``.
+        In the configuration and the store. With parameters it is the text of the call, ``curvature(k=2)``.
     takes : {"tokens", "pooled", "views", "layers"}
-        What the function gets; the shapes stand in `daskmetrics.metrics`.
+        Input of the function; `daskmetrics.metrics` lists the shapes.
     units : str
     description : str
         One line.
     function : str
         ``package.module:function``, imported only by `load`, on a worker.
     family : str
-        Several metrics can be asked for by the name of their family.
+        A configuration may name all metrics of a family at once.
     formula, source, cost : str
-        For the reader: the definition, where it is from, and the operations per layer.
+        For the reader: the definition, its paper, and the operations per layer.
     parameters : tuple of Parameter
-        Keywords of the function, with its defaults. One named ``views`` is not passed on: it says how many views of
-        every prompt the function gets.
+        Keywords of the function, with their defaults. A parameter named ``views`` is not passed to the function: it is
+        the number of views of each prompt that the function reads.
     settings : tuple of (str, value)
-        Parameters that are not at their default.
+        Parameters whose value is not the default.
     spectral : bool
-        Whether the function takes a `daskmetrics.metrics._spectra.Spectra` in place of its rows, so that metrics of
-        one layer share their spectra.
+        Whether the function also accepts a `daskmetrics.metrics._spectra.Spectra` in place of its rows, so that the
+        metrics of a layer share their spectra.
     jackknife : bool
-        Whether the function, called with ``leave_one_out=True``, gives the metric without each prompt in turn, (P,),
-        from which its standard error follows.
+        Whether the function, called with ``leave_one_out=True``, returns the metric without each prompt in turn, (P,),
+        from which its standard error is computed.
 
     Raises
     ------
     ConfigError
-        If ``takes`` is none of the four.
+        If ``takes`` is not one of the four.
 
     Examples
     --------
@@ -124,7 +128,7 @@ class Metric:
     units: str
     description: str
     function: str
-    family: str = "own"
+    family: str = "custom"
     formula: str = ""
     source: str = ""
     cost: str = ""
@@ -139,27 +143,27 @@ class Metric:
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """Every parameter and the value it has."""
+        """The value of every parameter."""
         return {parameter.name: parameter.default for parameter in self.parameters} | dict(self.settings)
 
     @property
     def views(self) -> int:
-        """How many views of every prompt it reads."""
+        """Number of views of every prompt that it reads."""
         return int(self.values.get("views", 2)) if self.takes == "views" else 1
 
     @property
     def identity(self) -> str:
-        """What a key is made of: the name, and of a metric from elsewhere its function too."""
-        own = self.function.startswith("daskmetrics.metrics.")
-        return self.name if own else f"{self.name}@{self.function}"
+        """The name, for keys; with the function for a metric of another package."""
+        is_builtin = self.function.startswith("daskmetrics.metrics.")
+        return self.name if is_builtin else f"{self.name}@{self.function}"
 
     def load(self) -> Callable[..., Any]:
-        """The function with its parameters set; this imports torch.
+        """Import the function, with its parameters set; this imports torch.
 
         Raises
         ------
         ConfigError
-            If there is no such function on this machine.
+            If the function does not exist on this machine.
         """
         try:
             function: Callable[..., Any] = pkgutil.resolve_name(self.function)
@@ -171,13 +175,13 @@ class Metric:
         keywords = {name: value for name, value in self.settings if name != "views"}
         return partial(function, **keywords) if keywords else function
 
-    def with_settings(self, wanted: Mapping[str, Value]) -> Metric:
-        """This metric with other parameters; its name becomes the text of the call, defaults left out.
+    def with_settings(self, values: Mapping[str, Value]) -> Metric:
+        """This metric with other parameters; its name becomes the text of the call, without defaults.
 
         Raises
         ------
         ConfigError
-            For a parameter it does not have, or a value that does not fit.
+            If a parameter does not exist, or its value is not valid.
 
         Examples
         --------
@@ -186,12 +190,14 @@ class Metric:
         'curvature(k=2)'
         """
         known = {parameter.name: parameter for parameter in self.parameters}
-        for name in wanted:
+        for name in values:
+            if not known:
+                raise ConfigError(f"Metric '{self.name}' has no parameters, got '{name}'.")
             if name not in known:
-                raise _no_such_parameter(self.name, name, known)
-        checked = {name: known[name].checked(value, self.name) for name, value in wanted.items()}
-        # in the order of the parameters, so that one meaning has one name
-        chosen = [(name, checked[name]) for name, own in known.items() if checked.get(name, own.default) != own.default]
+                raise unknown(f"parameter of metric '{self.name}'", name, known)
+        checked = {name: known[name].check(value, self.name) for name, value in values.items()}
+        # in the order of the parameters, so that equal settings give equal names
+        chosen = [(p.name, checked[p.name]) for p in self.parameters if checked.get(p.name, p.default) != p.default]
         call = ", ".join(f"{name}={text(value)}" for name, value in chosen)
         return replace(self, name=f"{self.name}({call})", settings=tuple(chosen)) if chosen else self
 
@@ -209,7 +215,53 @@ def text(value: Value) -> str:
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def _no_such_parameter(metric: str, name: str, known: Mapping[str, Parameter]) -> ConfigError:
-    if not known:
-        return ConfigError(f"Metric '{metric}' has no parameters, got '{name}'.")
-    return unknown(f"parameter of metric '{metric}'", name, known)
+def parse_call(call: str) -> tuple[str, dict[str, Value]]:
+    """Name and keywords of a call; nothing is evaluated.
+
+    Parameters
+    ----------
+    call : str
+        Values are numbers, true or false, and words with or without quotes.
+
+    Raises
+    ------
+    ConfigError
+        If the text is not a call with constants.
+
+    Examples
+    --------
+    >>> parse_call("prompt_entropy(alpha=2, centred=false, norm=logN)")
+    ('prompt_entropy', {'alpha': 2, 'centred': False, 'norm': 'logN'})
+    """
+    name, bracket, _ = call.partition("(")
+    if not bracket and ")" not in call and "=" not in call:
+        return call, {}
+    try:
+        node = ast.parse(call.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        raise _not_a_call(call) from None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
+        raise _not_a_call(call)
+    keywords = {keyword.arg: _constant(keyword.value, call) for keyword in node.keywords if keyword.arg}
+    if len(keywords) < len(node.keywords):
+        raise _not_a_call(call)
+    return name.strip(), keywords
+
+
+def _constant(node: ast.expr, call: str) -> Value:
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() as value):
+            return value
+        case ast.Name(id=word):
+            return {"true": True, "false": False}.get(word.lower(), word)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+    raise _not_a_call(call)
+
+
+def _not_a_call(call: str) -> ConfigError:
+    # a comma inside [ ] splits an entry of YAML that is not in quotes
+    return ConfigError(
+        f"'{call}' is not a metric: write NAME or NAME(PARAMETER=VALUE, ...) with plain values, "
+        "and put it in quotes inside a YAML list in brackets."
+    )

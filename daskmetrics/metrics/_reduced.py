@@ -1,4 +1,4 @@
-"""What is left of a checkpoint's hidden states: one value per layer and metric, and why where there is none."""
+"""The metrics of a checkpoint: one value per layer and metric, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Reduced:
     Parameters
     ----------
     layers : tuple of int
-        What the rows are.
+        Layers of the rows.
     metrics : tuple of str
-        What the columns are.
+        Names of the columns.
     values : array (L, M) of float64
-        In the metric's units; NaN where there is none.
+        In the units of the metric; NaN if there is no value.
     stderr : array (L, M) of float64
-        Standard error over prompts: of token metrics that of the mean, of the metrics marked ``jackknife`` from
-        leaving out each prompt in turn. NaN for the others, which are functions of a spectrum, and for a single prompt.
+        Standard error over prompts: for token metrics of the mean, for metrics marked ``jackknife`` from leaving out
+        each prompt in turn. NaN for functions of a spectrum, and for a single prompt.
     counts : array (L, M) of int64
-        Prompts that the value rests on: a prompt of one token has no curvature and is left out.
+        Number of prompts in the value: a prompt of one token has no curvature, for instance.
     status : array (L, M) of uint8
-        `Status.OK` or `Status.NAN`; `Status.NOT_APPLICABLE` where the deepest layer has no next one.
+        `Status.OK` or `Status.NAN`; `Status.NOT_APPLICABLE` if a metric needs a next layer and there is none.
     reasons : mapping of (layer, metric name) to str
         Why a value is NaN.
     """

@@ -12,10 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.metrics._calls import parse
-from daskmetrics.metrics._metric import Metric, Parameter, Takes
-
-__all__ = ["CATALOGUE", "GROUP", "Metric", "catalogue", "families", "resolve"]
+from daskmetrics.metrics._metric import Metric, Parameter, Takes, parse_call
 
 _ALPHA = Parameter("alpha", 1.0, above=0)
 _CENTRED = Parameter("centred", True)
@@ -29,23 +26,26 @@ _ENTROPY = (
     Parameter("bins", 50, least=2),
 )
 _SPECTRUM = "2 P D m + 4 m³/3, shared"
-_JACKKNIFE = ("anisotropy", "uniformity", "alignment", "infonce")  # to leave out each prompt in turn is nearly free
+# metrics that can leave out each prompt in turn at nearly no cost
+_JACKKNIFE = ("anisotropy", "uniformity", "alignment", "infonce")
 
 
-def _tokens(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter, shared: bool) -> Metric:
-    return _metric("tokens", "tokens", name, units, what, text, own, shared)
+def _tokens(
+    name: str, units: str, what: str, text: tuple[str, str, str], *parameters: Parameter, shared: bool
+) -> Metric:
+    return _metric("tokens", "tokens", name, units, what, text, parameters, shared)
 
 
-def _spectral(name: str, units: str, what: str, formula: str, source: str, *own: Parameter) -> Metric:
-    return _metric("spectral", "pooled", name, units, what, (formula, source, _SPECTRUM), own, True)
+def _spectral(name: str, units: str, what: str, formula: str, source: str, *parameters: Parameter) -> Metric:
+    return _metric("spectral", "pooled", name, units, what, (formula, source, _SPECTRUM), parameters, True)
 
 
-def _geometry(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter) -> Metric:
-    return _metric("geometry", "pooled", name, units, what, text, own, False)
+def _geometry(name: str, units: str, what: str, text: tuple[str, str, str], *parameters: Parameter) -> Metric:
+    return _metric("geometry", "pooled", name, units, what, text, parameters, False)
 
 
-def _views(name: str, units: str, what: str, text: tuple[str, str, str], *own: Parameter) -> Metric:
-    return _metric("views", "views", name, units, what, text, own, False)
+def _views(name: str, units: str, what: str, text: tuple[str, str, str], *parameters: Parameter) -> Metric:
+    return _metric("views", "views", name, units, what, text, parameters, False)
 
 
 def _metric(
@@ -55,13 +55,13 @@ def _metric(
     units: str,
     what: str,
     text: tuple[str, str, str],
-    own: tuple[Parameter, ...],
+    parameters: tuple[Parameter, ...],
     shared: bool,
 ) -> Metric:
     formula, source, cost = text
     place = f"daskmetrics.metrics.{name}:{name}"
     jackknife = name in _JACKKNIFE
-    return Metric(name, takes, units, what, place, family, formula, source, cost, own, (), shared, jackknife)
+    return Metric(name, takes, units, what, place, family, formula, source, cost, parameters, (), shared, jackknife)
 
 
 _ALL = (
@@ -133,7 +133,7 @@ _ALL = (
     _spectral(
         "stable_rank",
         "dimensions",
-        "how many times the largest singular value the prompts hold",
+        "sum of the squared singular values, relative to the largest one",
         "‖Z‖²_F / σ₁², not centred",
         "Rudelson & Vershynin 2007",
         Parameter("centred", False),
@@ -186,7 +186,7 @@ _ALL = (
     _views(
         "alignment",
         "squared distance",
-        "how far a prompt's two views lie apart",
+        "distance between the two views of a prompt",
         ("mean ‖ẑ − ẑ⁺‖²", "Wang & Isola 2020", "2 P D"),
         Parameter("power", 2.0, above=0),
     ),
@@ -204,7 +204,7 @@ _ALL = (
     _views(
         "dime",
         "nats",
-        "what two views of the prompts tell about each other",
+        "information that two views of the prompts share",
         ("mean over Π of S(K_A ∘ Π K_B Πᵀ) − S(K_A ∘ K_B)", "Skean et al. 2023", "11 · 4 P³/3, P ≤ 1024"),
         Parameter("permutations", 10, least=1),
         _ALPHA,
@@ -229,11 +229,11 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metr
 
 
 GROUP = "daskmetrics.metrics"
-"""Entry-point group by which other packages add metrics; each entry point names a `Metric`."""
+"""Entry-point group with which other packages add metrics; each entry point names a `Metric`."""
 
 
 def catalogue() -> Mapping[str, Metric]:
-    """Every metric by name: those of this package, then those of installed plug-ins.
+    """All metrics by name: those of this package, then those of installed plug-ins.
 
     Returns
     -------
@@ -242,23 +242,23 @@ def catalogue() -> Mapping[str, Metric]:
     Raises
     ------
     ConfigError
-        If a plug-in cannot be loaded, is no `Metric`, or takes a name that is taken.
+        If a plug-in cannot be loaded, is not a `Metric`, or has a name that exists already.
 
     Examples
     --------
     >>> list(catalogue())[:3]
     ['prompt_entropy', 'dataset_entropy', 'effective_rank']
     """
-    found = dict(CATALOGUE)
+    metrics = dict(CATALOGUE)
     for point in entry_points(group=GROUP):
-        metric = _plugged_in(point)
-        if metric.name in found:
+        metric = _load_plugin(point)
+        if metric.name in metrics:
             raise ConfigError(f"Metric '{metric.name}' of '{point.value}' exists already. Rename it, or uninstall one.")
-        found[metric.name] = metric
-    return MappingProxyType(found)
+        metrics[metric.name] = metric
+    return MappingProxyType(metrics)
 
 
-def _plugged_in(point: EntryPoint) -> Metric:
+def _load_plugin(point: EntryPoint) -> Metric:
     try:
         metric = point.load()
     except (ImportError, AttributeError) as error:
@@ -266,22 +266,22 @@ def _plugged_in(point: EntryPoint) -> Metric:
             f"Metric plug-in '{point.value}' cannot be loaded: {error}. Repair or uninstall it."
         ) from error
     if not isinstance(metric, Metric):
-        raise ConfigError(f"Metric plug-in '{point.value}' must name a Metric, but is a {type(metric).__name__}.")
+        raise ConfigError(f"Metric plug-in '{point.value}' must be a Metric, but is a {type(metric).__name__}.")
     return metric
 
 
 def families(known: Iterable[Metric]) -> Mapping[str, tuple[Metric, ...]]:
-    """Metrics by what they can be asked for together: their family, or ``all``.
+    """Metrics by family, and ``all`` of them.
 
     Examples
     --------
     >>> [metric.name for metric in families(catalogue().values())["tokens"]]
     ['prompt_entropy', 'curvature']
     """
-    found: dict[str, tuple[Metric, ...]] = {"all": tuple(known)}
-    for metric in found["all"]:
-        found[metric.family] = (*found.get(metric.family, ()), metric)
-    return found
+    groups: dict[str, tuple[Metric, ...]] = {"all": tuple(known)}
+    for metric in groups["all"]:
+        groups[metric.family] = (*groups.get(metric.family, ()), metric)
+    return groups
 
 
 def resolve(names: Sequence[str | Metric]) -> tuple[Metric, ...]:
@@ -290,13 +290,13 @@ def resolve(names: Sequence[str | Metric]) -> tuple[Metric, ...]:
     Parameters
     ----------
     names : sequence of str or Metric
-        Names in the catalogue, calls such as ``curvature(k=2)``, families, ``all`` for everything by its defaults,
-        places such as ``mypackage.metrics:NORM`` where a `Metric` lies, or a `Metric` itself.
+        Names in the catalogue, calls such as ``curvature(k=2)``, families, ``all`` for everything with its defaults,
+        places of a `Metric` such as ``mypackage.metrics:NORM``, or a `Metric` itself.
 
     Raises
     ------
     ConfigError
-        For an unknown name or parameter, with the nearest valid one, or two metrics of one name.
+        If a name or a parameter is unknown, or two metrics have one name.
 
     Examples
     --------
@@ -315,8 +315,8 @@ def _named(name: str | Metric, known: Mapping[str, Metric]) -> Sequence[Metric]:
     if isinstance(name, Metric):
         return (name,)
     if "(" not in name and ":" in name:
-        return (_at(name),)
-    word, settings = parse(name)
+        return (_load(name),)
+    word, settings = parse_call(name)
     groups = families(known.values())
     if word in known:
         return (known[word].with_settings(settings),)
@@ -325,12 +325,11 @@ def _named(name: str | Metric, known: Mapping[str, Metric]) -> Sequence[Metric]:
     raise unknown("metric", word, (*groups, *known))
 
 
-def _at(place: str) -> Metric:
-    """A user's own metric, where it lies."""
+def _load(place: str) -> Metric:
     try:
-        found = pkgutil.resolve_name(place)
+        metric = pkgutil.resolve_name(place)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"Metric '{place}' cannot be loaded: {error}. Write it as 'package.module:NAME'.") from error
-    if not isinstance(found, Metric):
-        raise ConfigError(f"'{place}' must be a daskmetrics.metrics.Metric, but is a {type(found).__name__}.")
-    return found
+    if not isinstance(metric, Metric):
+        raise ConfigError(f"'{place}' must be a daskmetrics.metrics.Metric, but is a {type(metric).__name__}.")
+    return metric

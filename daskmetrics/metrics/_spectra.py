@@ -12,12 +12,12 @@ Step: TypeAlias = Literal["centred", "unit"]
 
 
 class Spectra:
-    """Rows, and what is known of their Gram matrices; asked twice, computed once.
+    """Rows, with their Gram matrices and spectra, each computed once.
 
     Parameters
     ----------
     rows : Tensor (..., N, D)
-        In the precision in which the spectra are wanted.
+        In the precision of the spectra.
     keep : Tensor (..., N) of bool, optional
         The rows that count.
 
@@ -45,7 +45,7 @@ class Spectra:
         return self.rows.shape[-1]
 
     def gram(self, *steps: Step) -> Tensor:
-        """The smaller of Gram matrix and covariance sum, (..., m, m), after these steps of preparation in order."""
+        """The smaller of Gram matrix and covariance sum, (..., m, m), after these preparation steps in order."""
         if steps not in self._grams:
             self._grams[steps] = self._gram(steps)
         return self._grams[steps]
@@ -89,7 +89,7 @@ def of_covariance(vectors: Tensor | Spectra, function: Callable[[Tensor], Tensor
     function : callable
         From eigenvalues (m,) of the smaller of Z Zᵀ and Zᵀ Z, ascending, to a scalar.
     centre : bool
-        Whether the mean is taken off first.
+        Subtract the mean first.
     """
     spectra = of_pooled(vectors)
     # a root would turn rounding of 1e-16 into singular values of 1e-8
@@ -201,10 +201,10 @@ def gram(rows: Tensor) -> Tensor:
 
 
 def unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> Tensor:
-    """`gram` of the unit rows (B, N, D) that ``keep`` (B, N) marks, less their mean first if wanted, (B, m, m).
+    """`gram` of the unit rows (B, N, D) that ``keep`` (B, N) marks, optionally centred first, (B, m, m).
 
-    Lengths are read off the diagonal, so that the rows are gone over once and not six times. Where that could cost
-    digits (rows that are rounding only, not finite, or whose squares leave the range), the long way is taken.
+    Lengths are read from the diagonal, so that the rows are read once and not six times. Where this could lose digits
+    (rows that are only rounding, not finite, or whose squares overflow), rows are scaled first.
 
     Examples
     --------
@@ -221,7 +221,7 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> Tensor:
 
 
 def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> tuple[Tensor, Tensor]:
-    """The matrices, and which of them (B,) are not to be trusted."""
+    """The matrices, and which of them (B,) may have lost digits."""
     rest, mean = rows.masked_fill(~keep[..., None], 0), torch.zeros_like(rows[:, :1])
     if centre:
         mean = keep[:, None].to(rows.dtype) @ rest / keep.sum(-1).clamp(min=1)[:, None, None]
@@ -242,24 +242,24 @@ def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> tuple[Tensor, 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
     """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not finite."""
-    # one bad prompt must not stop a batch: eigvalsh raises on NaN
+    # one bad prompt must not fail a batch: eigvalsh raises on NaN
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
     matrix = matrix if finite.all() else matrix.where(finite, 0)
     values: Tensor = torch.linalg.eigvalsh(matrix)
-    if matrix.is_cuda:  # its batched solver stops after a number of sweeps; LAPACK says when it fails
+    if matrix.is_cuda:  # its batched solver stops after some sweeps without an error; LAPACK reports failures
         values = checked(matrix, values)
     return values.clamp(min=0)
 
 
 def checked(matrix: Tensor, values: Tensor) -> Tensor:
-    r"""Eigenvalues (..., m) of matrices (..., m, m), solved again by LAPACK in float64 where they leave a residual.
+    r"""Eigenvalues (..., m) of matrices (..., m, m), computed again by LAPACK in float64 where they leave a residual.
 
     What rotations leave beside the diagonal is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and
     :math:`\sum_i \lambda_i = \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*, 8.5).
 
     Examples
     --------
-    >>> checked(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[2.0, 2.0]]))  # no rotation was made
+    >>> checked(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[2.0, 2.0]]))  # unrotated
     tensor([[1., 3.]])
     """
     trace, squares = matrix.diagonal(dim1=-2, dim2=-1).sum(-1), matrix.square().sum((-2, -1))
@@ -297,12 +297,12 @@ def entropy(weights: Tensor, alpha: float = 1.0) -> Tensor:
     if alpha == 1:
         terms: Tensor = torch.special.entr(shares)
         return terms.sum(-1)
-    # an order below one would give the zeros of rounding weight
+    # with an order below one, zeros that are only rounding would count
     powers = shares.where(above_rounding(weights) > 0, 0).pow(alpha).sum(-1)
     return powers.log() / (1 - alpha) + 0 * shares.sum(-1)
 
 
 def above_rounding(squared: Tensor) -> Tensor:
-    """Eigenvalues (..., m) with those that rounding alone would give set to zero."""
+    """Eigenvalues (..., m), those within rounding of zero set to zero."""
     floor = squared.shape[-1] * torch.finfo(squared.dtype).eps * squared.amax(-1, keepdim=True)
     return squared.where(squared > floor, 0)

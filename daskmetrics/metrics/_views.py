@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from daskmetrics.core.names import seed_of
 
 AUGMENTATION = "drop-swap-1"
-"""Name of the augmentation, to be recorded with what is measured; it changes when its texts do."""
+"""Name of the augmentation, stored with the results; it changes when its texts do."""
 
 DROPPED = 0.1
 SWAPPED = 0.1
@@ -17,7 +17,7 @@ SWAPPED = 0.1
 def second_view(text: str, seed: int) -> str:
     """Another view of a text, for metrics that compare two: a tenth of the words dropped, a tenth swapped.
 
-    The view depends on the text and the seed only, not on the texts around it or on the machine.
+    The view depends on the text and the seed only, not on other texts or on the machine.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def second_view(text: str, seed: int) -> str:
     Returns
     -------
     str
-        Words joined by single spaces, never the words of ``text`` in their order, if ``text`` has at least two
-        different words. Otherwise no view of it can differ, and ``text`` itself comes back.
+        Words joined by single spaces, in another order or number than in ``text``. If ``text`` has fewer than two
+        different words, no view can differ, and ``text`` itself is returned.
 
     References
     ----------
@@ -66,8 +66,8 @@ def view(text: str, seed: int, number: int) -> str:
     Returns
     -------
     str
-        With two different words or more, views 0 to 3 always differ; once nothing new can be made by dropping or
-        swapping words, the second view comes again. Without, ``text`` itself.
+        With two different words or more, views 0 to 3 always differ; if dropping or swapping words gives nothing new,
+        the second view is repeated. Otherwise ``text`` itself.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def view(text: str, seed: int, number: int) -> str:
     made = [text, second_view(text, seed)]
     while len(made) <= number and made[1] != text:
         candidates = _candidates(text, seed, len(made))
-        # of words alone: other white space does not make another view
+        # only words count: other white space does not make another view
         made.append(next((new for new in candidates if new.split() not in map(str.split, made)), made[1]))
     return made[number] if number < len(made) else text
 

@@ -1,4 +1,4 @@
-"""Alignment: how far a prompt's two views lie apart."""
+"""Alignment: distance between the two views of a prompt."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from daskmetrics.metrics._spectra import unit_rows
+
+__all__ = ["alignment"]
 
 
 def alignment(first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_out: bool = False) -> Tensor:
@@ -20,7 +22,7 @@ def alignment(first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_ou
     power : float
         :math:`\alpha`, above 0.
     leave_one_out : bool
-        Gives the value without each prompt in turn, (P,), instead.
+        Return the value without each prompt in turn, (P,).
 
     Returns
     -------

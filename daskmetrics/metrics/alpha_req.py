@@ -7,6 +7,8 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance
 
+__all__ = ["alpha_req"]
+
 
 def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
     r"""Exponent of the power law that the eigenvalues of the covariance follow.
@@ -20,7 +22,7 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
     vectors : Tensor (P, D) or Spectra
         One vector per prompt; computed in float64.
     centred : bool
-        Whether the mean prompt is taken off.
+        Subtract the mean prompt first.
 
     Returns
     -------

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import unit_rows
 
+__all__ = ["anisotropy"]
+
 
 def anisotropy(vectors: Tensor, *, leave_one_out: bool = False) -> Tensor:
     r"""Mean cosine over all pairs of different prompts, in closed form.
@@ -18,7 +20,7 @@ def anisotropy(vectors: Tensor, *, leave_one_out: bool = False) -> Tensor:
     vectors : Tensor (P, D)
         One vector per prompt; computed in float64. Zero vectors have no direction and are left out.
     leave_one_out : bool
-        Gives the value without each prompt in turn, (P,), instead.
+        Return the value without each prompt in turn, (P,).
 
     Returns
     -------

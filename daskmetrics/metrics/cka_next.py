@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+__all__ = ["cka_next"]
+
 
 def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tensor:
     r"""Linear centred kernel alignment of two layers' prompts.
@@ -41,8 +43,8 @@ def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tens
     product = _unbiased if debiased else _biased
     if len(x) < (4 if debiased else 2):
         return x.new_full((), torch.nan)
-    own = product(x, x) * product(y, y)
-    return torch.where(own > 0, product(x, y) / own.sqrt(), torch.nan)
+    norms = product(x, x) * product(y, y)
+    return torch.where(norms > 0, product(x, y) / norms.sqrt(), torch.nan)
 
 
 def _scaled(vectors: Tensor) -> Tensor:
@@ -55,7 +57,7 @@ def _scaled(vectors: Tensor) -> Tensor:
 
 
 def _biased(x: Tensor, y: Tensor) -> Tensor:
-    # the sum of the squared entries of XᵀY is the product of the Gram matrices; the smaller one is made
+    # the sum of the squared entries of XᵀY is the product of the Gram matrices; the smaller one is computed
     if len(x) < min(x.shape[1], y.shape[1]):
         return ((x @ x.mT) * (y @ y.mT)).sum()
     return (x.mT @ y).square().sum()

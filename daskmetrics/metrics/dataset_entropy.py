@@ -16,6 +16,8 @@ from daskmetrics.metrics._spectra import (
     unit_rows,
 )
 
+__all__ = ["dataset_entropy"]
+
 
 def dataset_entropy(
     vectors: Tensor | Spectra,
@@ -40,7 +42,7 @@ def dataset_entropy(
     alpha : float
         Order of Rényi's entropy, above 0; 1 is the limit :math:`S_1`.
     centred : bool
-        Whether the mean of the directions is taken off.
+        Subtract the mean of the directions.
     norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
         Divides by ln P, ln D, ln P ln D or ln min(P, D).
     variant : {"corrected", "paper", "histogram"}

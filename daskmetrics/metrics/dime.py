@@ -1,4 +1,4 @@
-"""DiME: what two views of the prompts tell about each other."""
+"""DiME: the information that two views of the prompts share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from daskmetrics.metrics._spectra import eigenvalues, entropy, gram, unit_rows
+
+__all__ = ["dime"]
 
 
 def dime(
@@ -47,10 +49,10 @@ def dime(
 
     Notes
     -----
-    Prompts are put into an order of their own before they are permuted, by how like they are to all others, so that
-    the value does not depend on the order they come in. The code published with *Layer by Layer* takes vectors as long
-    as they are, draws the permutations without a seed, and multiplies D x D covariances where P > D: entries then
-    belong to dimensions, not prompts, and nothing is paired.
+    Prompts are sorted by their similarity to all others before they are permuted, so that the value does not depend
+    on their order. The code published with *Layer by Layer* does not scale vectors, draws the permutations without a
+    seed, and multiplies D x D covariances where P > D: entries then belong to dimensions, not prompts, and nothing is
+    paired.
 
     References
     ----------
@@ -69,7 +71,7 @@ def dime(
     else:
         units = unit_rows(rows)
         first_gram, second_gram = units @ units.mT
-        first_gram, second_gram = _in_own_order(first_gram, second_gram)
+        first_gram, second_gram = _sorted_by_similarity(first_gram, second_gram)
     generator = torch.Generator().manual_seed(seed)
     orders = [torch.randperm(len(first_gram), generator=generator) for _ in range(permutations)]
     return difference(first_gram, second_gram, orders, alpha)
@@ -91,6 +93,6 @@ def _joint_entropy(first_gram: Tensor, second_gram: Tensor, alpha: float) -> Ten
     return entropy(eigenvalues(first_gram * second_gram), alpha)
 
 
-def _in_own_order(first_gram: Tensor, second_gram: Tensor) -> tuple[Tensor, Tensor]:
+def _sorted_by_similarity(first_gram: Tensor, second_gram: Tensor) -> tuple[Tensor, Tensor]:
     order = (first_gram.square().sum(1) + second_gram.square().sum(1)).argsort()
     return first_gram[order][:, order], second_gram[order][:, order]

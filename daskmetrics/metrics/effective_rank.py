@@ -6,6 +6,8 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, entropy, of_covariance
 
+__all__ = ["effective_rank"]
+
 
 def effective_rank(vectors: Tensor | Spectra, *, centred: bool = True, squared: bool = False) -> Tensor:
     r"""Exponential of the entropy of the singular values of centred prompts.
@@ -19,7 +21,7 @@ def effective_rank(vectors: Tensor | Spectra, *, centred: bool = True, squared: 
     vectors : Tensor (P, D) or Spectra
         One vector per prompt; computed in float64.
     centred : bool
-        Whether the mean prompt is taken off.
+        Subtract the mean prompt first.
     squared : bool
         Whether the shares are of :math:`\sigma_i^2`, which gives :math:`\exp S_1`.
 

@@ -8,6 +8,8 @@ from torch import Tensor
 from daskmetrics.metrics._spectra import blocks, unit_rows
 from daskmetrics.metrics._spectra import centred as less_mean
 
+__all__ = ["infonce"]
+
 
 def infonce(
     first: Tensor,
@@ -24,7 +26,7 @@ def infonce(
               {\sum_{k \ne i} \exp(\hat z_i \cdot \hat z_k / \tau)}
 
     over all 2P vectors :math:`z_i`, with :math:`i'` the other view of the same prompt. Lower means that the layer
-    keeps what the two views share.
+    keeps the information that the two views share.
 
     Parameters
     ----------
@@ -33,12 +35,12 @@ def infonce(
     temperature : float
         :math:`\tau`, above 0, in units of cosine.
     centred : bool
-        Whether the mean of all 2P vectors is taken off first; without it a direction common to all prompts hides what
-        tells them apart.
+        Subtract the mean of all 2P vectors first; otherwise a direction common to all prompts hides the differences
+        between them.
     variant : {"corrected", "paper"}
         ``paper`` leaves vectors as long as they are, as the code published with *Layer by Layer* does.
     leave_one_out : bool
-        Gives the value without each prompt in turn, (P,), instead.
+        Return the value without each prompt in turn, (P,).
 
     Returns
     -------
@@ -52,7 +54,7 @@ def infonce(
 
     Examples
     --------
-    Vectors without a direction are told apart by chance only:
+    Vectors without a direction can only be guessed:
 
     >>> round(infonce(torch.zeros(3, 8), torch.zeros(3, 8)).exp().item(), 6)
     5.0
@@ -72,18 +74,18 @@ def infonce(
 def _losses(units: Tensor, block: slice, temperature: float, leave_one_out: bool) -> Tensor:
     """Sum of the losses of the vectors in one block; or, for each prompt, that sum without it, (P,)."""
     prompts = len(units) // 2
-    own = torch.arange(block.start, block.stop, device=units.device)
-    here = torch.arange(len(own), device=units.device)
-    likeness = units[own] @ units.mT / temperature
-    likeness[here, own] = -torch.inf
-    all_others = likeness.logsumexp(1)
-    partner = likeness[here, (own + prompts) % len(units)]
+    rows = torch.arange(block.start, block.stop, device=units.device)
+    here = torch.arange(len(rows), device=units.device)
+    similarity = units[rows] @ units.mT / temperature
+    similarity[here, rows] = -torch.inf
+    all_others = similarity.logsumexp(1)
+    partner = similarity[here, (rows + prompts) % len(units)]
     if not leave_one_out:
         return (all_others - partner).sum()
-    shares = (likeness - all_others[:, None]).exp().view(-1, 2, prompts).sum(1)
+    shares = (similarity - all_others[:, None]).exp().view(-1, 2, prompts).sum(1)
     without = (all_others - partner)[:, None] + torch.log1p(-shares)
     largest = shares.argmax(1)  # the one prompt whose absence could cancel nearly everything
-    likeness.view(-1, 2, prompts)[here, :, largest] = -torch.inf
-    without[here, largest] = likeness.logsumexp(1) - partner
-    without[here, own % prompts] = 0  # its own two vectors are no anchors either
+    similarity.view(-1, 2, prompts)[here, :, largest] = -torch.inf
+    without[here, largest] = similarity.logsumexp(1) - partner
+    without[here, rows % prompts] = 0  # its two vectors are not anchors either
     return without.sum(0)

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import blocks
 
+__all__ = ["intrinsic_dimension"]
+
 
 def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float = 0.1) -> Tensor:
     r"""TwoNN estimate from the ratio of the distances to the two nearest prompts.
@@ -59,13 +61,13 @@ def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float 
 
 def _log_ratios(points: Tensor, block: slice) -> Tensor:
     """ln(r2 / r1) of the points in one block; NaN where r1 = 0."""
-    own = points[block]
-    squared = own.square().sum(1)[:, None] + points.square().sum(1) - 2 * own @ points.mT
-    here = torch.arange(len(own), device=points.device)
+    rows = points[block]
+    squared = rows.square().sum(1)[:, None] + points.square().sum(1) - 2 * rows @ points.mT
+    here = torch.arange(len(rows), device=points.device)
     squared[here, here + block.start] = torch.inf
     # squares that cancel find the neighbours; the differences themselves give the distances
     nearest = squared.topk(min(4, len(points) - 1), largest=False).indices
-    distances = torch.linalg.vector_norm(own[:, None] - points[nearest], dim=-1).sort(1).values
+    distances = torch.linalg.vector_norm(rows[:, None] - points[nearest], dim=-1).sort(1).values
     ratios = (distances[:, 1] / distances[:, 0]).log()
     ratios = torch.where(ratios > 1e-12, ratios, 0)  # equal distances, up to rounding
     return torch.where(distances[:, 0] > 0, ratios, torch.nan)

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import entropy, spectrum, unit_rows
 
+__all__ = ["lidar"]
+
 
 def lidar(*views: Tensor, delta: float = 1e-4, relative: bool = False, unit: bool = True, log: bool = False) -> Tensor:
     r"""Effective rank of the between-prompt scatter, whitened by the within-prompt scatter.
@@ -47,7 +49,7 @@ def lidar(*views: Tensor, delta: float = 1e-4, relative: bool = False, unit: boo
 
     Examples
     --------
-    Views that agree leave five prompts, less their mean:
+    Equal views of six prompts: five dimensions are left after centring:
 
     >>> round(lidar(torch.eye(5), torch.eye(5)).item(), 6)
     4.0

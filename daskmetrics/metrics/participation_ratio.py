@@ -6,6 +6,8 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance
 
+__all__ = ["participation_ratio"]
+
 
 def participation_ratio(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
     r"""Squared sum over the sum of squares of the eigenvalues of the covariance.
@@ -17,7 +19,7 @@ def participation_ratio(vectors: Tensor | Spectra, *, centred: bool = True) -> T
     vectors : Tensor (P, D) or Spectra
         One vector per prompt; computed in float64.
     centred : bool
-        Whether the mean prompt is taken off.
+        Subtract the mean prompt first.
 
     Returns
     -------

@@ -17,6 +17,8 @@ from daskmetrics.metrics._spectra import (
 )
 from daskmetrics.metrics._spectra import centred as less_mean
 
+__all__ = ["prompt_entropy"]
+
 
 def prompt_entropy(
     states: Tensor | Spectra,
@@ -45,7 +47,7 @@ def prompt_entropy(
     alpha : float
         Order of Rényi's entropy, above 0; 1 is the limit :math:`S_1`, 2 needs no eigenvalues.
     centred : bool
-        Whether the mean of the tokens is taken off.
+        Subtract the mean of the tokens first.
     norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
         Divides by ln T, ln D, ln T ln D or ln min(T, D), T being the tokens that count.
     variant : {"corrected", "paper", "histogram"}

@@ -1,10 +1,12 @@
-"""Stable rank: how many times the largest singular value the prompts hold."""
+"""Stable rank: sum of the squared singular values, relative to the largest one."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance
+
+__all__ = ["stable_rank"]
 
 
 def stable_rank(vectors: Tensor | Spectra, *, centred: bool = False) -> Tensor:
@@ -17,7 +19,7 @@ def stable_rank(vectors: Tensor | Spectra, *, centred: bool = False) -> Tensor:
     vectors : Tensor (P, D) or Spectra
         One vector per prompt; computed in float64.
     centred : bool
-        Whether the mean prompt is taken off; with it this is `nesum`.
+        Subtract the mean prompt first; the value is then that of `nesum`.
 
     Returns
     -------

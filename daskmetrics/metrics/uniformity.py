@@ -9,6 +9,8 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import blocks, unit_rows
 
+__all__ = ["uniformity"]
+
 
 def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) -> Tensor:
     r"""Logarithm of the mean Gaussian potential over all pairs of different prompts.
@@ -22,7 +24,7 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
     t : float
         Sharpness of the potential, above 0.
     leave_one_out : bool
-        Gives the value without each prompt in turn, (P,), instead.
+        Return the value without each prompt in turn, (P,).
 
     Returns
     -------
@@ -62,7 +64,7 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
 
 def _potentials(units: Tensor, block: slice, t: float) -> Tensor:
     """Logarithms of the sums over the pairs of each first prompt in one block."""
-    own = torch.arange(block.start, block.stop, device=units.device)
-    exponents = -2 * t * (1 - units[own] @ units.mT)  # of unit vectors, |x - y|² = 2 - 2 x·y
-    exponents[torch.arange(len(own), device=units.device), own] = -torch.inf
+    rows = torch.arange(block.start, block.stop, device=units.device)
+    exponents = -2 * t * (1 - units[rows] @ units.mT)  # of unit vectors, |x - y|² = 2 - 2 x·y
+    exponents[torch.arange(len(rows), device=units.device), rows] = -torch.inf
     return exponents.logsumexp(1)

@@ -1,0 +1,140 @@
+"""What users may import is declared, documented and small; the import graph has no circle."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import daskmetrics
+
+PACKAGE = Path(daskmetrics.__file__).parent
+MOST_PUBLIC_NAMES = 331
+
+DOCUMENTED = (
+    "daskmetrics",
+    "daskmetrics.bandit",
+    "daskmetrics.bandit.policies",
+    "daskmetrics.bandit.replay",
+    "daskmetrics.cluster",
+    "daskmetrics.config",
+    "daskmetrics.core.errors",
+    "daskmetrics.core.names",
+    "daskmetrics.core.status",
+    "daskmetrics.execution",
+    "daskmetrics.execution.map",
+    "daskmetrics.metrics",
+    "daskmetrics.planning",
+    "daskmetrics.report",
+    "daskmetrics.store",
+    "daskmetrics.tasks",
+    "daskmetrics.training",
+)
+
+
+@cache
+def sources() -> dict[str, ast.Module]:
+    """The syntax tree of every module of the package, by its name."""
+    trees = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = (PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts)
+        name = ".".join(part for part in parts if part != "__init__")
+        trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return trees
+
+
+def exported(tree: ast.Module) -> list[str]:
+    """The names in ``__all__``."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    return []
+
+
+def is_package(name: str) -> bool:
+    return (PACKAGE.parent / Path(*name.split(".")) / "__init__.py").is_file()
+
+
+def test_every_package_declares_its_api_and_its_modules():
+    for name, tree in sources().items():
+        if is_package(name):
+            assert any(ast.unparse(node).startswith("__all__") for node in tree.body), name
+            docstring = ast.get_docstring(tree) or ""
+            modules = {module.rpartition(".")[2] for module in sources() if module.rpartition(".")[0] == name}
+            assert not {module for module in modules if f"`{module}`" not in docstring}, name
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_every_exported_name_exists_and_has_a_docstring(name):
+    module = importlib.import_module(name)
+    assert module.__doc__ and module.__all__
+    for each in module.__all__:
+        value = getattr(module, each)
+        if inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value):
+            assert inspect.getdoc(value), f"{name}.{each} has no docstring"
+
+
+def test_dir_shows_the_api_and_nothing_else():
+    code = """
+import daskmetrics, daskmetrics.report, daskmetrics.execution.map, daskmetrics.config
+assert dir(daskmetrics) == sorted(daskmetrics.__all__)
+assert callable(daskmetrics.map) and isinstance(daskmetrics.Run, type)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_attribute_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        daskmetrics.nothing  # noqa: B018
+
+
+def public_names() -> Iterator[tuple[str, str]]:
+    """Functions and classes without underscore, at the top of modules without underscore."""
+    for name, tree in sources().items():
+        if not any(part.startswith("_") for part in name.split(".")):
+            for node in tree.body:
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                    yield name, node.name
+
+
+def test_public_names_are_few_and_exported():
+    everywhere = {name for tree in sources().values() for name in exported(tree)}
+    names = list(public_names())
+    assert len(names) <= MOST_PUBLIC_NAMES
+    assert not [f"{module}.{name}" for module, name in names if name not in everywhere]
+
+
+def test_no_class_name_means_two_things():
+    places = Counter(
+        node.name for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
+    assert not [name for name, count in places.items() if count > 1]
+
+
+def imports(name: str, tree: ast.Module) -> set[str]:
+    """The modules of the package that a module imports anywhere, lazily and for type checking included."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                found.add(submodule if submodule in sources() else node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {module for module in found if module in sources() and module != name}
+
+
+def test_the_import_graph_has_no_circle():
+    try:
+        TopologicalSorter({name: imports(name, tree) for name, tree in sources().items()}).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
