@@ -1,16 +1,24 @@
-"""What every other package may use: names, errors, files, times. Needs the standard library and numpy only.
+"""What every other package may use: names, errors, files, times. Needs only the standard library and numpy.
 
-========== =====================================================================
-`names`    suites, checkpoints, arms and cells, as frozen values with content keys
-`steps`    the axis of training steps
-`errors`   the exceptions of this package
-`status`   what became of one stored value
-`files`    where a run keeps its files, and how a file is written
-`workers`  the workers that a Dask client has
-`times`    durations and walltimes, read from text
-`text`     numbers and lists as a person writes them
-`corpus`   the prompts that are measured
-`costs`    the assumed cost of a piece of work
-`events`   names of the events that workers send to the live pages
-========== =====================================================================
+============== =====================================================================
+`names`        suites, checkpoints, arms and cells, as frozen values with content keys
+`errors`       the exceptions of this package
+`status`       the status of a stored value
+`_files`       the files of a run, and writing a file completely or not at all
+`_corpus`      the prompts that are measured
+`_steps`       training steps along an axis
+`_times`       durations and time limits, read from text
+`_text`        numbers and lists in sentences
+`_table`       a table for a terminal, a file or a page
+`_costs`       the assumed cost of a piece of work
+`_estimate`    the assumed duration of a run
+`_workers`     the workers of a Dask client
+`_gpus`        the GPUs of a machine
+`_environment` versions of the software and kind of machine
+`_events`      names of the events that workers send to the live pages
+============== =====================================================================
+
+Modules with a leading underscore are internal.
 """
+
+__all__: list[str] = []

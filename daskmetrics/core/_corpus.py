@@ -1,4 +1,4 @@
-"""The texts that every Python carries: read without importing a module, split in two, cut into passages."""
+"""The texts of every Python installation: read without importing modules, split in two, cut into passages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import hashlib
 import random
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -15,7 +15,7 @@ from pathlib import Path
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key, seed_of
 
-# In every CPython from 3.11 on, rich in prose, and together parsed in about a second. `topics` is pydoc's manual.
+# In every CPython from 3.11 on, with much prose, parsed in about a second. `topics` is the manual of pydoc.
 PACKAGES = (
     "_pydecimal", "_pyio", "asyncio", "codecs", "collections", "concurrent", "configparser", "difflib", "doctest",
     "email", "http", "imaplib", "importlib", "inspect", "ipaddress", "json", "logging", "smtplib", "socket",
@@ -25,7 +25,7 @@ TOPICS = "topics"
 
 PROMPT_WORDS = 32
 _QUOTE = 8  # words
-_HELD_OUT_IN = 3  # one document in three is held out: tasks need more texts than so small a model needs to learn from
+_HELD_OUT_IN = 3  # one document in three is held out
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Document:
     Attributes
     ----------
     name : str
-        Where it stands, such as ``logging.handlers.SocketHandler`` or ``topics.while``.
+        Its place, such as ``logging.handlers.SocketHandler`` or ``topics.while``.
     text : str
-        Its paragraphs, one per line; white space within a paragraph is single spaces.
+        Its paragraphs, one per line, with single spaces.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Document:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether no model of the demo is trained on it; decided by the text alone, so that copies stay together."""
+        """Whether models of the demo do not train on it; decided by the text, so that copies stay together."""
         return hashlib.sha256(self.text.encode()).digest()[0] % _HELD_OUT_IN == 0
 
 
@@ -70,7 +70,7 @@ class Passage:
 
 @cache
 def stdlib_documents() -> tuple[Document, ...]:
-    """Every distinct document of this Python, in a fixed order.
+    """All distinct documents of this Python, in a fixed order.
 
     Examples
     --------
@@ -78,24 +78,25 @@ def stdlib_documents() -> tuple[Document, ...]:
     >>> documents[0].package, len(documents) > 800
     ('topics', True)
     """
-    found: dict[str, Document] = {}
+    by_text: dict[str, Document] = {}
     for document in (*_topics(), *_docstrings()):
         if document.text:
-            found.setdefault(document.text, document)
-    return tuple(found.values())
+            by_text.setdefault(document.text, document)
+    return tuple(by_text.values())
 
 
 @cache
 def train() -> tuple[Document, ...]:
-    """The documents that the demo's models are trained on."""
+    """The documents on which models of the demo are trained."""
     return tuple(document for document in stdlib_documents() if not document.is_held_out)
 
 
 @cache
 def held_out() -> tuple[Document, ...]:
-    """The other documents, for tasks and prompts, without the paragraphs that a training document quotes.
+    """The other documents, for tasks and prompts, without paragraphs that share words with a training document.
 
-    To quote is to share `_QUOTE` consecutive words; the manual and the docstrings often repeat each other.
+    A paragraph is left out if it shares `_QUOTE` consecutive words: the manual and the docstrings often repeat each
+    other.
 
     Examples
     --------
@@ -103,12 +104,17 @@ def held_out() -> tuple[Document, ...]:
     set()
     """
     trained = frozenset(run for document in train() for run in _windows(document.text))
-    kept = (_without(document, trained) for document in stdlib_documents() if document.is_held_out)
-    return tuple(document for document in kept if document.text)
+    kept = []
+    for document in stdlib_documents():
+        if document.is_held_out:
+            lines = (line for line in document.text.splitlines() if trained.isdisjoint(_windows(line)))
+            if text := "\n".join(lines):
+                kept.append(Document(document.name, text))
+    return tuple(kept)
 
 
 def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
-    """Consecutive, disjoint runs of exactly `words` words; what is left of a document is dropped.
+    """Consecutive, disjoint runs of exactly `words` words; the rest of a document is dropped.
 
     Examples
     --------
@@ -116,9 +122,10 @@ def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
     ['Walk the', 'tree, yield', 'its folders.']
     """
     return tuple(
-        Passage(document.package, " ".join(run))
+        Passage(document.package, " ".join(all_words[start : start + words]))
         for document in documents
-        for run in _runs(document.text.split(), words)
+        for all_words in [document.text.split()]
+        for start in range(0, len(all_words) - words + 1, words)
     )
 
 
@@ -130,14 +137,14 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
     source : str
         ``stdlib`` for held-out passages of `PROMPT_WORDS` words, or a text file with one prompt per line.
     count : int
-        How many.
+        Number of prompts.
     seed : int
         Equal seeds draw equal prompts.
 
     Raises
     ------
     ConfigError
-        If the file is missing or is not text, or there are fewer than `count` distinct prompts.
+        If the file is missing or is not text, or has fewer than `count` distinct prompts.
 
     Examples
     --------
@@ -152,7 +159,7 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
 
 
 def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str, ...]:
-    """Some distinct texts of those given, at random; `source` names them in an error.
+    """Draw distinct texts at random; `source` names them in an error.
 
     Raises
     ------
@@ -162,14 +169,14 @@ def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str,
     distinct = list(dict.fromkeys(text for text in texts if text))
     if len(distinct) < count:
         raise ConfigError(
-            f"Corpus '{source}' holds {len(distinct)} distinct prompts, but {count} were asked for. "
+            f"Corpus '{source}' has {len(distinct)} distinct prompts, but {count} are requested. "
             f"Set corpus.prompts to {len(distinct)} or less, or use a larger corpus."
         )
     return tuple(random.Random(seed_of("prompts", seed)).sample(distinct, count))
 
 
 def training_texts(source: str) -> tuple[str, ...]:
-    """The texts that a recipe trains on: the training half of ``stdlib``, or the lines of a text file.
+    """The training texts: the training part of ``stdlib``, or the lines of a text file.
 
     Raises
     ------
@@ -196,12 +203,12 @@ def digest(texts: Iterable[str]) -> Key:
 
 
 def read_text(path: Path) -> str:
-    """A file's text, or an error that says what to do.
+    """The text of a file.
 
     Raises
     ------
     ConfigError
-        If the file is missing or is not UTF-8.
+        If the file is missing or is not UTF-8 text.
     """
     if not path.is_file():
         raise ConfigError(f"No corpus file '{path}'. Give a text file with one prompt per line, or 'stdlib'.")
@@ -212,7 +219,7 @@ def read_text(path: Path) -> str:
 
 
 def _topics() -> Iterator[Document]:
-    """The sections of pydoc's manual; sections, because whole topics repeat each other's."""
+    """The sections of pydoc's manual; not whole topics, because topics repeat sections of each other."""
     from pydoc_data.topics import topics
 
     for name in sorted(topics):
@@ -221,29 +228,25 @@ def _topics() -> Iterator[Document]:
 
 
 def _sections(text: str) -> Iterator[str]:
-    """The parts of a reStructuredText that stand between underlined headings, the headings left out."""
+    """The parts of a reStructuredText between its underlined headings, without the headings."""
     lines = text.splitlines()
-    headings = [i for i, (a, b) in enumerate(pairwise(lines)) if _underlines(b, a)]
+    headings = [i for i, (title, line) in enumerate(pairwise(lines)) if _is_underline(line, title)]
     starts = [0, *(i + 2 for i in headings)]
     for start, stop in zip(starts, [*headings, len(lines)], strict=True):
         yield "\n".join(lines[start:stop])
 
 
-def _underlines(line: str, title: str) -> bool:
+def _is_underline(line: str, title: str) -> bool:
     return len(line) == len(title) >= 3 and len(set(line)) == 1 and line[0] in "*=-~^"
 
 
 def _docstrings() -> Iterator[Document]:
     library = Path(sysconfig.get_path("stdlib"))
     for package in PACKAGES:
-        for path in _modules(library, package):
+        single = library / f"{package}.py"
+        for path in [single] if single.is_file() else sorted((library / package).rglob("*.py")):
             module = ".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
             yield from _documents(module, ast.parse(path.read_bytes()))
-
-
-def _modules(library: Path, package: str) -> list[Path]:
-    single = library / f"{package}.py"
-    return [single] if single.is_file() else sorted((library / package).rglob("*.py"))
 
 
 def _documents(module: str, tree: ast.Module) -> Iterator[Document]:
@@ -254,7 +257,7 @@ def _documents(module: str, tree: ast.Module) -> Iterator[Document]:
 
 
 def _docs(node: ast.stmt) -> Iterator[str]:
-    """The docstrings of a class with its methods, or of a function; bodies of functions are not entered."""
+    """The docstrings of a class with its methods, or of a function without inner functions."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield from filter(None, [ast.get_docstring(node)])
     if isinstance(node, ast.ClassDef):
@@ -277,18 +280,8 @@ def _paragraphs(text: str) -> str:
     return "\n".join(" ".join(block) for block in blocks if block)
 
 
-def _without(document: Document, trained: frozenset[str]) -> Document:
-    kept = (line for line in document.text.splitlines() if trained.isdisjoint(_windows(line)))
-    return Document(document.name, "\n".join(kept))
-
-
 def _windows(text: str) -> Iterator[str]:
-    """Every run of `_QUOTE` consecutive words, overlapping; a shorter text has none."""
+    """All overlapping runs of `_QUOTE` consecutive words; a shorter text has none."""
     words = text.split()
     for start in range(len(words) - _QUOTE + 1):
         yield " ".join(words[start : start + _QUOTE])
-
-
-def _runs(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for start in range(0, len(words) - size + 1, size):
-        yield words[start : start + size]

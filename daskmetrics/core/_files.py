@@ -1,4 +1,4 @@
-"""Where a run keeps its files."""
+"""The files of a run, and writing a file or folder completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from daskmetrics.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run; everything that is known of the run lies below it."""
+    """The folder of one run, and the paths of its files."""
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The configuration in force, presets and profiles written out."""
+        """The configuration, with presets and profiles written out."""
         return self.path / "config.yaml"
 
     @property
     def journal(self) -> Path:
-        """The truth: every decision and every result, one checksummed line each."""
+        """Every decision and every result, one line with a checksum each; all other files can be computed from it."""
         return self.path / "journal.jsonl"
 
     @property
     def store(self) -> Path:
-        """The arrays, as a Zarr store that xarray opens."""
+        """The arrays, a Zarr store that xarray opens."""
         return self.path / "store.zarr"
 
     @property
     def states(self) -> Path:
-        """Pooled states, where the configuration keeps them."""
+        """Vectors of every prompt, if the configuration keeps them."""
         return self.path / "states.zarr"
 
     @property
     def embeddings(self) -> Path:
-        """Embeddings that no worker's memory holds; there only while the run is driven."""
+        """Embeddings that do not fit into the memory of workers; removed when the run ends."""
         return self.path / "embeddings"
 
     @property
@@ -52,11 +52,12 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
+        """The report: one HTML page, figures and tables."""
         return self.path / "report"
 
     @property
     def plan(self) -> Path:
-        """What was predicted of the run, if it was planned."""
+        """The prediction for the run, if it was planned."""
         return self.path / "plan.json"
 
     @property
@@ -66,34 +67,34 @@ class RunFolder:
 
     @property
     def lock(self) -> Path:
-        """Locked by the kernel while the run is driven; ``lock.lease`` beside it says by whom."""
+        """Locked by the kernel while a process drives the run; ``lock.lease`` beside it names the process."""
         return self.path / "lock"
 
     def create(self) -> RunFolder:
-        """Make the folder, private to its owner; an older one is made private."""
+        """Create the folder, or make an existing one private to its owner."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
         return self
 
     def must_exist(self) -> RunFolder:
-        """Itself, if a run lies here.
+        """The folder itself, if it holds a run.
 
         Raises
         ------
         ConfigError
-            If not, naming the runs that lie beside it.
+            If it does not; names the runs beside it.
         """
         if not self.journal.is_file():
             parent = self.path.parent
             beside = sorted(p.parent.name for p in parent.glob("*/journal.jsonl")) if parent.is_dir() else []
-            there = f" Runs in '{parent}': {', '.join(beside)}." if beside else " Start one with: daskmetrics run"
-            raise ConfigError(f"No run in '{self.path}'.{there}")
+            hint = f" Runs in '{parent}': {', '.join(beside)}." if beside else " Start one with: daskmetrics run"
+            raise ConfigError(f"No run in '{self.path}'.{hint}")
         return self
 
 
 @contextmanager
 def private() -> Iterator[None]:
-    """What is written meanwhile, also by processes that are started meanwhile, is for its owner alone."""
+    """Make files that are written meanwhile private to their owner, also those of started processes."""
     before = os.umask(0o077)
     try:
         yield
@@ -102,7 +103,7 @@ def private() -> Iterator[None]:
 
 
 def atomic_write(path: Path, content: str | bytes) -> Path:
-    """Write a file, readable by its owner alone, that is either complete or as it was before; returns its path.
+    """Write a file that is private to its owner, completely or not at all; returns its path.
 
     Examples
     --------
@@ -110,30 +111,29 @@ def atomic_write(path: Path, content: str | bytes) -> Path:
     >>> atomic_write(Path(tempfile.mkdtemp()) / "a.txt", "whole").read_text()
     'whole'
     """
-    with private(), replaces(path) as file:
+    with private(), atomic_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return path
 
 
 def cache_folder() -> Path:
-    """Where suites trained for the demo are kept: ``$DASKMETRICS_CACHE``, or ``~/.cache/daskmetrics``."""
-    own = os.environ.get("DASKMETRICS_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(own or f"{base}/daskmetrics").expanduser()
+    """Folder of trained suites and of texts of tasks: ``$DASKMETRICS_CACHE``, or ``~/.cache/daskmetrics``."""
+    default = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/daskmetrics"
+    return Path(os.environ.get("DASKMETRICS_CACHE") or default).expanduser()
 
 
 SUFFIX = ".part"
 
 
 @contextmanager
-def appears(folder: Path) -> Iterator[Path]:
-    """A folder to write into that takes its name only when the block is done; the first to finish wins.
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into that gets its name when the block ends; the first process to finish wins.
 
     Examples
     --------
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "step8"
-    >>> with appears(place) as part:
+    >>> with atomic_folder(place) as part:
     ...     _ = (part / "a.txt").write_text("whole")
     ...     place.exists()
     False
@@ -141,10 +141,10 @@ def appears(folder: Path) -> Iterator[Path]:
     'whole'
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part, lock = _own(folder)
+    part, lock = _locked_folder(folder)
     try:
         yield part
-        with suppress(OSError):  # it is there already: another process wrote the same content
+        with suppress(OSError):  # it exists: another process wrote the same content
             part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -152,8 +152,8 @@ def appears(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replaces(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write into that takes its name, from an older one if there is one, when the block is done."""
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write into that replaces an older one when the block ends."""
     part = path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
     try:
         with _locked_file(part) as file:
@@ -163,17 +163,17 @@ def replaces(path: Path) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
 
 
-def sweep(folder: Path) -> None:
-    """Remove what processes that are gone were writing in a folder."""
+def remove_partial(folder: Path) -> None:
+    """Remove partial files and folders of processes that have ended."""
     for part in folder.glob(f".*{SUFFIX}"):
-        lock = _locked(part)
+        lock = _lock(part)
         if lock is not None:
             shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
             os.close(lock)
 
 
 def _locked_file(part: Path) -> IO[bytes]:
-    """A new file, locked; one that was swept before it was locked is made again."""
+    """A new locked file; created again if it was removed before it was locked."""
     while True:
         file = part.open("wb")
         with suppress(OSError):  # a file system without locks
@@ -183,20 +183,20 @@ def _locked_file(part: Path) -> IO[bytes]:
         file.close()
 
 
-def _own(folder: Path) -> tuple[Path, int]:
-    """A new folder, locked; one that was swept before it was locked is made again."""
+def _locked_folder(folder: Path) -> tuple[Path, int]:
+    """A new locked folder; created again if it was removed before it was locked."""
     part = folder.with_name(f".{folder.name}.{os.getpid()}{SUFFIX}")
     while True:
         part.mkdir(exist_ok=True)
-        lock = _locked(part)
+        lock = _lock(part)
         if lock is not None and part.is_dir():
             return part, lock
         if lock is not None:
             os.close(lock)
 
 
-def _locked(part: Path) -> int | None:
-    """The lock of a part, or None if somebody has it or the part is gone."""
+def _lock(part: Path) -> int | None:
+    """Lock a partial file or folder; None if another process has the lock or it no longer exists."""
     try:
         file = os.open(part, os.O_RDONLY)
     except OSError:

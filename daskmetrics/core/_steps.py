@@ -1,4 +1,4 @@
-"""Where training steps lie along an axis, and how they are labelled."""
+"""Positions and labels of training steps along an axis."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal
 
 from daskmetrics.core.names import step_of
 
-Scale = Literal["log", "even"]
-NARROWEST = 0.25  #: of an even share of the axis: no column may be narrower on a log axis that is chosen unasked
+AxisScale = Literal["log", "even"]
+NARROWEST = 0.25  #: narrowest column of an automatic log axis, as a share of an even column
 
 
 def step_label(revision: str) -> str:
-    """A revision as short as an axis wants it.
+    """A short label for a revision.
 
     Examples
     --------
@@ -27,10 +27,10 @@ def step_label(revision: str) -> str:
     return f"{step // 1000}k" if step and step % 1000 == 0 else str(step)
 
 
-def positions(revisions: Sequence[str], scale: Scale) -> list[float]:
-    """Where each revision lies: doublings of the step, or just its place.
+def positions(revisions: Sequence[str], scale: AxisScale) -> list[float]:
+    """Position of each revision: the binary logarithm of its step, or its index.
 
-    Step 0 and revisions without a step, which a logarithm cannot place, keep a doubling's distance from the others.
+    Step 0 and revisions without a step have no logarithm; they are one doubling apart from the others.
 
     Examples
     --------
@@ -41,16 +41,16 @@ def positions(revisions: Sequence[str], scale: Scale) -> list[float]:
         return [float(i) for i in range(len(revisions))]
     logs = [math.log2(step) for name in revisions if (step := step_of(name))]
     low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
-    found, after = [], high
+    result, after = [], high
     for name in revisions:
         step = step_of(name)
         after += step is None
-        found.append(after if step is None else math.log2(step) if step else low - 1)
-    return found
+        result.append(after if step is None else math.log2(step) if step else low - 1)
+    return result
 
 
-def edges(revisions: Sequence[str], scale: Scale) -> list[float]:
-    """The borders of the revisions' columns, one more than there are: halfway between neighbours.
+def edges(revisions: Sequence[str], scale: AxisScale) -> list[float]:
+    """Borders of the columns of revisions, one more than columns: halfway between neighbours.
 
     Examples
     --------
@@ -64,8 +64,8 @@ def edges(revisions: Sequence[str], scale: Scale) -> list[float]:
     return [2 * at[0] - middle[0], *middle, 2 * at[-1] - middle[-1]]
 
 
-def fitting(revisions: Sequence[str]) -> Scale:
-    """The logarithmic scale where every column stays wide enough on it, and else the even one.
+def fitting(revisions: Sequence[str]) -> AxisScale:
+    """The logarithmic scale if every column is wide enough on it, otherwise the even scale.
 
     Examples
     --------
@@ -77,8 +77,8 @@ def fitting(revisions: Sequence[str]) -> Scale:
     return "log" if narrowest >= NARROWEST * (borders[-1] - borders[0]) / len(revisions) else "even"
 
 
-def ticks(revisions: Sequence[str], scale: Scale, most: int) -> dict[float, str]:
-    """Labels by place, so few that none is nearer to the one before than an axis with ``most`` labels allows."""
+def ticks(revisions: Sequence[str], scale: AxisScale, most: int) -> dict[float, str]:
+    """Labels by position; neighbours are at least as far apart as on an axis with ``most`` even labels."""
     borders = edges(revisions, scale)
     apart = (borders[-1] - borders[0]) / most
     shown: dict[float, str] = {}

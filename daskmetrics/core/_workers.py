@@ -1,4 +1,4 @@
-"""The workers that a Dask client has."""
+"""The workers of a Dask client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from daskmetrics.core.errors import ClusterLostError
 
 
 class _Client(Protocol):
-    """What is used of a `distributed.Client`, which this package must not import."""
+    """The part of `distributed.Client` that is used; this package does not import Dask."""
 
     scheduler: Any
 
@@ -19,14 +19,14 @@ class _Client(Protocol):
 def workers(client: _Client) -> Mapping[str, Any]:
     """The workers that the scheduler knows now, by address.
 
-    Asked of the scheduler itself: the client's cached ``scheduler_info`` can lack some.
+    The scheduler is asked directly, because the cached ``scheduler_info`` of the client can miss some.
 
     Raises
     ------
     ClusterLostError
-        If it does not answer.
+        If the scheduler does not answer.
     """
     try:
         return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
     except OSError as error:
-        raise ClusterLostError(f"The scheduler went away ({error}).") from None
+        raise ClusterLostError(f"The scheduler does not answer ({error}).") from None

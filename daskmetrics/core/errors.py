@@ -1,4 +1,4 @@
-"""The errors a user can meet: one base, few kinds, each naming what was got, what was wanted and the remedy."""
+"""The exceptions of this package; each message says what happened, why, and what to do."""
 
 from __future__ import annotations
 
@@ -7,46 +7,58 @@ import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-#: Error numbers with which a file system says that there is no room: disk, quota, limit of a file's size.
+__all__ = [
+    "ClusterLostError",
+    "ConfigError",
+    "DaskmetricsError",
+    "DataError",
+    "DiskFullError",
+    "LockedError",
+    "UndefinedError",
+    "room_for",
+    "unknown",
+]
+
+#: Error numbers for a full disk, an exceeded quota, and a file that is too large.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class DaskmetricsError(Exception):
-    """Base of every error that daskmetrics raises on purpose."""
+    """Base of all exceptions of this package."""
 
 
 class ConfigError(DaskmetricsError):
-    """The user's input cannot be used as it stands; nothing was started (exit code 2)."""
+    """The input of the user is not valid; nothing was started (exit code 2)."""
 
 
 class DataError(DaskmetricsError):
-    """A file of a run, suite or task is damaged or does not hold what its place promises."""
+    """A file of a run, suite or task is damaged or has unexpected content."""
 
 
 class UndefinedError(DaskmetricsError):
-    """A result that is not a number, with the reason; recorded as status ``nan``."""
+    """A result is not defined; recorded with its reason and the status ``nan``."""
 
 
 class ClusterLostError(DaskmetricsError):
-    """The scheduler went away, or no worker is left that could do the work; nothing recorded is lost."""
+    """The scheduler does not answer, or no worker is left for the work; recorded results are safe."""
 
 
 class LockedError(DaskmetricsError):
-    """Another driver holds the run."""
+    """Another process is driving the run."""
 
 
 class DiskFullError(DaskmetricsError):
-    """There is no room for what must be kept; nothing recorded is lost, and it goes on once there is."""
+    """The disk or a quota is full; recorded results are safe, and the run can be resumed."""
 
 
 @contextmanager
 def room_for(what: str) -> Iterator[None]:
-    """Says what there was no room for, should the disk or a quota be full.
+    """Turn a full disk or quota into an error that names what was written.
 
     Raises
     ------
     DiskFullError
-        In place of the system's error.
+        In place of the OSError.
     """
     try:
         yield
@@ -54,13 +66,13 @@ def room_for(what: str) -> Iterator[None]:
         if error.errno not in NO_ROOM:
             raise
         raise DiskFullError(
-            f"No room for {what} ({error.strerror}). Nothing recorded is lost: free some space and run the same "
+            f"No room for {what} ({error.strerror}). Recorded results are safe: free some space and run the same "
             "command again."
         ) from error
 
 
-def unknown(kind: str, got: str, valid: Iterable[str]) -> ConfigError:
-    """The error for a name that is not among the valid ones, with the nearest of them.
+def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
+    """The error for a name that is not valid; suggests the nearest valid name.
 
     Examples
     --------
@@ -68,7 +80,7 @@ def unknown(kind: str, got: str, valid: Iterable[str]) -> ConfigError:
     Unknown metric 'efective_rank'. Did you mean 'effective_rank'? Valid: curvature, effective_rank.
     """
     names = sorted(valid)
-    got = got if len(got) <= 100 else f"{got[:100]} ..."
-    near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+    name = name if len(name) <= 100 else f"{name[:100]} ..."
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return ConfigError(f"Unknown {kind} '{got}'.{hint} Valid: {', '.join(names)}.")
+    return ConfigError(f"Unknown {kind} '{name}'.{hint} Valid: {', '.join(names)}.")

@@ -1,4 +1,4 @@
-"""What is compared: suites of checkpoints and their layers, as frozen values with content keys."""
+"""Suites, checkpoints, arms and cells: what is compared, as frozen values with content keys."""
 
 from __future__ import annotations
 
@@ -12,11 +12,27 @@ from typing import Any
 
 from daskmetrics.core.errors import ConfigError
 
+__all__ = [
+    "Arm",
+    "Cell",
+    "Checkpoint",
+    "Key",
+    "Suite",
+    "content_key",
+    "every",
+    "grid",
+    "log_steps",
+    "seed_of",
+    "select_revisions",
+    "step_of",
+    "training_order",
+]
+
 Key = str
 
 
 def content_key(*parts: Any) -> Key:
-    """32 hexadecimal digits that name a content: equal parts give equal keys, on any machine.
+    """A key of 32 hexadecimal digits for JSON values: equal values give equal keys, on any machine.
 
     Examples
     --------
@@ -28,7 +44,7 @@ def content_key(*parts: Any) -> Key:
 
 
 def seed_of(*parts: Any) -> int:
-    """A 63-bit seed that belongs to a content: no generator is ever shared between two pieces of work."""
+    """A 63-bit seed for JSON values, so that each piece of work has its own random generator."""
     return int(content_key("seed", *parts)[:16], 16) >> 1
 
 
@@ -49,7 +65,7 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """The checkpoint that a text such as ``tiny@step8`` names.
+        """The checkpoint with a name such as ``tiny@step8``; the inverse of ``str``.
 
         Raises
         ------
@@ -72,6 +88,7 @@ class Arm:
 
     @property
     def checkpoint(self) -> Checkpoint:
+        """The checkpoint of the arm."""
         return Checkpoint(self.model, self.revision)
 
     def __str__(self) -> str:
@@ -79,7 +96,7 @@ class Arm:
 
     @classmethod
     def parse(cls, text: str) -> Arm:
-        """The arm that a text such as ``tiny@step8/3`` names; the inverse of ``str``.
+        """The arm with a name such as ``tiny@step8/3``; the inverse of ``str``.
 
         Raises
         ------
@@ -110,7 +127,7 @@ class Cell:
 
     @classmethod
     def parse(cls, text: str) -> Cell:
-        """The cell that a text such as ``tiny@step8/3:Banking77`` names; the inverse of ``str``.
+        """The cell with a name such as ``tiny@step8/3:Banking77``; the inverse of ``str``.
 
         Raises
         ------
@@ -130,11 +147,11 @@ class Suite:
     Attributes
     ----------
     model : str
-        The name under which everything of this suite is stored.
+        Name of the suite in every result.
     revisions : tuple of str
         Checkpoint names in order of training.
     layers : tuple of int
-        Layers compared, ascending; 0 is the embedding output.
+        Compared layers, ascending; 0 is the embedding output.
     depth : int
         Number of transformer blocks of the model.
     """
@@ -145,14 +162,16 @@ class Suite:
     depth: int
 
     def __post_init__(self) -> None:
-        beyond = [layer for layer in self.layers if not 0 <= layer <= self.depth]
-        if beyond:
-            raise ConfigError(f"Model '{self.model}' has layers 0...{self.depth}, but layers {beyond} were asked for.")
+        missing = [layer for layer in self.layers if not 0 <= layer <= self.depth]
+        if missing:
+            raise ConfigError(
+                f"Model '{self.model}' has layers 0...{self.depth}, but not {missing}. Correct its 'layers'."
+            )
         if not self.revisions or not self.layers:
             raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
 
     def _repr_html_(self) -> str:
-        """The suite as a notebook shows it, in the colours of its theme."""
+        """The suite in a notebook, in the colours of its theme."""
         rows = {
             "checkpoints": f"{len(self.revisions):,}, {self.revisions[0]} to {self.revisions[-1]}",
             "layers": f"{len(self.layers)} of {self.depth + 1}, {self.layers[0]} to {self.layers[-1]}",
@@ -166,9 +185,11 @@ class Suite:
         return f'<b>Suite {html.escape(self.model)}</b><table style="color: inherit">{cells}</table>'
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """All checkpoints, oldest first."""
         return tuple(Checkpoint(self.model, revision) for revision in self.revisions)
 
     def arms(self) -> tuple[Arm, ...]:
+        """All arms: checkpoint by checkpoint, layer by layer."""
         return tuple(Arm(self.model, revision, layer) for revision in self.revisions for layer in self.layers)
 
 
@@ -186,7 +207,7 @@ def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
 
 
 def step_of(revision: str) -> int | None:
-    """The training step that a revision names: ``step512`` gives 512, ``main`` gives None."""
+    """The training step of a revision: 512 for ``step512``, None for ``main``."""
     match = re.fullmatch(r"step(\d+)", revision)
     return int(match.group(1)) if match else None
 
@@ -197,7 +218,7 @@ def every(stride: int, last: int) -> Iterator[int]:
 
 
 def log_steps(last: int) -> Iterator[int]:
-    """Log-spaced steps as Pythia saved them: 0, 1, 2, 4, 8, ... up to and including ``last``."""
+    """Log-spaced steps as in Pythia: 0, 1, 2, 4, 8, ... up to and including ``last``."""
     yield 0
     step = 1
     while step <= last:
@@ -208,21 +229,21 @@ def log_steps(last: int) -> Iterator[int]:
 _RANGE = re.compile(r"(?P<kind>all|log|every\s+(?P<stride>\d+))(\s+to\s+(?P<last>\d+))?")
 
 
-def select_revisions(wanted: str | Sequence[str], available: Sequence[str] | None) -> tuple[str, ...]:
-    """The revisions that a list or a range names.
+def select_revisions(requested: str | Sequence[str], available: Sequence[str] | None) -> tuple[str, ...]:
+    """The revisions in a list or a range.
 
     Parameters
     ----------
-    wanted : str or sequence of str
+    requested : str or sequence of str
         Revision names, or a range: ``all``, ``log``, ``every 1000``, each with an optional ``to STEP``.
     available : sequence of str or None
-        What the suite has, if that is known; a range then keeps what exists. Where it is not known (a hub id),
-        a range needs its ``to STEP``.
+        The revisions of the suite, if known; a range keeps those that exist. If not known (a hub id), a range needs
+        its ``to STEP``.
 
     Raises
     ------
     ConfigError
-        For a revision that does not exist, or a range that cannot be read.
+        If a revision does not exist, or a range is not valid.
 
     Examples
     --------
@@ -231,15 +252,17 @@ def select_revisions(wanted: str | Sequence[str], available: Sequence[str] | Non
     >>> select_revisions("every 1000 to 3000", None)
     ('step0', 'step1000', 'step2000', 'step3000')
     """
-    if not isinstance(wanted, str):
-        return _listed(tuple(str(name) for name in wanted), available)
-    match = _RANGE.fullmatch(wanted.strip())
+    if not isinstance(requested, str):
+        return _check_exist(tuple(str(name) for name in requested), available)
+    match = _RANGE.fullmatch(requested.strip())
     if match is None:
-        return _listed((wanted,), available)
-    last = int(match["last"]) if match["last"] else _last_step(wanted, available)
+        return _check_exist((requested,), available)
+    last = int(match["last"]) if match["last"] else _last_step(requested, available)
     if match["kind"] == "all":
         if available is None:
-            raise ConfigError(f"Revisions '{wanted}' need a local folder; for a hub id write a range with 'to STEP'.")
+            raise ConfigError(
+                f"Revisions '{requested}' need a local folder; for a hub id write a range with 'to STEP'."
+            )
         return tuple(name for name in available if (step_of(name) or 0) <= last)
     steps = log_steps(last) if match["kind"] == "log" else every(max(1, int(match["stride"])), last)
     names = tuple(f"step{step}" for step in steps)
@@ -247,17 +270,17 @@ def select_revisions(wanted: str | Sequence[str], available: Sequence[str] | Non
         return names
     kept = tuple(name for name in names if name in set(available))
     if not kept:
-        raise ConfigError(f"Revisions '{wanted}' match none of: {', '.join(available)}.")
+        raise ConfigError(f"Revisions '{requested}' match none of: {', '.join(available)}.")
     return kept
 
 
-def _last_step(wanted: str, available: Sequence[str] | None) -> int:
+def _last_step(requested: str, available: Sequence[str] | None) -> int:
     if available is None:
-        raise ConfigError(f"Revisions '{wanted}' of a hub id need an end, for instance '{wanted} to 143000'.")
+        raise ConfigError(f"Revisions '{requested}' of a hub id need an end, for instance '{requested} to 143000'.")
     return max((step_of(name) or 0 for name in available), default=0)
 
 
-def _listed(names: tuple[str, ...], available: Sequence[str] | None) -> tuple[str, ...]:
+def _check_exist(names: tuple[str, ...], available: Sequence[str] | None) -> tuple[str, ...]:
     missing = [name for name in names if available is not None and name not in available]
     if missing:
         raise ConfigError(

@@ -1,13 +1,15 @@
-"""How a planned value stands: the one list of statuses that the journal, the store and the reports share."""
+"""The status of a stored value; shared by journal, store and report."""
 
 from __future__ import annotations
 
 import re
 from enum import IntEnum
 
+__all__ = ["FLAGS", "Status", "cause"]
+
 
 class Status(IntEnum):
-    """State of a cell, as stored in the Zarr arrays; a failure has a status and a reason, never a number."""
+    """Status of a value in the Zarr arrays; a failure has a status and a reason, never a number."""
 
     MISSING = 0
     OK = 1
@@ -20,6 +22,7 @@ class Status(IntEnum):
 
     @property
     def label(self) -> str:
+        """The status in lower case."""
         return self.name.lower()
 
     @classmethod
@@ -42,7 +45,7 @@ FLAGS = {
 
 
 def cause(reason: str) -> str:
-    """A reason without what differs from unit to unit: quoted names, paths, addresses and numbers.
+    """A reason without its quoted names, paths, addresses and numbers, so that equal causes give equal texts.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
 from numpy.typing import NDArray
 
-from daskmetrics.core._steps import Scale, edges, fitting, ticks
+from daskmetrics.core._steps import AxisScale, edges, fitting, ticks
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard._state import SCORED, Board
 
@@ -97,10 +97,10 @@ class Heatmap:
         model, name : str
             Of the model, and of the quantity.
         scale : {"log", "even", ...}
-            Scale of the checkpoints; any other word selects the scale that fits.
+            AxisScale of the checkpoints; any other word selects the scale that fits.
         """
         suite, part = board.grid.suite(model)
-        fitted: Scale = scale if scale in ("log", "even") else fitting(suite.revisions)  # type: ignore[assignment]
+        fitted: AxisScale = scale if scale in ("log", "even") else fitting(suite.revisions)  # type: ignore[assignment]
         if self._drawn != (board, model, fitted):
             self._drawn = board, model, fitted
             self._lay_out(suite, fitted)
@@ -112,7 +112,7 @@ class Heatmap:
         )
         self._set_marks(board, part)
 
-    def _lay_out(self, suite: Suite, scale: Scale) -> None:
+    def _lay_out(self, suite: Suite, scale: AxisScale) -> None:
         borders = np.array(edges(suite.revisions, scale))
         rows = len(suite.layers)
         left, right = np.repeat(borders[:-1], rows), np.repeat(borders[1:], rows)

@@ -132,7 +132,7 @@ def save(learner: Learner, path: Path) -> None:
         "scaler": learner.scaler.state_dict(),
         "step": learner.step,
     }
-    with files.replaces(path) as file:
+    with files.atomic_file(path) as file:
         torch.save(state, file)
 
 

@@ -118,7 +118,7 @@ def write_corpus(recipe: Recipe, folder: Path) -> None:
     """Tokenize the recipe's corpus into the suite's folder, unless it is there."""
     corpus = folder / "corpus"
     if not corpus.is_dir():
-        with files.appears(corpus) as part:
+        with files.atomic_folder(corpus) as part:
             data.write(recipe, part)
     data.read(recipe, corpus)
 
@@ -163,8 +163,8 @@ def train(
     if world.size > effective(recipe):
         raise ConfigError(f"{world.size} ranks cannot share {effective(recipe)} sequences: raise 'batch'.")
     if world.is_leader:
-        files.sweep(folder)
-        files.sweep(folder / "resume")
+        files.remove_partial(folder)
+        files.remove_partial(folder / "resume")
     with threads(recipe.threads), torch.random.fork_rng(devices=[]):
         steps = [step_of(name) or 0 for name in missing]
         loop = _TrainingLoop(recipe, folder, ddp, world, reporter or NullReporter(), steps)
@@ -230,7 +230,7 @@ class _TrainingLoop:
             "seconds": round(time.perf_counter() - self.since, 3),
         }
         save_state(self.learner, self.folder / "resume")
-        with files.appears(self.folder / revision) as part:
+        with files.atomic_folder(self.folder / revision) as part:
             networks.export(self.learner.model, part)
             tokenizer.copy(self.folder / "corpus", part)
             (part / _SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")

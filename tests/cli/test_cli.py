@@ -36,7 +36,7 @@ def call(folder: Path, *words: str, config: dict | None = None) -> subprocess.Co
         ({**BASE, "search": {"policy": "rase"}}, "Unknown policy 'rase'. Did you mean 'race'?"),
         ({**BASE, "search": {"baseline": "tiny@step9"}}, "Unknown baseline checkpoint 'tiny@step9'"),
         ({**BASE, "corpus": {"source": "none.txt"}}, "none.txt"),
-        ({**BASE, "corpus": {"prompts": 10_000_000}}, "distinct prompts, but 10000000 were asked for"),
+        ({**BASE, "corpus": {"prompts": 10_000_000}}, "distinct prompts, but 10000000 are requested"),
     ],
     ids=["key", "metric", "task", "folder", "revision", "layer", "policy", "baseline", "corpus", "prompts"],
 )

@@ -65,8 +65,8 @@ def test_prompts_of_a_file_drop_blank_lines_and_copies(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "No corpus file .* Give a text file"),
-        (b"\n \n", "holds 0 distinct prompts, but 2"),
-        (b"one\none\n", "holds 1 distinct prompts, but 2 .* Set corpus.prompts to 1"),
+        (b"\n \n", "has 0 distinct prompts, but 2"),
+        (b"one\none\n", "has 1 distinct prompts, but 2 .* Set corpus.prompts to 1"),
         (b"\xff\xfe\n", "is not UTF-8"),
     ],
 )

@@ -14,7 +14,7 @@ import sys, time
 from pathlib import Path
 from daskmetrics.core import _files as parts
 folder = Path(sys.argv[1])
-with parts.appears(folder / "step8") as part, parts.replaces(folder / "state.pt") as file:
+with parts.atomic_folder(folder / "step8") as part, parts.atomic_file(folder / "state.pt") as file:
     (part / "half").write_bytes(b"half")
     print("writing", flush=True)
     time.sleep(60)
@@ -32,7 +32,7 @@ def writer(tmp_path):
 
 def test_what_a_living_process_writes_is_left_alone(writer, tmp_path):
     before = sorted(path.name for path in tmp_path.iterdir())
-    files.sweep(tmp_path)
+    files.remove_partial(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert len(before) == 2
 
@@ -40,12 +40,12 @@ def test_what_a_living_process_writes_is_left_alone(writer, tmp_path):
 def test_what_a_killed_process_was_writing_is_swept(writer, tmp_path):
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
-    files.sweep(tmp_path)
+    files.remove_partial(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_first_to_finish_wins(tmp_path):
-    with files.appears(tmp_path / "a") as part:
+    with files.atomic_folder(tmp_path / "a") as part:
         (part / "x").write_text("late")
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / "x").write_text("early")
@@ -54,7 +54,7 @@ def test_the_first_to_finish_wins(tmp_path):
 
 
 def test_an_error_leaves_nothing(tmp_path):
-    with pytest.raises(ValueError, match="half way"), files.replaces(tmp_path / "a") as file:
+    with pytest.raises(ValueError, match="half way"), files.atomic_file(tmp_path / "a") as file:
         file.write(b"half")
         raise ValueError("half way")
     assert not list(tmp_path.iterdir())

@@ -47,8 +47,8 @@ def test_an_open_range_of_a_hub_id_says_how_to_end_it():
         select_revisions("every 1000", None)
 
 
-def test_layers_beyond_the_depth_are_refused():
-    with pytest.raises(ConfigError, match=r"layers 0\.\.\.6, but layers \[7\]"):
+def test_layers_beyond_the_depth_are_an_error():
+    with pytest.raises(ConfigError, match=r"layers 0\.\.\.6, but not \[7\]"):
         Suite("m", ("main",), (0, 7), 6)
 
 

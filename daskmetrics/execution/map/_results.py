@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskmetrics.core._files import replaces
+from daskmetrics.core._files import atomic_file
 from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.status import FLAGS, Status
@@ -101,7 +101,7 @@ def write(results: Sequence[ItemResult], path: str | Path) -> None:
     if path.suffix == ".zarr":
         dataset(results).to_zarr(path, mode="w", consolidated=False)
         return
-    with replaces(path) as file:
+    with atomic_file(path) as file:
         match path.suffix:
             case ".nc":
                 file.write(dataset(results).to_netcdf(engine="scipy"))
