@@ -1,13 +1,14 @@
-"""Find the layer of the checkpoint of the model that gives the best embeddings.
+"""Which layer of which training checkpoint of which model gives the best embeddings?
 
-Begin with the demo, on this machine and without a file, a network or a GPU::
+Begin with the demo. It runs on this machine and needs no file, no network and no GPU; in a shell: ``daskmetrics run``.
 
-    daskmetrics run                                  # in a shell: measure, search, write runs/demo/report/index.html
+>>> import daskmetrics as dm
+>>> run = dm.run()  # doctest: +SKIP
+>>> run.best()  # doctest: +SKIP
 
-    >>> import daskmetrics as dm
-    >>> run = dm.run()                               # the same from Python
-    >>> run = dm.open("runs/demo")                   # a run that is finished or still running
-    >>> run.best()                                   # the winner, its probability to be best, and the cost
+`open` opens a run again, finished or still running:
+
+>>> run = dm.open("runs/demo")  # doctest: +SKIP
 
 Then write your own models into a YAML file (``configs/`` has examples) and give it to `run`, or `train` a suite of
 checkpoints first. The same file runs on a laptop and on a Slurm cluster: only its ``cluster`` section changes.

@@ -1,6 +1,19 @@
-"""The command line: verbs, each importing what it needs when it is called, so that ``--help`` answers at once.
+"""The command line: each command imports what it needs when it is called, so that ``--help`` is fast.
 
-A verb lives in the file of its kind; a file of verbs is listed here once.
+=========== ============================================================
+`_run`      run an experiment, submit it, attach to it
+`_plan`     duration and cost of a run; checks of the machine
+`_cluster`  start and list clusters
+`_train`    train suites
+`_map`      run any function over any items
+`_show`     status, results and catalogues
+`_maintain` verify, repair, retry and remove
+`_replay`   searches on known scores
+`_data`     prefetch, export and import
+`_common`   what commands share
+=========== ============================================================
+
+Modules with a leading underscore are internal; a command is added to ``COMMANDS`` of its module.
 """
 
 from __future__ import annotations
@@ -17,16 +30,22 @@ from daskmetrics.cli import _run as run
 from daskmetrics.cli import _show as show
 from daskmetrics.cli import _train as train
 
+__all__ = ["main"]
+
 
 @click.group("metrics", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="daskmetrics")
 def main() -> None:
-    """Which layer of which checkpoint of which model gives the best embeddings?
+    """Which layer of which training checkpoint of which model gives the best embeddings?
 
-    Begin with `run` and no file: a demo on this machine that needs neither network nor GPU.
+    Begin with `daskmetrics run`: a demo on this machine that needs neither a network nor a GPU.
+
+    A suite is the checkpoints of one model. An arm is one candidate embedding: a layer of a checkpoint, written
+    MODEL@REVISION/LAYER. A cell is the score of one arm on one task. A work unit is one call that Dask runs, and a
+    record is its stored result.
     """
 
 
-for file in (run, plan, cluster, train, map, show, maintain, replay, data):
-    for verb in file.VERBS:
-        main.add_command(verb)
+for module in (run, plan, cluster, train, map, show, maintain, replay, data):
+    for command in module.COMMANDS:
+        main.add_command(command)

@@ -121,4 +121,4 @@ def test_(profile: str) -> None:
         sys.exit(1)
 
 
-VERBS = (cluster,)
+COMMANDS = (cluster,)

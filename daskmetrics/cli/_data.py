@@ -138,4 +138,4 @@ def _size_text(size: int | None) -> str:
     return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
 
 
-VERBS = (prefetch, export, import_results)
+COMMANDS = (prefetch, export, import_results)

@@ -146,4 +146,4 @@ def unlock(run: Path) -> None:
         click.echo(f"Removed the lease of {removed}. If that process still runs, it stops before its next write.")
 
 
-VERBS = (journal, logs, retry, verify, repair, unlock)
+COMMANDS = (journal, logs, retry, verify, repair, unlock)

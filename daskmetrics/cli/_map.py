@@ -264,4 +264,4 @@ def _verify(command: MapCommand) -> None:
         sys.exit(1)
 
 
-VERBS = (map_,)
+COMMANDS = (map_,)

@@ -308,4 +308,4 @@ def _json(findings: Mapping[str, Finding | None]) -> str:
     return json.dumps(rows, indent=1)
 
 
-VERBS = (bench, plan, doctor)
+COMMANDS = (bench, plan, doctor)

@@ -132,4 +132,4 @@ def _save(trials: Sequence[Trial], shares: Sequence[float], folder: Path) -> Non
     click.echo(report.draw(trials, folder / "replay.png"))
 
 
-VERBS = (replay,)
+COMMANDS = (replay,)

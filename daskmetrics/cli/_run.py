@@ -242,4 +242,4 @@ def _report_failure(job: Submitted | None, state: JobState | None) -> None:
             click.echo(f"  {line}", err=True)
 
 
-VERBS = (run, attach)
+COMMANDS = (run, attach)

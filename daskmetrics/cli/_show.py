@@ -236,4 +236,4 @@ def _texts(task: Task) -> str:
     return f"about {statistics.texts:,}" if statistics else ""
 
 
-VERBS = (status, report, best, explain, compare, metrics, tasks)
+COMMANDS = (status, report, best, explain, compare, metrics, tasks)

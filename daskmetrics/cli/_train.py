@@ -81,4 +81,4 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
             click.echo(f"Losses: {path}")
 
 
-VERBS = (train,)
+COMMANDS = (train,)

@@ -74,15 +74,15 @@ def dime(
         first_gram, second_gram = _sorted_by_similarity(first_gram, second_gram)
     generator = torch.Generator().manual_seed(seed)
     orders = [torch.randperm(len(first_gram), generator=generator) for _ in range(permutations)]
-    return difference(first_gram, second_gram, orders, alpha)
+    return _difference(first_gram, second_gram, orders, alpha)
 
 
-def difference(first_gram: Tensor, second_gram: Tensor, orders: list[Tensor], alpha: float = 1.0) -> Tensor:
+def _difference(first_gram: Tensor, second_gram: Tensor, orders: list[Tensor], alpha: float = 1.0) -> Tensor:
     """Mean entropy over these orders of the second view, less that of the order it has.
 
     Examples
     --------
-    >>> round(difference(torch.eye(2), torch.eye(2), [torch.tensor([1, 0])]).item(), 6)
+    >>> round(_difference(torch.eye(2), torch.eye(2), [torch.tensor([1, 0])]).item(), 6)
     0.0
     """
     apart = [_joint_entropy(first_gram, second_gram[order][:, order], alpha) for order in orders]

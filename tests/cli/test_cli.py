@@ -32,7 +32,7 @@ def call(folder: Path, *words: str, config: dict | None = None) -> subprocess.Co
         ({**BASE, "tasks": ["stdlib:ordr"]}, "Unknown task 'stdlib:ordr'. Did you mean 'stdlib:order'?"),
         ({**BASE, "models": [{"name": "m", "source": "./nowhere"}]}, "no folder './nowhere'"),
         ({**BASE, "models": [{**MODEL, "revisions": ["step3"]}]}, "Revision 'step3' does not exist. Available: step0,"),
-        ({**BASE, "models": [{**MODEL, "layers": [9]}]}, "has layers 0...1, but layers [9]"),
+        ({**BASE, "models": [{**MODEL, "layers": [9]}]}, "has layers 0...1, but not [9]"),
         ({**BASE, "search": {"policy": "rase"}}, "Unknown policy 'rase'. Did you mean 'race'?"),
         ({**BASE, "search": {"baseline": "tiny@step9"}}, "Unknown baseline checkpoint 'tiny@step9'"),
         ({**BASE, "corpus": {"source": "none.txt"}}, "none.txt"),
@@ -40,7 +40,7 @@ def call(folder: Path, *words: str, config: dict | None = None) -> subprocess.Co
     ],
     ids=["key", "metric", "task", "folder", "revision", "layer", "policy", "baseline", "corpus", "prompts"],
 )
-def test_a_mistake_gives_one_message_and_code_2_and_starts_nothing(tmp_path, config, message):
+def test_a_mistake_gives_one_message_and_exit_code_2_and_starts_nothing(tmp_path, config, message):
     done = call(tmp_path, "run", "config.yaml", config=config)
     assert done.returncode == 2
     assert message in done.stderr
@@ -48,9 +48,9 @@ def test_a_mistake_gives_one_message_and_code_2_and_starts_nothing(tmp_path, con
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("verb", ["status", "report", "best"])
-def test_a_run_that_is_not_there_is_named(tmp_path, verb):
-    done = call(tmp_path, verb, "runs/none")
+@pytest.mark.parametrize("command", ["status", "report", "best"])
+def test_a_run_that_is_not_there_is_named(tmp_path, command):
+    done = call(tmp_path, command, "runs/none")
     assert done.returncode == 2
     assert "No run in 'runs/none'" in done.stderr
 
@@ -64,16 +64,16 @@ def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("verb", "words"), [("metrics", ("effective_rank", "nats")), ("tasks", ("stdlib:order", "accuracy"))]
+    ("command", "words"), [("metrics", ("effective_rank", "nats")), ("tasks", ("stdlib:order", "accuracy"))]
 )
-def test_listings(tmp_path, verb, words):
-    done = call(tmp_path, verb)
+def test_listings(tmp_path, command, words):
+    done = call(tmp_path, command)
     assert done.returncode == 0, done.stderr
     for word in words:
         assert word in done.stdout
 
 
-def test_dask_has_our_verbs(tmp_path):
+def test_dask_has_the_commands(tmp_path):
     done = subprocess.run(
         [Path(sys.executable).parent / "dask", "metrics", "--help"], capture_output=True, text=True, check=False
     )

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.metrics.dime import difference, dime
+from daskmetrics.metrics.dime import _difference, dime
 
 
 def entropy(matrix: np.ndarray) -> float:
@@ -31,14 +31,14 @@ def test_agrees_with_the_loop(prompts, width, seed):
     first, second = rng.normal(1, 1, size=(2, prompts, width))
     orders = [rng.permutation(prompts).tolist() for _ in range(3)]
     a, b = first @ first.T, second @ second.T
-    got = difference(torch.from_numpy(a), torch.from_numpy(b), [torch.tensor(order) for order in orders])
+    got = _difference(torch.from_numpy(a), torch.from_numpy(b), [torch.tensor(order) for order in orders])
     assert got.item() == pytest.approx(naive(a, b, orders), abs=1e-9)
 
 
 def test_two_clusters_of_two_over_all_permutations():
     clusters = torch.block_diag(torch.ones(2, 2), torch.ones(2, 2)).double()
     orders = [torch.tensor(order) for order in itertools.permutations(range(4))]
-    assert difference(clusters, clusters, orders).item() == pytest.approx(2 / 3 * math.log(2))
+    assert _difference(clusters, clusters, orders).item() == pytest.approx(2 / 3 * math.log(2))
     rows = torch.eye(2)[[0, 0, 1, 1]]
     assert dime(rows, rows, permutations=4000).item() == pytest.approx(2 / 3 * math.log(2), abs=0.02)
 
