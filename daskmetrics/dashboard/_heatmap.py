@@ -97,7 +97,7 @@ class Heatmap:
         model, name : str
             Of the model, and of the quantity.
         scale : {"log", "even", ...}
-            AxisScale of the checkpoints; any other word selects the scale that fits.
+            Scale of the checkpoints; any other word selects the scale that fits.
         """
         suite, part = board.grid.suite(model)
         fitted: AxisScale = scale if scale in ("log", "even") else fitting(suite.revisions)  # type: ignore[assignment]
