@@ -9,7 +9,7 @@ import numpy as np
 from daskmetrics.bandit import Choice, State
 from daskmetrics.bandit.policies._averages import averages
 from daskmetrics.bandit.policies.baselines import by_arms
-from daskmetrics.bandit.replay import Plan, Setting, Step, Trial, truth
+from daskmetrics.bandit.replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, ground_truth
 from daskmetrics.core.names import seed_of
 
 
@@ -42,7 +42,7 @@ def _proposal(state: State) -> tuple[str, np.ndarray]:
     sampler = optuna.samplers.TPESampler(seed=seed_of("tpe", state.seed, len(state.cells)) % 2**32)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     values, features = averages(state).value, state.problem.features
-    for arm in np.flatnonzero(state.settled & state.usable):
+    for arm in np.flatnonzero(state.complete & state.usable):
         told: dict[str, Any] = {
             "model": state.problem.arms[arm].model,
             "time": float(features[arm, 0]),
@@ -53,22 +53,22 @@ def _proposal(state: State) -> tuple[str, np.ndarray]:
     return asked["model"], np.array([asked["time"], asked["depth"]])
 
 
-def replaced(plan: Plan, seed: int) -> Trial:
+def replaced(plan: ReplayPlan, seed: int) -> ReplayTrial:
     """The replaced design's LinUCB, by its description: a matrix per arm; the best arm measured is the answer.
 
     An arm that was not pulled has theta = 0 and A = I, so that its bound is the norm of its context (here its features,
     standardised); an arm is pulled once. What is measured thus has no say in what is pulled next.
     """
     table = plan.terms.of_seed(plan.table, seed)
-    problem = plan.terms.pose(table)
+    problem = plan.terms.build_problem(table)
     features = problem.features
     contexts = (features - features.mean(axis=0)) / np.where(features.std(axis=0) > 0, features.std(axis=0), 1.0)
     order = np.argsort(-np.linalg.norm(contexts, axis=1), kind="stable")
     cost = np.cumsum(problem.arm_cost[order])
-    loss = np.minimum.accumulate(truth(table, problem).loss[order])
+    loss = np.minimum.accumulate(ground_truth(table, problem).loss[order])
     kept = cost <= plan.budget * problem.exhaustive_cost
     path = tuple(
-        Step(float(c / problem.exhaustive_cost), float(c), float(lost), float("nan"))
+        ReplayStep(float(c / problem.exhaustive_cost), float(c), float(lost), float("nan"))
         for c, lost in zip(cost[kept], loss[kept], strict=True)
     )
-    return Trial(Setting("replaced LinUCB"), seed, path, len(problem.tasks) * len(path), 1.0)
+    return ReplayTrial(Setting("replaced LinUCB"), seed, path, len(problem.tasks) * len(path), 1.0)

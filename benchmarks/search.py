@@ -21,9 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.bandit.replay import Plan, Row, Setting, Step, Table, Terms, Trial, conduct, table, truth
-from daskmetrics.bandit.replay._report import Sheet, about, calibration_sheet, success_sheet
-from daskmetrics.bandit.replay._statistics import SHARES, Rate, arrivals, by_setting, quantile, success
+from daskmetrics.bandit.replay import (
+    ReplayPlan,
+    ReplayStep,
+    ReplayTrial,
+    Scenario,
+    ScoreRow,
+    ScoreTable,
+    Setting,
+    ground_truth,
+    run_trials,
+    score_table,
+)
+from daskmetrics.bandit.replay._report import Sheet, calibration_sheet, describe, success_sheet
+from daskmetrics.bandit.replay._statistics import COST_SHARES, Rate, arrivals, by_setting, quantile, success
 from daskmetrics.bandit.replay._trials import LOOKS
 from daskmetrics.core.names import Arm, Checkpoint, Suite, every
 from daskmetrics.report._score_tables import read
@@ -41,24 +52,24 @@ class Question:
 
     name: str
     about: str
-    terms: Terms
+    terms: Scenario
     goals: dict[float, int]
 
 
 RIVALLED = (
-    Question("all 32", "all 32 tasks, published costs", Terms("published"), {0.003: 99}),
+    Question("all 32", "all 32 tasks, published costs", Scenario("published"), {0.003: 99}),
     Question(
         "R16 + 30 s",
         "16 random tasks per seed, published costs + 30 s per pull",
-        Terms("published", overhead=30, subset=16),
+        Scenario("published", overhead=30, subset=16),
         {0.01: 92, 0.02: 98},
     ),
-    Question("all 32, unit", "all 32 tasks, unit costs", Terms("unit"), {0.01: 83, 0.02: 98}),
-    Question("R16, unit", "16 random tasks per seed, unit costs", Terms("unit", subset=16), {0.01: 83, 0.02: 98}),
+    Question("all 32, unit", "all 32 tasks, unit costs", Scenario("unit"), {0.01: 83, 0.02: 98}),
+    Question("R16, unit", "16 random tasks per seed, unit costs", Scenario("unit", subset=16), {0.01: 83, 0.02: 98}),
 )
 OTHERS = (
-    Question("R16, shared", "R16, nine tenths of a cost a shared encoding", Terms("shared", subset=16), {0.01: 0}),
-    Question("R16, shared + load", "the same, 30 s per load", Terms("shared", load=30, subset=16), {0.01: 0}),
+    Question("R16, shared", "R16, nine tenths of a cost a shared encoding", Scenario("shared", subset=16), {0.01: 0}),
+    Question("R16, shared + load", "the same, 30 s per load", Scenario("shared", load=30, subset=16), {0.01: 0}),
 )
 
 
@@ -66,33 +77,33 @@ OTHERS = (
 class Chosen:
     """What to run."""
 
-    known: Table
+    known: ScoreTable
     seeds: int
     rival_seeds: int
     jobs: int
     policy: str
     small: bool
 
-    def terms(self, question: Question) -> Terms:
+    def terms(self, question: Question) -> Scenario:
         return replace(question.terms, subset=question.terms.subset and 3) if self.small else question.terms
 
-    def own(self, question: Question, budget: float, workers: Sequence[int] = (1,)) -> list[Trial]:
+    def own(self, question: Question, budget: float, workers: Sequence[int] = (1,)) -> list[ReplayTrial]:
         """Searches by the policy whose claims are checked."""
-        plan = Plan(self.known, self.terms(question), 0.3 if self.small else budget, every=2, looks=LOOKS[::2])
-        return list(conduct(plan, [Setting(self.policy, n) for n in workers], range(self.seeds), self.jobs))
+        plan = ReplayPlan(self.known, self.terms(question), 0.3 if self.small else budget, every=2, looks=LOOKS[::2])
+        return list(run_trials(plan, [Setting(self.policy, n) for n in workers], range(self.seeds), self.jobs))
 
-    def rivals(self, question: Question) -> Iterator[Trial]:
+    def rivals(self, question: Question) -> Iterator[ReplayTrial]:
         """Searches by all others; nobody asks them how sure they are."""
-        plan = Plan(self.known, self.terms(question), 0.3 if self.small else BUDGET, looks=())
+        plan = ReplayPlan(self.known, self.terms(question), 0.3 if self.small else BUDGET, looks=())
         seeds = range(self.rival_seeds)
         by_cell = [Setting(policy) for policy in BY_CELL if policy != self.policy]
-        yield from conduct(replace(plan, every=8), by_cell, seeds, self.jobs)
+        yield from run_trials(replace(plan, every=8), by_cell, seeds, self.jobs)
         by_arm = replace(plan, every=len(self.known.tasks) // 2)
-        yield from conduct(by_arm, [Setting(policy) for policy in WHOLE], seeds, self.jobs)
+        yield from run_trials(by_arm, [Setting(policy) for policy in WHOLE], seeds, self.jobs)
         yield from (replaced_trial(plan, seed) for seed in seeds)
 
 
-def made_up() -> Table:
+def made_up() -> ScoreTable:
     """A small table with one best region, for ``--small``."""
     rng = np.random.default_rng(0)
     rows = []
@@ -101,8 +112,8 @@ def made_up() -> Table:
             quality = 0.5 + 0.05 * t - 0.03 * (layer - 3) ** 2
             for i, seconds in enumerate((1.0, 5.0, 60.0, 300.0)):
                 score = quality + rng.normal(0, 0.003)
-                rows.append(Row(Arm(MODEL, f"step{4**t}", layer), f"task{i}", score, seconds=seconds))
-    return table(rows)
+                rows.append(ScoreRow(Arm(MODEL, f"step{4**t}", layer), f"task{i}", score, seconds=seconds))
+    return score_table(rows)
 
 
 def show(sheet: Sheet) -> None:
@@ -117,7 +128,7 @@ def show(sheet: Sheet) -> None:
 
 def found_by_budget(chosen: Chosen) -> None:
     """Claims 1 and 3 in short: campaigns that were given the budget in question and no more."""
-    own: list[Trial] = []
+    own: list[ReplayTrial] = []
     rows = []
     for question in (*RIVALLED, *OTHERS):
         for share, goal in question.goals.items():
@@ -135,15 +146,15 @@ def found_by_budget(chosen: Chosen) -> None:
 
 def found_by_cost(chosen: Chosen) -> None:
     """Claims 1 and 3: every policy under four costs; then how true the default policy's confidence was."""
-    own: list[Trial] = []
+    own: list[ReplayTrial] = []
     every: dict[tuple[str, float], dict[Setting, Rate]] = {}
     for question in RIVALLED:
-        print(f"{question.about}\n{about(Plan(chosen.known, chosen.terms(question), BUDGET))}")
+        print(f"{question.about}\n{describe(ReplayPlan(chosen.known, chosen.terms(question), BUDGET))}")
         trials = chosen.own(question, OWN)
         show(calibration_sheet(trials))
         own += trials
         trials += chosen.rivals(question)
-        show(success_sheet(trials, [share for share in SHARES if share <= BUDGET]))
+        show(success_sheet(trials, [share for share in COST_SHARES if share <= BUDGET]))
         groups = by_setting(trials).items()
         for share in question.goals:
             every[question.name, share] = {setting: success(each, share) for setting, each in groups}
@@ -164,7 +175,7 @@ def _side_by_side(every: Mapping[tuple[str, float], Mapping[Setting, Rate]]) -> 
     return Sheet("Within 1 % of the best after a share of the exhaustive cost", header, tuple(rows))
 
 
-def replaced_trial(plan: Plan, seed: int) -> Trial:
+def replaced_trial(plan: ReplayPlan, seed: int) -> ReplayTrial:
     from rivals import replaced
 
     return replaced(plan, seed)
@@ -178,7 +189,7 @@ def on_workers(chosen: Chosen) -> None:
     for what, question, numbers in (("30 s per pull", pulled, (1, 8, 32)), ("30 s per load", loaded, (32,))):
         trials = chosen.own(question, 0.02, numbers)
         rows += [_speed(f"{setting}, {what}", each) for setting, each in by_setting(trials).items()]
-    plan = Plan(chosen.known, chosen.terms(pulled), BUDGET)
+    plan = ReplayPlan(chosen.known, chosen.terms(pulled), BUDGET)
     every = [trial for seed in range(chosen.rival_seeds) for trial in one_arm_at_a_time(plan, "gp-ei", seed, (8, 32))]
     rows += [_speed(f"one arm at a time, {setting}, 30 s per pull", own) for setting, own in by_setting(every).items()]
     header = ("R16", "median h", "p90 h", "lasting h", "p90 h", "busy", "while deciding", "end h", "seeds")
@@ -186,7 +197,7 @@ def on_workers(chosen: Chosen) -> None:
     show(Sheet("Hours until within 1 % of the best: first, and for good", header, tuple(rows), note))
 
 
-def _speed(name: str, trials: Sequence[Trial]) -> tuple[str, ...]:
+def _speed(name: str, trials: Sequence[ReplayTrial]) -> tuple[str, ...]:
     first, lasting = (arrivals(trials, lambda step: step.seconds / 3600, each) for each in (False, True))
     hours = [quantile(values, q) for values in (first, lasting) for q in (0.5, 0.9)]
     busy = [statistics.mean(values) for values in zip(*((t.busy, t.deciding) for t in trials), strict=True)]
@@ -194,18 +205,18 @@ def _speed(name: str, trials: Sequence[Trial]) -> tuple[str, ...]:
     return (name, *(f"{h:.3f}" for h in hours), *(f"{share:.2f}" for share in busy), f"{end:.3f}", str(len(trials)))
 
 
-def one_arm_at_a_time(plan: Plan, policy: str, seed: int, numbers: Sequence[int]) -> list[Trial]:
+def one_arm_at_a_time(plan: ReplayPlan, policy: str, seed: int, numbers: Sequence[int]) -> list[ReplayTrial]:
     """The replaced design's way of being parallel: all tasks of one arm at once, and a barrier before the next arm.
 
     Which arms it takes does not depend on the number of workers. Each cell pays for its load, as each worker does.
     """
     from daskmetrics.bandit import policy_named
-    from daskmetrics.bandit._simulate import replay
+    from daskmetrics.bandit._simulate import simulate
 
     known = plan.terms.of_seed(plan.table, seed)
-    problem = plan.terms.pose(known)
-    loss = truth(known, problem).loss
-    ran = replay(problem, known.cells(), policy_named(policy), budget=plan.budget, seed=seed, every=1)
+    problem = plan.terms.build_problem(known)
+    loss = ground_truth(known, problem).loss
+    ran = simulate(problem, known.cells(), policy_named(policy), budget=plan.budget, seed=seed, every=1)
     arms = list(_arms(ran.picks))
     steps = [ran.trace[last] for last, _ in arms]
     shares = [point.cost / problem.exhaustive_cost for point in steps]
@@ -214,8 +225,10 @@ def one_arm_at_a_time(plan: Plan, policy: str, seed: int, numbers: Sequence[int]
     for workers in numbers:
         clock = np.cumsum([_makespan(costs, workers) for _, costs in arms])
         busy = sum(pick.cost for pick in ran.picks) / (workers * float(clock[-1]))
-        path = (Step(share, float(now), lost, np.nan) for share, now, lost in zip(shares, clock, losses, strict=True))
-        trials.append(Trial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy, busy))
+        path = (
+            ReplayStep(share, float(now), lost, np.nan) for share, now, lost in zip(shares, clock, losses, strict=True)
+        )
+        trials.append(ReplayTrial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy, busy))
     return trials
 
 
@@ -259,11 +272,11 @@ class Costs:
 
 
 def _search_in_process(load: Load, policy: str, pipe: Any) -> None:
-    from daskmetrics.bandit import Campaign, Outcome, policy_named
+    from daskmetrics.bandit import Learner, Outcome, policy_named
 
     problem, scores = _large(load)
     before = resident()
-    search = Campaign(problem, policy_named(policy), budget=0.5, window=load.at_once, seed=0, confidence=load.sure)
+    search = Learner(problem, policy_named(policy), budget=0.5, window=load.at_once, seed=0, confidence=load.sure)
     asks: list[tuple[float, int]] = []
     tells: list[float] = []
     while len(search.picks) < load.decisions:
@@ -364,7 +377,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SECTIONS[name](what)
 
 
-def _published(scores: Path | None) -> Table:
+def _published(scores: Path | None) -> ScoreTable:
     folder = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
     if scores is None and folder is None:
         sys.exit("Name a table by --scores, or its folder by DASKMETRICS_PUBLISHED_DATA; or try --small.")

@@ -1,35 +1,32 @@
-"""The search: which (arm, task) cells to pay for, and what they say about the best arm.
+"""The search: which (arm, task) cells to pay for, and what their scores tell about the best arm.
 
-Pure mathematics of numbers: nothing here knows of futures, files or weights. Imports run downwards in this list.
+Mathematics of numbers: nothing here uses futures, files or model weights. Imports run downwards in this list.
 
-=================== ==================================================================================
-`problem`           arms, tasks, features and costs; `answers`: what became of cells, as columns
-`ledger`, `fleet`   what was paid for, shared encodings once; assumed workers, their clock and their checkpoints
-`rewards`           raw scores to values that tasks can be compared and averaged by
-`kernel`            what is believed before a score is seen, and how that is learnt
-`posterior`         a Gaussian process over all cells, and what it says of every arm; `memory` lets it grow
-`policy`            what a policy sees (`State`) and answers (`Choice`)
-`policies`          one per file: `race` is the default; `policies.registry` knows them by name
-`prices`            the assumed costs, corrected by measured ones
-`confidence`        probabilities of being the best or nearly so, and who else may be
-`recommendation`    the best arm, its confidence and its price
-`objectives`        what an arm should be best at; the best arm of every kind of task
-`campaign`          the learner: ``ask`` and ``tell``, deterministic in any order of arrival
-`replay`            a campaign over a table of known scores
-=================== ==================================================================================
+===================================== ========================================================================
+`_problem`, `_observations`           arms, tasks, features and costs; outcomes as arrays
+`_costs`, `_clock`                    what was paid, and corrections by measured seconds; assumed workers
+`_rewards`                            from raw scores to values that can be averaged over tasks
+`_kernel`                             the Gaussian process prior, and how its parameters are estimated
+`_posterior`, `_incremental`          the posterior of every arm; how it grows during a search
+`_policy`                             what a policy sees (`State`) and returns (`Choice`)
+`policies`                            the policies: `race` is the default
+`_recommend`, `_objectives`           the best arm and its confidence; the best arm of every kind of task
+`_learner`                            the decisions of a search: ``ask`` and ``tell``
+`_simulate`, `replay`                 a search of known scores; many of them, compared
+===================================== ========================================================================
 """
 
-from daskmetrics.bandit._learner import Budget, Campaign, Pick
-from daskmetrics.bandit._objectives import champions, weigh
+from daskmetrics.bandit._learner import Budget, Learner, Pick
+from daskmetrics.bandit._objectives import champions, task_weights
 from daskmetrics.bandit._policy import Choice, Policy, State
 from daskmetrics.bandit._problem import Outcome, Problem, arm_features
 from daskmetrics.bandit._recommend import Recommendation
-from daskmetrics.bandit.policies._registry import installed, place_of, policy_named
+from daskmetrics.bandit.policies._registry import installed_policies, policy_named, policy_path
 
 __all__ = [
     "Budget",
-    "Campaign",
     "Choice",
+    "Learner",
     "Outcome",
     "Pick",
     "Policy",
@@ -38,8 +35,8 @@ __all__ = [
     "State",
     "arm_features",
     "champions",
-    "installed",
-    "place_of",
+    "installed_policies",
     "policy_named",
-    "weigh",
+    "policy_path",
+    "task_weights",
 ]

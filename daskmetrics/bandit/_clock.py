@@ -1,8 +1,9 @@
-"""Workers as a search assumes them to be: who is busy until when, and who holds which checkpoint.
+"""The schedule that a search assumes: which worker is busy until when, and which checkpoint it holds.
 
-When a real worker is free depends on the hour, and a decision must not. A cell is assumed to take as long as it costs;
-what would be over by the time of a decision is waited for, and what would not is taken as pending, whichever arrives
-first. Where the costs are about right, decisions wait for little, and find workers with the checkpoints they hold.
+The time at which a real worker becomes free varies from run to run, and decisions must not. So a cell is assumed to
+take as long as it costs. A decision waits for the outcomes that this schedule says have arrived, and takes all others
+as pending, whichever arrives first. If the costs are about right, decisions wait little and find the checkpoints that
+the workers really hold.
 """
 
 from __future__ import annotations
@@ -10,37 +11,37 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 
-NOTHING = -1  #: the checkpoint of a worker that has loaded none
+NO_CHECKPOINT = -1  #: what a worker holds before its first encoding
 
 
-class Fleet:
+class AssumedWorkers:
     """The assumed workers of one search.
 
     Examples
     --------
-    >>> fleet = Fleet(2)
-    >>> fleet.give(checkpoint=0, cost=5.0), fleet.give(checkpoint=1, cost=1.0)
+    >>> workers = AssumedWorkers(2)
+    >>> workers.assign(checkpoint=0, cost=5.0), workers.assign(checkpoint=1, cost=1.0)
     (0, 1)
-    >>> fleet.over, fleet.held  # decision 1 ends first, and a worker with checkpoint 1 is free then
+    >>> workers.finished, workers.held  # decision 1 ends first; its worker is then free and holds checkpoint 1
     ([1], [1])
     """
 
     def __init__(self, workers: int) -> None:
-        self._holds = [NOTHING] * workers
+        self._holds = [NO_CHECKPOINT] * workers
         self._until = [0.0] * workers
         self._worker: list[int] = []  # of every decision
-        self._ends: list[tuple[float, int]] = []  # of every decision, with its number, ascending
-        self._over: list[int] = []
+        self._ends: list[tuple[float, int]] = []  # (end, number) of every decision, ascending
+        self._finished: list[int] = []
         self._clock = 0.0
 
     @property
     def now(self) -> float:
-        """When the next decision is taken: as soon as a worker is free."""
+        """Time of the next decision: as soon as a worker is free."""
         return max(self._clock, min(self._until))
 
     @property
     def held(self) -> list[int]:
-        """Checkpoints of the workers that are free then."""
+        """Checkpoints of the workers that are free at that time."""
         return [self._holds[worker] for worker in self._free()]
 
     @property
@@ -49,24 +50,24 @@ class Fleet:
         return [number for _, number in self._ends]
 
     @property
-    def over(self) -> list[int]:
-        """Those that have ended by now, in the order of their ends: no later decision will come between them."""
+    def finished(self) -> list[int]:
+        """Decisions that have ended, in the order of their ends; later decisions are only appended."""
         last = bisect_right(self._ends, (self.now, math.inf))
-        self._over += [number for _, number in self._ends[len(self._over) : last]]
-        return self._over[:last]
+        self._finished += [number for _, number in self._ends[len(self._finished) : last]]
+        return self._finished[:last]
 
-    def wait(self) -> bool:
-        """Let time pass until one more decision has ended; False if none is open."""
+    def advance(self) -> bool:
+        """Move the clock to the end of the next open decision; return False if none is open."""
         later = bisect_right(self._ends, (self.now, math.inf))
         if later == len(self._ends):
             return False
         self._clock = self._ends[later][0]
         return True
 
-    def give(self, checkpoint: int, cost: float, loads: bool = True) -> int:
-        """A free worker takes on a decision, if possible one that holds the checkpoint; else one that holds none."""
+    def assign(self, checkpoint: int, cost: float, loads: bool = True) -> int:
+        """Give a decision to a free worker: one that holds the checkpoint, else one that holds none, else any."""
         holds = self._holds
-        worker = min(self._free(), key=lambda w: (holds[w] != checkpoint, holds[w] != NOTHING, w))
+        worker = min(self._free(), key=lambda w: (holds[w] != checkpoint, holds[w] != NO_CHECKPOINT, w))
         end = self.now + cost
         insort(self._ends, (end, len(self._worker)))
         self._worker.append(worker)
@@ -75,8 +76,8 @@ class Fleet:
             holds[worker] = checkpoint
         return worker
 
-    def free(self, number: int) -> None:
-        """A decision has really ended, whenever it was assumed to."""
+    def release(self, number: int) -> None:
+        """End a decision now, whatever its assumed end."""
         self._until[self._worker[number]] = -math.inf
 
     def _free(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""The answer of a search: the best arm, how sure that is, how it compares with the default, and what it cost."""
+"""The recommendation of a search: the best arm, its confidence, a comparison with the default arm, and the cost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Arm, seed_of
 
-TOP = 10  #: arms listed in the answer
-WITHIN = 0.01  #: of the best arm's mean score: what counts as nearly the best, unless another share is asked for
-NORMAL_95 = 1.959964  #: half width of a 95 % interval in standard deviations
+TOP = 10  #: number of arms listed in the recommendation
+WITHIN = 0.01  #: default margin for "nearly the best", as a share of the best arm's mean score
+NORMAL_95 = 1.959964  #: half width of a 95 % interval, in standard deviations
+JOINT = 256  #: arms drawn together: those with the greatest upper bounds; the others are ignored
+DRAWS = 4096  #: a probability of one half then has a standard error of 0.008
+CREDIBLE = 0.95  #: probability that the credible set contains the best arm
+CLOSER = 0.8  #: deviations of good arms relative to the model's; from replays, see docs/figures/policies.md
 
 
 @dataclass(frozen=True)
-class Measured:
+class ScoreEstimate:
     """A raw score and its standard error."""
 
     score: float
@@ -30,18 +34,18 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What is known of one arm: belief about its objective (units of the reward) and its raw scores by task.
+class ArmSummary:
+    """One arm: the posterior of its objective (in units of the reward), and its raw scores by task.
 
     ``mean`` averages the raw scores over the tasks on which both the recommended and the default arm were measured,
-    so that the two can be compared; None where there is no such task.
+    so that the two can be compared; it is None if there is no such task.
     """
 
     arm: Arm
     value: float
     sd: float
-    scores: Mapping[str, Measured]
-    mean: Measured | None = None
+    scores: Mapping[str, ScoreEstimate]
+    mean: ScoreEstimate | None = None
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -51,36 +55,36 @@ class Standing:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The best arm as far as is known.
+    """The arm with the greatest expected objective, given all outcomes.
 
     Attributes
     ----------
-    best, default : Standing
+    best, default : ArmSummary
         The recommended arm, and the last layer of the baseline checkpoint.
     confirmed : bool
-        Whether every cell of the best arm was asked for and answered.
+        Whether the best arm has an outcome on every task of the objective.
     probability_best : float
-        That no other arm has a greater objective, under the posterior.
+        Posterior probability that no other arm has a greater objective.
     probability_within : float
-        That none is better by more than ``within`` of its mean score.
+        Posterior probability that no other arm is better by more than ``within`` of its mean score.
     credible : tuple of Arm
-        The fewest arms among which the best one is with probability 0.95, the likeliest first.
-    top : tuple of Standing
-        The arms with the greatest expected objective, best first.
+        The smallest set that contains the best arm with probability 0.95, most likely first.
+    top : tuple of ArmSummary
+        The arms with the greatest expected objectives, best first.
     cells, failed : int
-        Measured and failed cells.
+        Numbers of measured and of failed cells.
     spent, budget, exhaustive : float
-        Costs, in the problem's unit; the budget may be overspent by confirming the best arm.
+        Costs, in the problem's unit; confirming the best arm may exceed the budget.
     """
 
-    best: Standing
-    default: Standing
+    best: ArmSummary
+    default: ArmSummary
     confirmed: bool
     probability_best: float
     probability_within: float
     within: float
     credible: tuple[Arm, ...]
-    top: tuple[Standing, ...]
+    top: tuple[ArmSummary, ...]
     reward: str
     cells: int
     failed: int
@@ -93,21 +97,21 @@ class Recommendation:
         return self.best.arm
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """The recommendation as plain JSON values."""
         plain = asdict(self)
         plain["top"], plain["credible"] = list(plain["top"]), list(plain["credible"])
-        for name, standing in (("best", self.best), ("default", self.default)):
-            plain[name]["interval"] = list(standing.interval)
+        for name, summary in (("best", self.best), ("default", self.default)):
+            plain[name]["interval"] = list(summary.interval)
         return plain
 
 
 def recommend(state: State, budget: float, spent: float, within: float = WITHIN) -> Recommendation:
-    """Choose the arm with the greatest expected objective and gather what is known of it.
+    """Recommend the arm with the greatest expected objective.
 
     Parameters
     ----------
     state : State
-        Of the search; pending cells are not taken as observed here.
+        Pending cells do not count as observed here.
     budget, spent : float
         Costs.
     within : float
@@ -116,29 +120,30 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     Raises
     ------
     DaskmetricsError
-        If not one cell was measured.
+        If no cell was measured.
     """
-    problem, seen = state.problem, state.seen
+    problem, seen = state.problem, state.observations
     failed = len(state.outcomes) - len(seen)
     if not len(seen):
         raise DaskmetricsError(
-            f"No arm can be recommended: no cell was measured, {failed} failed. The journal holds their reasons."
+            f"No arm can be recommended: no cell was measured and {failed} failed. See the journal for the reasons."
         )
-    belief = state.belief.without_pending()
-    best = first_max(belief.mean, state.usable)
-    sure = confidence(belief, best, margin_of(belief, best, seen, within), state.seed, state.usable)
+    posterior = state.posterior.without_pending()
+    best = first_max(posterior.mean, state.usable)
+    margin = margin_of(posterior, best, seen, within)
+    certainty = confidence(posterior, best, margin, state.seed, state.usable)
     default = problem.default_arm
     common = np.intersect1d(seen.task[seen.arm == best], seen.task[seen.arm == default])
-    order = np.argsort(-belief.mean, kind="stable")[:TOP]
+    order = np.argsort(-posterior.mean, kind="stable")[:TOP]
     return Recommendation(
-        best=_standing(belief, seen, best, common),
-        default=_standing(belief, seen, default, common),
-        confirmed=bool(state.settled[best]),
-        probability_best=sure.best,
-        probability_within=sure.within,
+        best=_summary(posterior, seen, best, common),
+        default=_summary(posterior, seen, default, common),
+        confirmed=bool(state.complete[best]),
+        probability_best=certainty.best,
+        probability_within=certainty.within,
         within=within,
-        credible=tuple(problem.arms[arm] for arm in sure.credible),
-        top=tuple(_standing(belief, seen, int(arm)) for arm in order),
+        credible=tuple(problem.arms[arm] for arm in certainty.credible),
+        top=tuple(_summary(posterior, seen, int(arm)) for arm in order),
         reward=problem.reward,
         cells=len(seen),
         failed=failed,
@@ -148,27 +153,21 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     )
 
 
-def _standing(belief: Posterior, seen: Observations, arm: int, common: Ints | None = None) -> Standing:
-    own = np.flatnonzero(seen.arm == arm)
-    names = belief.problem.tasks
-    scores = {names[seen.task[i]]: Measured(float(seen.score[i]), float(seen.stderr[i])) for i in own}
-    shared = own[np.isin(seen.task[own], common)] if common is not None else own[:0]
+def _summary(posterior: Posterior, seen: Observations, arm: int, common: Ints | None = None) -> ArmSummary:
+    rows = np.flatnonzero(seen.arm == arm)
+    names = posterior.problem.tasks
+    scores = {names[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i])) for i in rows}
+    shared = rows[np.isin(seen.task[rows], common)] if common is not None else rows[:0]
     mean = None
     if len(shared):
         error = float(np.sqrt((seen.stderr[shared] ** 2).sum())) / len(shared)
-        mean = Measured(float(seen.score[shared].mean()), error)
-    return Standing(belief.problem.arms[arm], float(belief.mean[arm]), float(belief.sd[arm]), scores, mean)
-
-
-JOINT = 256  #: arms drawn together: those with the greatest upper bound; an arm beyond them has no say
-DRAWS = 4096  #: a probability of one half has a standard error of 0.008
-CREDIBLE = 0.95  #: probability that the best arm is in the credible set
-CLOSER = 0.8  #: good arms' deviations, of those that one variance for all expects; by replay: docs/figures/policies.md
+        mean = ScoreEstimate(float(seen.score[shared].mean()), error)
+    return ArmSummary(posterior.problem.arms[arm], float(posterior.mean[arm]), float(posterior.sd[arm]), scores, mean)
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """Probabilities that an arm is the best and that it is within a margin of the best, and who else may be it.
+    """Posterior probabilities that an arm is the best, or within a margin of the best.
 
     Attributes
     ----------
@@ -176,7 +175,7 @@ class Confidence:
     margin : float
         In units of the reward.
     credible : tuple of int
-        The fewest arms among which the best one is with probability `CREDIBLE`, the likeliest first.
+        The smallest set of arms that contains the best one with probability `CREDIBLE`, most likely first.
     """
 
     best: float
@@ -185,71 +184,69 @@ class Confidence:
     credible: tuple[int, ...]
 
 
-def confidence(belief: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None) -> Confidence:
-    """From joint draws of the objectives; the posterior should count no pending cell as observed.
+def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None) -> Confidence:
+    """Estimate the probabilities by joint draws of the objectives.
 
     Parameters
     ----------
-    belief : Posterior
+    posterior : Posterior
+        Without pending cells.
     arm : int
-        Of whom the probabilities are.
+        The arm that the probabilities are about.
     margin : float
-        By how much the best may be better, in units of the reward.
+        By how much another arm may be better, in units of the reward.
     seed : int
-    usable : ndarray (A,) or None
-        Arms that count as rivals.
+    usable : ndarray of bool (A,) or None
+        Arms that may be the best.
     """
-    bound = belief.mean + 3 * belief.sd
+    bound = posterior.mean + 3 * posterior.sd
     if usable is not None:
         bound = np.where(usable, bound, -np.inf)
     rivals = greatest(bound, min(JOINT, int(np.isfinite(bound).sum())))
     arms = np.append(rivals[rivals != arm], arm)
-    draws = _draws(belief.covariance(arms, arms), belief.model.freedom, seed)
-    draws += belief.mean[arms] - belief.mean[arm]
+    draws = _draws(posterior.covariance(arms, arms), posterior.model.freedom, seed)
+    draws += posterior.mean[arms] - posterior.mean[arm]
     most = draws.max(axis=1)
     share = np.bincount(draws.argmax(axis=1), minlength=len(arms)) / len(draws)
+    order = np.argsort(-share, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(share[order]), CREDIBLE - 1e-9)) + 1
     return Confidence(
         best=float(share[-1]),
         within=float((draws[:, -1] >= most - margin).mean()),
         margin=margin,
-        credible=_credible(arms, share),
+        credible=tuple(int(each) for each in arms[order[:needed]]),
     )
 
 
-def margin_of(belief: Posterior, arm: int, seen: Observations, within: float) -> float:
+def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float) -> float:
     """A share of an arm's mean score, in units of the reward.
 
-    Where the reward is not the score itself, the mean score is that of the best score seen of every task, and a
-    difference between scores is turned into the reward's units at the slope of the reward, averaged over tasks.
+    If the reward is not the score itself, the mean over tasks of the best observed score stands for the arm's mean
+    score, and the slope of the reward, its median over tasks, converts a difference of scores to units of the reward.
     """
-    problem, unit = belief.problem, belief.model.unit
+    problem, scale = posterior.problem, posterior.model.scale
     if problem.reward == "mean":
-        return within * abs(float(belief.mean[arm]))
+        return within * abs(float(posterior.mean[arm]))
     tasks = np.unique(seen.task)
     best = np.array([seen.score[seen.task == task].max() for task in tasks])
     one_each = Observations(np.zeros_like(tasks), tasks, best, np.ones(len(tasks)))
-    return within * float(np.abs(best).mean() * np.median(unit.errors(one_each)))
+    return within * float(np.abs(best).mean() * np.median(scale.errors(one_each)))
 
 
 def _draws(covariance: Floats, freedom: float, seed: int) -> NDArray[np.float32]:
-    """Multivariate t variables about zero (draws, n), as near each other as good arms are."""
-    root = np.linalg.cholesky(covariance).astype(np.float32)  # as smooth as the covariance: last bits decide nothing
+    """Draws of a multivariate t distribution about zero (draws, n), with deviations reduced by `CLOSER`."""
+    # a Cholesky factor is a smooth function of the matrix: rounding errors of the covariance decide nothing
+    root = np.linalg.cholesky(covariance).astype(np.float32)
     draws: NDArray[np.float32] = _normal(seed, len(covariance)) @ root.T
     scale = np.sqrt(freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS))
     draws *= CLOSER * scale[:, None]
     return draws
 
 
-@lru_cache(maxsize=2)  # a search asks for the same ones again and again
+@lru_cache(maxsize=2)  # a search uses the same draws at every decision
 def _normal(seed: int, n: int) -> NDArray[np.float32]:
     """Standard normal variables (draws, n)."""
     rng = np.random.default_rng(seed_of("probability_best", seed))
     normal = rng.standard_normal((DRAWS, n), dtype=np.float32)
     normal.flags.writeable = False
     return normal
-
-
-def _credible(arms: Ints, share: Floats) -> tuple[int, ...]:
-    order = np.argsort(-share, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(share[order]), CREDIBLE - 1e-9)) + 1
-    return tuple(int(arm) for arm in arms[order[:needed]])

@@ -1,4 +1,4 @@
-"""A campaign over a table of known scores on simulated workers: what a policy would have found, when, at what cost."""
+"""A search of known scores on simulated workers: what a policy finds, when, and at what cost."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskmetrics.bandit._learner import Budget, Campaign, Pick
+from daskmetrics.bandit._learner import Budget, Learner, Pick
 from daskmetrics.bandit._policy import Policy
 from daskmetrics.bandit._problem import Floats, Observations, Outcome, Problem
 from daskmetrics.bandit._recommend import Recommendation
-from daskmetrics.bandit._rewards import scale
+from daskmetrics.bandit._rewards import reward_scale
 from daskmetrics.core.names import Arm, Cell
 
 
 @dataclass(frozen=True)
-class Point:
-    """Where a search stood: cost of its decisions, the arm it would have recommended, its regret, and the time.
+class TracePoint:
+    """A moment of a search: the cost of its decisions, the arm it would recommend, the arm's regret, and the time.
 
-    Time is in the unit of cost, since the start, on as many workers as there were. ``said`` is the probability, under
-    the search's own posterior, that the arm is within the margin of the best; NaN where it was not asked for.
+    Time is in units of cost since the start, on the simulated workers. ``confidence`` is the posterior probability that
+    the arm is within the margin of the best; NaN if it was not computed.
     """
 
     cost: float
     arm: Arm
     regret: float
     time: float = 0.0
-    said: float = math.nan
+    confidence: float = math.nan
 
 
 @dataclass(frozen=True)
-class Replay:
-    """What a search did: its decisions, its answer and its regret along the way (the last point is the answer's).
+class SimulatedSearch:
+    """Decisions, recommendation and trace of a search; the last point of the trace is the recommendation.
 
-    ``utilisation`` is the share of the workers' time, until the last outcome, in which they worked; ``deciding`` that
-    until the last decision, after which a budget leaves nothing to do but wait for the cells that are open.
+    ``utilisation`` is the share of the workers' time, until the last outcome, that they spent working. ``deciding`` is
+    the same until the last decision, after which only open cells are left to finish.
     """
 
     picks: tuple[Pick, ...]
     recommendation: Recommendation
-    trace: tuple[Point, ...]
+    trace: tuple[TracePoint, ...]
     utilisation: float = 1.0
     deciding: float = 1.0
 
 
-def replay(
+def simulate(
     problem: Problem,
     table: Mapping[Cell, float],
     policy: Policy,
@@ -55,34 +55,34 @@ def replay(
     budget: float | Budget,
     seed: int,
     every: int = 0,
-    asked_at: Sequence[float] = (),
+    confidence_at: Sequence[float] = (),
     workers: int = 1,
     window: int | None = None,
     free_running: bool = False,
     confidence: float | None = None,
     within: float = 0.01,
-) -> Replay:
-    """Run a whole campaign; an outcome is told when its cell's cost has passed, taken as a duration.
+) -> SimulatedSearch:
+    """Run a complete search; each outcome arrives when the cell's cost, taken as a duration, has passed.
 
     Parameters
     ----------
     problem : Problem
     table : mapping of Cell to float
-        Known raw scores; a cell that it lacks fails.
+        Known raw scores; a cell that is missing fails.
     policy : Policy
     budget : float or Budget
-        A number is the share of the exhaustive cost.
+        A number is a share of the exhaustive cost.
     seed : int
     every : int
-        Trace the recommendation after so many outcomes; 0 at the end only.
-    asked_at : sequence of float
-        Costs at which the first point traced from there on is also asked how sure the search is.
+        Trace the recommendation after every so many outcomes; 0 traces the end only.
+    confidence_at : sequence of float
+        Costs; the first traced point at or after each one includes the confidence.
     workers : int
-        Each works on one cell at a time and holds the checkpoint that it used last.
+        Number of workers. Each scores one cell at a time and holds the checkpoint that it used last.
     window : int or None
-        Decisions that may be open at once; by default as many as workers.
+        Number of decisions that may be open at once; by default the number of workers.
     free_running, confidence, within
-        As in `Campaign`.
+        As in `Learner`.
 
     Examples
     --------
@@ -92,11 +92,11 @@ def replay(
     >>> cost = np.ones((6, 1))
     >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, Checkpoint("m", "step2"), "mean")
     >>> table = {Cell(arm, "t"): 0.1 * i for i, arm in enumerate(problem.arms)}
-    >>> replay(problem, table, policy_named("sweep"), budget=1.0, seed=0, workers=3).trace[-1]
-    Point(cost=9.0, arm=Arm(model='m', revision='step2', layer=1), regret=0.0, time=5.0, said=1.0)
+    >>> simulate(problem, table, policy_named("sweep"), budget=1.0, seed=0, workers=3).trace[-1]
+    TracePoint(cost=9.0, arm=Arm(model='m', revision='step2', layer=1), regret=0.0, time=5.0, confidence=1.0)
     """
-    truth = objectives(problem, table)
-    campaign = Campaign(
+    truth = true_objectives(problem, table)
+    learner = Learner(
         problem,
         policy,
         budget=budget,
@@ -106,43 +106,44 @@ def replay(
         within=within,
         free_running=free_running,
     )
-    site = _Site(problem, workers)
-    trace: list[Point] = []
-    marks = sorted(asked_at, reverse=True)
+    pool = _SimulatedWorkers(problem, workers)
+    trace: list[TracePoint] = []
+    marks = sorted(confidence_at, reverse=True)
 
-    def note(arm: int, said: float) -> None:
+    def record(arm: int, confidence: float) -> None:
         regret = float(np.nanmax(truth) - truth[arm])
-        trace.append(Point(campaign.spent, problem.arms[arm], regret, site.now, said))
+        trace.append(TracePoint(learner.spent, problem.arms[arm], regret, pool.now, confidence))
 
-    told = 0
+    outcomes = 0
     while True:
-        for pick in campaign.ask(site.idle):
-            site.start(pick, problem.locate(pick.cell))
-        if not site.busy:
+        for pick in learner.ask(pool.idle):
+            pool.start(pick, problem.locate(pick.cell))
+        if not pool.busy:
             break
-        pick = site.finish()
-        campaign.tell(pick.index, Outcome(table.get(pick.cell)))
-        told += 1
-        if every and told % every == 0:
-            passed = [marks.pop() for mark in marks[::-1] if mark <= campaign.spent]
-            sure = bool(passed) and len(campaign.state.seen) > 0
-            note(campaign.state.leader, campaign.recommendation().probability_within if sure else math.nan)
-    answer = campaign.recommendation()
-    note(problem.arm_index[answer.arm], answer.probability_within)
-    return Replay(campaign.picks, answer, tuple(trace), site.utilisation, site.deciding)
+        pick = pool.finish()
+        learner.tell(pick.index, Outcome(table.get(pick.cell)))
+        outcomes += 1
+        if every and outcomes % every == 0:
+            passed = [marks.pop() for mark in marks[::-1] if mark <= learner.spent]
+            state = learner.state
+            known = passed and len(state.observations)
+            record(state.leader, learner.recommendation().probability_within if known else math.nan)
+    result = learner.recommendation()
+    record(problem.arm_index[result.arm], result.probability_within)
+    return SimulatedSearch(learner.picks, result, tuple(trace), pool.utilisation, pool.deciding)
 
 
-class _Site:
-    """Workers on a clock: a cell takes as long as it costs, and a checkpoint is loaded where it is not held."""
+class _SimulatedWorkers:
+    """Workers on a clock: a cell takes as long as it costs, and a worker loads a checkpoint that it does not hold."""
 
     def __init__(self, problem: Problem, workers: int) -> None:
         self._problem, self._workers = problem, workers
         self._held: list[int | None] = [None] * workers
         self._free = list(range(workers))
         self._running: list[tuple[float, int, int, Pick]] = []  # end, number, worker
-        self._encoded: dict[tuple[int, int], float] = {}  # when the embeddings are there
+        self._encoded: dict[tuple[int, int], float] = {}  # time at which the embeddings exist
         self._worked = self._occupied = 0.0
-        self.deciding = 1.0  # share of the workers' time that was taken until the last start
+        self.deciding = 1.0  # share of the workers' time that was used until the last start
         self.now = 0.0
 
     @property
@@ -158,28 +159,27 @@ class _Site:
         return self._worked / (self._workers * self.now) if self.now else 1.0
 
     def start(self, pick: Pick, cell: tuple[int, int]) -> None:
-        """On a worker that holds the checkpoint, if one is idle; else on any that holds none, or another."""
+        """Start on an idle worker: one that holds the checkpoint, else one that holds none, else the first."""
         problem, (arm, task) = self._problem, cell
         self.deciding = self._occupied / (self._workers * self.now) if self.now else 1.0
         checkpoint = int(problem.checkpoint_index[arm])
-        # of those that must load, take one whose own checkpoint no one will miss soonest: the first
         worker = min(self._free, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w))
         self._free.remove(worker)
         encoding, scoring = float(problem.encode_cost[arm, task]), float(problem.score_cost[arm, task])
-        there = self._encoded.get((checkpoint, task))
-        if there is None:
-            load = 0.0 if self._held[worker] == checkpoint else float(problem.loads[arm])
+        encoded = self._encoded.get((checkpoint, task))
+        if encoded is None:
+            load = 0.0 if self._held[worker] == checkpoint else float(problem.load_costs[arm])
             self._held[worker] = checkpoint
-            there = self.now + load + encoding
+            encoded = self.now + load + encoding
             self._worked += load + encoding
             if encoding:
-                self._encoded[checkpoint, task] = there
+                self._encoded[checkpoint, task] = encoded
         self._worked += scoring
-        end = max(self.now, there) + scoring
+        end = max(self.now, encoded) + scoring
         heapq.heappush(self._running, (end, pick.index, worker, pick))
 
     def finish(self) -> Pick:
-        """The next cell to be done."""
+        """Move the clock to the end of the next cell and return its decision."""
         busy, before = len(self._running), self.now
         self.now, _, worker, pick = heapq.heappop(self._running)
         self._occupied += busy * (self.now - before)
@@ -187,8 +187,8 @@ class _Site:
         return pick
 
 
-def objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
-    """True objective of every arm in units of the reward: weighted mean over the tasks that the table has (A,)."""
+def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
+    """True objective of every arm, in units of the reward: weighted mean over the tasks with a known score (A,)."""
     rows = [
         (arm, task, table[cell], 0.0)
         for arm in range(len(problem.arms))
@@ -196,8 +196,8 @@ def objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
         if (cell := problem.cell(arm, task)) in table
     ]
     known = Observations.of(rows)
-    values = scale(problem, known).values(known)
-    share = problem.shares[known.task]
-    weight = np.bincount(known.arm, weights=share, minlength=len(problem.arms))
-    total = np.bincount(known.arm, weights=values * share, minlength=len(problem.arms))
-    return np.where(weight > 0, total / np.maximum(weight, 1e-300), np.nan)
+    values = reward_scale(problem, known).values(known)
+    weights = problem.objective_weights[known.task]
+    total = np.bincount(known.arm, weights=weights, minlength=len(problem.arms))
+    sums = np.bincount(known.arm, weights=values * weights, minlength=len(problem.arms))
+    return np.where(total > 0, sums / np.maximum(total, 1e-300), np.nan)

@@ -1,4 +1,4 @@
-"""Verbs that search what is known already; they need neither torch nor a scheduler."""
+"""The verb ``replay``: search a table of known scores, without torch or a scheduler."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import friendly, table
+from daskmetrics.cli._common import friendly
 
 if TYPE_CHECKING:
-    from daskmetrics.bandit.replay import Plan, Setting, Trial
+    from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Setting
 
 
 @click.command()
@@ -24,34 +24,38 @@ if TYPE_CHECKING:
     default=("race,random",),
     show_default=True,
     metavar="NAME,NAME,...",
-    help="What to compare; may be repeated.",
+    help="Policies to compare; may be repeated.",
 )
 @click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="Searches per policy.")
-@click.option("--workers", default="1", show_default=True, metavar="N,N,...", help="Workers that search side by side.")
+@click.option("--workers", default="1", show_default=True, metavar="N,N,...", help="Number of simulated workers.")
 @click.option("--budget", type=float, default=0.2, show_default=True, help="Share of the exhaustive cost.")
 @click.option(
     "--costs",
     type=click.Choice(["published", "shared", "unit"]),
-    help="What a cell costs: the table's seconds; the same with encodings shared by layers; one.  [default: as known]",
+    help="Cost of a cell: the table's seconds, the same with shared encodings, or 1.  [default: the most precise]",
 )
-@click.option("--overhead", type=float, default=0.0, metavar="SECONDS", help="Added to every cell.")
-@click.option("--load", type=float, default=0.0, metavar="SECONDS", help="For a checkpoint that no worker holds.")
-@click.option("--subset", type=click.IntRange(1), metavar="N", help="Each seed draws so many of the tasks.")
+@click.option("--overhead", type=float, default=0.0, metavar="SECONDS", help="Seconds added to every cell.")
+@click.option(
+    "--load", type=float, default=0.0, metavar="SECONDS", help="Seconds to load a checkpoint that no worker holds."
+)
+@click.option("--subset", type=click.IntRange(1), metavar="N", help="Number of tasks that each seed draws.")
 @click.option(
     "--reward",
     type=click.Choice(["mean", "zscore", "running", "rank", "harmonic", "robust"]),
     default="mean",
     show_default=True,
-    help="How scores of different tasks are made comparable.",
+    help="How the scores of different tasks become comparable.",
 )
 @click.option("--objective", default="all", show_default=True, help="All tasks, a kind of task, or one task.")
 @click.option(
-    "--baseline", metavar="MODEL@REVISION", help="For 'zscore'.  [default: last checkpoint of the last model]"
+    "--baseline",
+    metavar="MODEL@REVISION",
+    help="Baseline of the reward 'zscore'.  [default: last checkpoint of the last model]",
 )
-@click.option("--model", "models", multiple=True, help="Only this model of the table; may be repeated.")
-@click.option("--metrics", type=click.Path(path_type=Path), help="CSV of label-free metrics, one value per line.")
-@click.option("--ablate", type=click.Choice(["metrics"]), help="Search with and without them, side by side.")
-@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one per core]")
+@click.option("--model", "models", multiple=True, help="Use only this model of the table; may be repeated.")
+@click.option("--metrics", type=click.Path(path_type=Path), help="CSV file of label-free metrics, one value per line.")
+@click.option("--ablate", type=click.Choice(["metrics"]), help="Compare searches with and without metrics as features.")
+@click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for CSV files and a plot.")
 @friendly
 def replay(
@@ -65,12 +69,11 @@ def replay(
     ablate: str | None,
     jobs: int | None,
     output: Path | None,
-    **terms: Any,
+    **scenario: Any,
 ) -> None:
     """Search the known SCORES, to see what a policy would have found and at what cost.
 
-    SCORES is a CSV file, the folder of a run, or a folder of mteb results. The policies are those of a live search, run
-    by the same code.
+    SCORES is a CSV file, the folder of a run, or a folder of mteb results. The searches run the code of a live search.
     """
     from daskmetrics.bandit import replay as replays
     from daskmetrics.core.errors import ConfigError
@@ -78,22 +81,20 @@ def replay(
 
     known = score_tables.read(scores, models, metrics)
     if ablate and known.metrics is None:
-        raise ConfigError(f"'{scores}' has no metrics to leave out. Name a file of them by --metrics.")
-    plan = replays.Plan(known, replays.Terms(**terms), budget)
+        raise ConfigError(f"'{scores}' has no metrics to leave out. Name a file of metrics with --metrics.")
+    plan = replays.ReplayPlan(known, replays.Scenario(**scenario), budget)
     settings = [
         replays.Setting(policy, number, with_metrics)
         for policy in ",".join(policies).split(",")
         for number in _numbers(workers)
         for with_metrics in ((True, False) if ablate else (True,))
     ]
-    click.echo(replays.about(plan))
-    trials = _conduct(plan, settings, seeds, jobs or os.cpu_count() or 1)
-    shares = [share for share in replays.SHARES if share <= budget * (1 + 1e-9)]
-    for sheet in replays.sheets(trials, shares, plan.terms.costs_of(known) != "unit"):
-        click.echo(f"\n{sheet.title}")
-        table(sheet.header, sheet.rows)
-        if sheet.note:
-            click.echo(sheet.note)
+    click.echo(replays.describe(plan))
+    trials = _run(plan, settings, seeds, jobs or os.cpu_count() or 1)
+    shares = [share for share in replays.COST_SHARES if share <= budget * (1 + 1e-9)]
+    for table in replays.summary_tables(trials, shares, plan.scenario.costs_for(known) != "unit"):
+        click.echo()
+        table.show()
     if output:
         _save(trials, shares, output)
 
@@ -103,33 +104,32 @@ def _numbers(text: str) -> list[int]:
 
     parts = text.split(",")
     if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        raise ConfigError(f"'--workers {text}' is not a list of numbers of workers, for instance 1,8,32.")
+        raise ConfigError(f"'--workers {text}' is not a list of positive numbers. Write for instance 1,8,32.")
     return [int(part) for part in parts]
 
 
-def _conduct(plan: Plan, settings: Sequence[Setting], seeds: int, jobs: int) -> list[Trial]:
+def _run(plan: ReplayPlan, settings: Sequence[Setting], seeds: int, jobs: int) -> list[ReplayTrial]:
     from rich.console import Console
     from rich.progress import track
 
     from daskmetrics.bandit import replay as replays
 
-    found = replays.conduct(plan, settings, range(seeds), jobs)
+    trials = replays.run_trials(plan, settings, range(seeds), jobs)
     console = Console(stderr=True)
     total = len(settings) * seeds
-    return list(track(found, "searching", total, console=console, transient=True, disable=not console.is_terminal))
+    return list(track(trials, "searching", total, console=console, transient=True, disable=not console.is_terminal))
 
 
-def _save(trials: Sequence[Trial], shares: Sequence[float], folder: Path) -> None:
-    from daskmetrics.bandit import replay as replays
+def _save(trials: Sequence[ReplayTrial], shares: Sequence[float], folder: Path) -> None:
+    from daskmetrics.bandit.replay import _report as report
+    from daskmetrics.bandit.replay import write_csv
 
-    for path in replays.write(trials, shares, folder):
+    for path in write_csv(trials, shares, folder):
         click.echo(path)
     try:
-        from daskmetrics.bandit.replay import _report as report
+        click.echo(report.draw(trials, folder / "replay.png"))
     except ImportError:
         click.echo("No plot: matplotlib is not installed. Install daskmetrics[plot].")
-        return
-    click.echo(report.draw(trials, folder / "replay.png"))
 
 
 COMMANDS = (replay,)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from daskmetrics import metrics, tasks
-from daskmetrics.bandit import Policy, place_of, policy_named, weigh
+from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
 from daskmetrics.config import Config
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import Location
@@ -99,7 +99,7 @@ class Experiment:
             For an unknown name, or if all weights are zero.
         """
         search = self.config.search
-        return tuple(weigh(self.kinds, search.objective, search.weights)) if self.tasks else ()
+        return tuple(task_weights(self.kinds, search.objective, search.weights)) if self.tasks else ()
 
     @property
     def search_seed(self) -> int:
@@ -189,7 +189,7 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
     if policy is None:
         policy = policy_named(config.search.policy)
     else:
-        search = config.search.model_copy(update={"policy": place_of(policy)})
+        search = config.search.model_copy(update={"policy": policy_path(policy)})
         config = config.model_copy(update={"search": search})
     chosen_metrics, chosen_tasks = metrics.resolve(config.metrics), tasks.resolve(config.tasks)
     trainings = train.suites_to_train(config)

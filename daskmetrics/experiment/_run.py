@@ -21,7 +21,7 @@ from distributed import Client
 from rich.markup import escape
 
 from daskmetrics import store
-from daskmetrics.bandit import Campaign, champions
+from daskmetrics.bandit import Learner, champions
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config._checkpoints import require_on_hub
 from daskmetrics.core._environment import environment
@@ -229,7 +229,7 @@ class _Driver:
         config = self.experiment.config.search
         problem = searching.problem(self.experiment, self.journal.records())
         key = searching.search_key(self.experiment, problem)
-        campaign = Campaign(
+        campaign = Learner(
             problem,
             self.experiment.policy,
             budget=searching.budget(config),
@@ -250,14 +250,14 @@ class _Driver:
             feed.think(partial(searching.belief, self.experiment, campaign))
 
         run_source(search, client, self.journal, settings, show, self.display.message)
-        campaign.forget_looks()  # which the clock decided
+        campaign.rebuild_posterior()  # which the clock decided
         best = campaign.recommendation()
         self.journal.append(
             SearchEnded(
                 key=self.experiment.key,
                 location=self._location(best.arm),
                 **best.as_dict(),
-                order=campaign.order,
+                order=campaign.outcome_order,
                 kinds=[asdict(each) for each in champions(campaign.state, self.experiment.kinds)],
             )
         )

@@ -13,7 +13,7 @@ import numpy as np
 from dask.utils import parse_bytes
 
 from daskmetrics import config
-from daskmetrics.bandit import Budget, Campaign, Outcome, Pick, Problem, arm_features
+from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked
@@ -35,7 +35,7 @@ class Search:
     Its state is a replay: decisions of an interrupted search are asked for again, in order, before new ones are made.
     """
 
-    def __init__(self, experiment: Experiment, campaign: Campaign, key: Key, scratch: Path) -> None:
+    def __init__(self, experiment: Experiment, campaign: Learner, key: Key, scratch: Path) -> None:
         self.experiment, self.campaign, self.key, self.scratch = experiment, campaign, key, scratch
         self._tasks = {task.name: task for task in experiment.tasks}
         self._layers = {suite.model: suite.layers for suite in experiment.suites}
@@ -141,10 +141,10 @@ def decided(entries: Iterable[Event], key: Key) -> list[Pick]:
     return [Pick.from_dict(picks[index]) for index in takewhile(picks.__contains__, count())]
 
 
-def belief(experiment: Experiment, campaign: Campaign) -> PosteriorUpdated:
+def belief(experiment: Experiment, campaign: Learner) -> PosteriorUpdated:
     """The posterior of every arm at this moment, for the dashboard."""
     state = campaign.state
-    known = state.belief.without_pending()
+    known = state.posterior.without_pending()
     places = {arm: i for i, arm in enumerate(experiment.arms)}
     values = np.full((2, len(places)), np.nan, np.float32)
     values[:, [places[arm] for arm in campaign.problem.arms]] = known.mean, known.sd

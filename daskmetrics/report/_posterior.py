@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.bandit import Outcome, Problem, arm_features, weigh
-from daskmetrics.bandit._memory import Memory
+from daskmetrics.bandit import Outcome, Problem, arm_features, task_weights
+from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.bandit._recommend import margin_of
@@ -90,7 +90,7 @@ def posterior_of(run: Run) -> RunPosterior:
     problem = _problem(run)
     cells, outcomes = _history(run)
     places = [problem.locate(cell) for cell in cells]
-    posterior = Memory(problem).posterior(places, outcomes)
+    posterior = IncrementalPosterior(problem).posterior(places, outcomes)
     observations = Observations.of(
         (*place, one.score, one.stderr) for place, one in zip(places, outcomes, strict=True) if one.score is not None
     )
@@ -118,7 +118,7 @@ def _problem(run: Run) -> Problem:
         score_cost=ones,
         baseline=checkpoints.get(search["baseline"] or "", arms[-1].checkpoint),
         reward=search["reward"],
-        weights=tuple(weigh(kinds, search["objective"], search["weights"])),
+        weights=tuple(task_weights(kinds, search["objective"], search["weights"])),
     )
 
 

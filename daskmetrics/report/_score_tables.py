@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from daskmetrics.bandit.replay._tables import Row, Table, table
+from daskmetrics.bandit.replay._tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core._events import Record, RunStarted
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError, unknown
@@ -23,7 +23,7 @@ METRIC = "metric:"  #: how the column of a metric begins
 ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: of the published table
 
 
-def read(path: str | Path, models: Sequence[str] = (), metrics: str | Path | None = None) -> Table:
+def read(path: str | Path, models: Sequence[str] = (), metrics: str | Path | None = None) -> ScoreTable:
     """Read a table of known scores.
 
     Parameters
@@ -50,10 +50,10 @@ def read(path: str | Path, models: Sequence[str] = (), metrics: str | Path | Non
     for model in models:
         if model not in there:
             raise unknown("model", model, there)
-    return table((row for row in rows if not models or row.arm.model in models), own)
+    return score_table((row for row in rows if not models or row.arm.model in models), own)
 
 
-def _source(path: Path) -> tuple[list[Row], dict[Arm, dict[str, float]]]:
+def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     if path.is_file():
         return _from_csv(path)
     if (path / "journal.jsonl").is_file():
@@ -67,7 +67,7 @@ def _source(path: Path) -> tuple[list[Row], dict[Arm, dict[str, float]]]:
     )
 
 
-def _from_csv(path: Path) -> tuple[list[Row], dict[Arm, dict[str, float]]]:
+def _from_csv(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     rows, metrics = [], dict[Arm, dict[str, float]]()
     for number, line in _lines(path, ("layer", "task", "score")):
         try:
@@ -81,9 +81,9 @@ def _from_csv(path: Path) -> tuple[list[Row], dict[Arm, dict[str, float]]]:
     return rows, metrics
 
 
-def _row(line: Mapping[str, str]) -> Row:
+def _row(line: Mapping[str, str]) -> ScoreRow:
     seconds = _number(line.get("seconds", ""))
-    return Row(
+    return ScoreRow(
         arm=_arm(line),
         task=line["task"],
         score=_number(line["score"]),
@@ -140,11 +140,11 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding="utf-8", newline="")
 
 
-def _from_run(folder: RunFolder) -> tuple[list[Row], dict[Arm, dict[str, float]]]:
+def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     """What a run's journal knows; of a cell that was scored more than once, the last; models as the run has them."""
     kinds: dict[str, str] = {}
     models: list[str] = []
-    rows: dict[str, Row] = {}
+    rows: dict[str, ScoreRow] = {}
     metrics: dict[Arm, dict[str, float]] = {}
     for entry in read_journal(folder.journal):
         match entry:
@@ -162,13 +162,13 @@ def _from_run(folder: RunFolder) -> tuple[list[Row], dict[Arm, dict[str, float]]
             f"The run in '{folder.path}' has no scores. For all of them: run it with --set search.policy=sweep "
             "--set search.budget=1."
         )
-    return [Row(**{**vars(row), "kind": kinds[row.task]}) for row in known], metrics
+    return [ScoreRow(**{**vars(row), "kind": kinds[row.task]}) for row in known], metrics
 
 
-def _scored(record: Record) -> Row:
+def _scored(record: Record) -> ScoreRow:
     arm, _, task = record.name.partition(":")
     encode = float(record.value["encode_seconds"])
-    return Row(_named(arm), task, record.value["score"], record.value["stderr"], record.seconds + encode, encode)
+    return ScoreRow(_named(arm), task, record.value["score"], record.value["stderr"], record.seconds + encode, encode)
 
 
 def _measured(record: Record) -> dict[Arm, dict[str, float]]:
@@ -186,7 +186,7 @@ def _named(text: str) -> Arm:
     return Arm(model, revision, int(layer))
 
 
-def _from_mteb(results: Path) -> Iterator[Row]:
+def _from_mteb(results: Path) -> Iterator[ScoreRow]:
     """Scores as mteb 2.26 and later keeps them, where a layer is an experiment of its own."""
     origin: dict[tuple[Arm, str], Path] = {}
     for path in sorted(results.glob("*/*/experiments/*/*.json")):
@@ -215,7 +215,7 @@ def _layer(experiment: Path) -> int:
     return int(match.group(1))
 
 
-def _result(path: Path, arm: Arm) -> Row | None:
+def _result(path: Path, arm: Arm) -> ScoreRow | None:
     """Mean main score over the subsets of the test split, or of the only split there is."""
     content = _json(path)
     splits: Mapping[str, Any] = content.get("scores", {})
@@ -226,7 +226,7 @@ def _result(path: Path, arm: Arm) -> Row | None:
     name = content.get("task_name", path.stem)
     seconds = content.get("evaluation_time")
     kind = LAYER_BY_LAYER.get(name, "")
-    return Row(arm, name, sum(values) / len(values), seconds=seconds and float(seconds), kind=kind)
+    return ScoreRow(arm, name, sum(values) / len(values), seconds=seconds and float(seconds), kind=kind)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, Problem, State, arm_features
-from daskmetrics.bandit._costs import Ledger
+from daskmetrics.bandit._costs import PaidCosts
 from daskmetrics.bandit._problem import Floats
 from daskmetrics.core.names import Cell, Checkpoint, Suite, grid
 
 
 @dataclass(frozen=True)
 class World:
-    """A problem, its true scores (A, T), and what telling a pick gives."""
+    """A problem, its true scores (A, T), and the outcome of a cell."""
 
     problem: Problem
     scores: Floats
@@ -57,12 +57,12 @@ def world() -> Callable[..., World]:
 
 
 def state_after(world: World, cells: list[tuple[int, int]], known: int | None = None, seed: int = 0) -> State:
-    """The state after these cells, the first ``known`` of them answered (all of them by default)."""
-    ledger = Ledger(world.problem)
+    """The state after these cells, the first ``known`` of them with outcomes (all of them by default)."""
+    costs = PaidCosts(world.problem)
     for cell in cells:
-        ledger.charge(*cell)
+        costs.charge(*cell)
     outcomes = [world.outcome(world.problem.cell(*cell)) for cell in cells[:known]]
-    return State(world.problem, cells, outcomes, ledger.paid, ledger.cost(), np.inf, seed)
+    return State(world.problem, cells, outcomes, costs.paid, costs.cost(), np.inf, seed)
 
 
 def random_cells(world: World, n: int, seed: int = 0) -> list[tuple[int, int]]:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.bandit import Campaign, Choice, Outcome, Pick, policy_named
+from daskmetrics.bandit import Choice, Learner, Outcome, Pick, policy_named
 from daskmetrics.bandit._learner import BASELINE, Budget
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError
 from daskmetrics.core.names import Arm
 
 
-def campaign(problem, policy="race", budget=0.25, window=4, seed=0, decided=()):
-    return Campaign(problem, policy_named(policy), budget=budget, window=window, seed=seed, decided=decided)
+def learner(problem, policy="race", budget=0.25, window=4, seed=0, decided=()):
+    return Learner(problem, policy_named(policy), budget=budget, window=window, seed=seed, decided=decided)
 
 
 def drive(search, outcome, rng=None, slots=4):
@@ -36,7 +36,7 @@ def failing(world, fails):
 @pytest.mark.parametrize("reward", ["mean", "zscore"])
 def test_stages_follow_each_other_and_no_cell_is_paid_twice(world, policy, reward):
     small = world(reward=reward)
-    search = drive(campaign(small.problem, policy), small.outcome)
+    search = drive(learner(small.problem, policy), small.outcome)
     stages = [pick.stage for pick in search.picks]
     baseline = stages.count("baseline")
     assert stages[:baseline] == ["baseline"] * baseline
@@ -48,17 +48,17 @@ def test_stages_follow_each_other_and_no_cell_is_paid_twice(world, policy, rewar
 
 @settings(max_examples=12, deadline=None)
 @given(order=st.integers(0, 2**32), slots=st.integers(1, 6), reward=st.sampled_from(["mean", "zscore"]))
-def test_the_order_of_arrival_changes_nothing(world, order, slots, reward):
+def test_the_order_of_arrival_changes_no_decision(world, order, slots, reward):
     small = world(seed=1, reward=reward, revisions=4)
-    calm = drive(campaign(small.problem), small.outcome, slots=4)
-    wild = drive(campaign(small.problem), small.outcome, np.random.default_rng(order), slots)
-    assert wild.picks == calm.picks
-    assert wild.recommendation() == calm.recommendation()
+    ordered = drive(learner(small.problem), small.outcome, slots=4)
+    shuffled = drive(learner(small.problem), small.outcome, np.random.default_rng(order), slots)
+    assert shuffled.picks == ordered.picks
+    assert shuffled.recommendation() == ordered.recommendation()
 
 
-def test_decisions_wait_for_what_should_be_over_and_not_for_more(world):
+def test_decisions_wait_only_for_cells_that_should_have_finished(world):
     small = world()
-    search = campaign(small.problem, window=4)
+    search = learner(small.problem, window=4)
     first = search.ask(99)
     assert [pick.index for pick in first] == [0, 1, 2, 3]
     due = [pick for pick in first if pick.cost == min(other.cost for other in first)]
@@ -67,42 +67,42 @@ def test_decisions_wait_for_what_should_be_over_and_not_for_more(world):
     assert len(due) < 4 and search.ask(99) == []  # the cheapest cells should have ended by now
     for pick in due:
         search.tell(pick.index, small.outcome(pick.cell))
-    assert [pick.known for pick in search.ask(1)] == [len(due)]  # what came early is not looked at
+    assert [pick.known for pick in search.ask(1)] == [len(due)]  # the early outcome is not used yet
     assert len(search.ask(99)) < 4
 
 
-def test_a_dear_cell_keeps_nobody_waiting(world):
+def test_an_expensive_cell_does_not_block_the_others(world):
     small = world()
     cost = small.problem.score_cost.copy()
     cost[:, 0] = 1000 * cost.sum()
     problem = replace(small.problem, score_cost=cost)
 
-    def dear_first(state):
+    def expensive_first(state):
         order = ([0] if not state.cells else []) or [1, 2, 3, 4]
         return next((Choice(a, t) for a in range(48) for t in order if not state.paid[a, t]), None)
 
-    search = Campaign(problem, dear_first, budget=1.0, window=2, seed=0)
-    dear, *_ = search.ask(1)
+    search = Learner(problem, expensive_first, budget=1.0, window=2, seed=0)
+    expensive, *_ = search.ask(1)
     for _ in range(40):
         (pick,) = search.ask(1)
         search.tell(pick.index, small.outcome(pick.cell))
-    assert search.open == (dear,)
+    assert search.open == (expensive,)
 
 
 @pytest.mark.parametrize("policy", ["race", "random"])
-def test_a_free_running_search_goes_on_where_it_was_interrupted(world, policy):
+def test_a_free_running_search_resumes_where_it_was_interrupted(world, policy):
     small = world(seed=3, revisions=4)
 
     def begin(decided=()):
         options = {"budget": 0.3, "window": 3, "seed": 0, "decided": decided, "free_running": True}
-        return Campaign(small.problem, policy_named(policy), **options)
+        return Learner(small.problem, policy_named(policy), **options)
 
     rng = np.random.default_rng(0)
     whole = drive(begin(), small.outcome, rng, slots=3)
     for split in range(0, len(whole.picks) + 1, 5):
         known = [Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]]
         search = begin(known)
-        arrived = rng.permutation(split)[: max(split - 2, 0)]  # two were on their way
+        arrived = rng.permutation(split)[: max(split - 2, 0)]  # two are still running
         for index in arrived:
             search.tell(int(index), small.outcome(known[index].cell))
         assert {pick.index for pick in search.open} == set(range(split)) - set(arrived.tolist())
@@ -115,12 +115,12 @@ def test_a_free_running_search_goes_on_where_it_was_interrupted(world, policy):
 
 
 @pytest.mark.parametrize("policy", ["race", "random"])
-def test_an_interrupted_search_goes_on_as_if_it_had_not_been(world, policy):
+def test_an_interrupted_search_resumes_with_the_same_decisions(world, policy):
     small = world(seed=3, revisions=3)
-    whole = drive(campaign(small.problem, policy), small.outcome)
+    whole = drive(learner(small.problem, policy), small.outcome)
     for split in range(len(whole.picks) + 1):
         known = [Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]]
-        search = campaign(small.problem, policy, decided=known)
+        search = learner(small.problem, policy, decided=known)
         assert search.spent == pytest.approx(sum(pick.cost for pick in known))
         for pick in known[::-2]:  # every other outcome was recorded, in no special order
             search.tell(pick.index, small.outcome(pick.cell))
@@ -128,11 +128,11 @@ def test_an_interrupted_search_goes_on_as_if_it_had_not_been(world, policy):
         assert search.recommendation() == whole.recommendation()
 
 
-def test_seed_and_window_decide_and_the_number_of_workers_does_not(world):
+def test_decisions_depend_on_seed_and_window_and_not_on_the_number_of_workers(world):
     small = world()
 
     def picks(policy="race", slots=4, **options):
-        return drive(campaign(small.problem, policy, **options), small.outcome, slots=slots).picks
+        return drive(learner(small.problem, policy, **options), small.outcome, slots=slots).picks
 
     assert picks("random", seed=0) != picks("random", seed=1)
     assert picks(window=1) != picks(window=4)
@@ -141,17 +141,17 @@ def test_seed_and_window_decide_and_the_number_of_workers_does_not(world):
 
 @pytest.mark.parametrize("policy", ["race", "random", "sweep"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_budget_is_kept(world, policy, seed):
+def test_the_budget_is_not_exceeded(world, policy, seed):
     small = world(seed=seed)
-    search = drive(campaign(small.problem, policy, budget=0.3, seed=seed), small.outcome)
+    search = drive(learner(small.problem, policy, budget=0.3, seed=seed), small.outcome)
     assert search.spent <= search.budget * (1 + 1e-9)
 
 
-def test_the_leader_is_confirmed_where_that_takes_a_small_part_of_the_budget(world):
+def test_the_leader_is_confirmed_if_that_takes_a_small_part_of_the_budget(world):
     small = world(revisions=12, seed=3)
-    search = drive(campaign(small.problem, budget=0.5), small.outcome)
+    search = drive(learner(small.problem, budget=0.5), small.outcome)
     assert search.recommendation().confirmed
-    poor = drive(campaign(small.problem, budget=0.02), small.outcome)
+    poor = drive(learner(small.problem, budget=0.02), small.outcome)
     assert "confirm" not in {pick.stage for pick in poor.picks}
 
 
@@ -161,15 +161,15 @@ def test_the_leader_is_confirmed_where_that_takes_a_small_part_of_the_budget(wor
 )
 def test_a_budget_may_be_counted_in_several_ways(world, budget, cost, cells):
     small = world()
-    search = drive(campaign(small.problem, "random", budget=budget), small.outcome)
+    search = drive(learner(small.problem, "random", budget=budget), small.outcome)
     assert search.spent <= (3.0 if cost is None else cost * small.problem.exhaustive_cost) * (1 + 1e-9)
     assert len(search.picks) <= cells
 
 
-def test_a_search_stops_when_it_is_sure_enough(world):
+def test_a_search_stops_at_the_required_confidence(world):
     small = world(seed=2)
-    whole = drive(campaign(small.problem, budget=1.0), small.outcome)
-    search = Campaign(small.problem, policy_named("race"), budget=1.0, window=4, seed=0, confidence=0.9, within=0.05)
+    whole = drive(learner(small.problem, budget=1.0), small.outcome)
+    search = Learner(small.problem, policy_named("race"), budget=1.0, window=4, seed=0, confidence=0.9, within=0.05)
     answer = drive(search, small.outcome).recommendation()
     assert search.spent < whole.spent
     assert answer.probability_within > 0.85 and answer.within == 0.05
@@ -179,12 +179,12 @@ def test_a_search_stops_when_it_is_sure_enough(world):
 
 def test_a_free_running_search_decides_on_whatever_has_arrived(world):
     small = world()
-    search = Campaign(small.problem, policy_named("race"), budget=0.3, window=3, seed=0, free_running=True)
+    search = Learner(small.problem, policy_named("race"), budget=0.3, window=3, seed=0, free_running=True)
     first = search.ask(9)
     assert [pick.index for pick in first] == [0, 1, 2]
     search.tell(2, small.outcome(first[2].cell))
-    assert [pick.index for pick in search.ask(9)] == [3]  # nobody waits for decision 0
-    with pytest.raises(DataError, match="told already"):
+    assert [pick.index for pick in search.ask(9)] == [3]  # it does not wait for decision 0
+    with pytest.raises(DataError, match="already has an outcome"):
         search.tell(2, small.outcome(first[2].cell))
     done = drive(search, small.outcome, np.random.default_rng(0), slots=3)
     assert len({pick.cell for pick in done.picks}) == len(done.picks)
@@ -193,15 +193,15 @@ def test_a_free_running_search_decides_on_whatever_has_arrived(world):
 
 def test_a_sweep_with_the_whole_budget_measures_every_cell(world):
     small = world(reward="zscore", revisions=3)
-    search = drive(campaign(small.problem, "sweep", budget=1.0), small.outcome)
+    search = drive(learner(small.problem, "sweep", budget=1.0), small.outcome)
     assert len(search.picks) == small.scores.size
     assert search.spent == pytest.approx(small.problem.exhaustive_cost)
 
 
 def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
     small = world(seed=2)
-    lost = {pick.cell for pick in drive(campaign(small.problem), small.outcome).picks[5::4]}
-    search = drive(campaign(small.problem), failing(small, lost.__contains__))
+    lost = {pick.cell for pick in drive(learner(small.problem), small.outcome).picks[5::4]}
+    search = drive(learner(small.problem), failing(small, lost.__contains__))
     assert len({pick.cell for pick in search.picks}) == len(search.picks)
     answer = search.recommendation()
     assert answer.failed == sum(pick.cell in lost for pick in search.picks) > 0
@@ -212,7 +212,7 @@ def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
 def test_an_arm_that_always_fails_is_not_recommended(world):
     small = world(seed=4)
     best = small.problem.arms[int(small.scores.mean(axis=1).argmax())]
-    search = drive(campaign(small.problem, budget=0.4), failing(small, lambda cell: cell.arm == best))
+    search = drive(learner(small.problem, budget=0.4), failing(small, lambda cell: cell.arm == best))
     answer = search.recommendation()
     assert answer.arm != best
 
@@ -221,7 +221,7 @@ def test_an_arm_that_always_fails_is_not_recommended(world):
 def test_a_search_whose_baseline_fails_goes_on_without_it(world, reward):
     small = world(reward=reward)
     search = drive(
-        campaign(small.problem, budget=0.5), failing(small, lambda c: c.arm.checkpoint == small.problem.baseline)
+        learner(small.problem, budget=0.5), failing(small, lambda c: c.arm.checkpoint == small.problem.baseline)
     )
     answer = search.recommendation()
     assert answer.arm.checkpoint != small.problem.baseline
@@ -229,14 +229,14 @@ def test_a_search_whose_baseline_fails_goes_on_without_it(world, reward):
 
 
 def test_when_every_cell_fails_there_is_no_recommendation(world):
-    search = drive(campaign(world().problem), lambda cell: Outcome(None))
+    search = drive(learner(world().problem), lambda cell: Outcome(None))
     with pytest.raises(DaskmetricsError, match="no cell was measured"):
         search.recommendation()
 
 
 def test_a_recommendation_says_what_a_report_needs(world):
     small = world(seed=5, reward="zscore")
-    search = drive(campaign(small.problem, budget=0.4), small.outcome)
+    search = drive(learner(small.problem, budget=0.4), small.outcome)
     answer = search.recommendation()
     assert answer.arm == answer.top[0].arm and len(answer.top) == 10
     assert set(answer.best.scores) == set(small.problem.tasks)
@@ -253,39 +253,39 @@ def test_a_recommendation_says_what_a_report_needs(world):
     assert plain["best"]["interval"] == list(answer.best.interval)
 
 
-def test_looking_on_changes_no_bit_of_the_answer(world):
+def test_reading_the_state_changes_no_bit_of_the_recommendation(world):
     small, often = world(revisions=10, layers=6, tasks=8), np.random.default_rng(0)
-    quiet, watched = (campaign(small.problem, budget=0.6) for _ in range(2))
+    quiet, watched = (learner(small.problem, budget=0.6) for _ in range(2))
     for search in (quiet, watched):
         while picks := search.ask(4):
             for pick in picks:
                 search.tell(pick.index, small.outcome(pick.cell))
                 if search is watched and often.random() < 0.5:
-                    assert search.state.belief.mean.any()
+                    assert search.state.posterior.mean.any()
     assert quiet.picks == watched.picks
     for search in (quiet, watched):
-        search.forget_looks()
-    assert quiet.state.belief.mean.tobytes() == watched.state.belief.mean.tobytes()
+        search.rebuild_posterior()
+    assert quiet.state.posterior.mean.tobytes() == watched.state.posterior.mean.tobytes()
     assert quiet.recommendation() == watched.recommendation()
 
 
-def test_a_recommendation_can_be_had_while_the_search_runs(world):
+def test_a_running_search_has_a_recommendation(world):
     small = world()
-    search = campaign(small.problem)
+    search = learner(small.problem)
     first = max(search.ask(4), key=lambda pick: pick.cost)
     search.tell(first.index, small.outcome(first.cell))
     assert not search.done
     assert not search.recommendation().confirmed
-    assert search.ask(1) == []  # looking does not decide
+    assert search.ask(1) == []  # reading it makes no decision
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says(world):
+def test_the_interval_contains_the_truth_about_as_often_as_stated(world):
     inside = []
     for seed in range(12):
         small = world(seed=seed, revisions=4)
         rng = np.random.default_rng(seed)
         noisy = replace(small, scores=small.scores + rng.normal(scale=0.005, size=small.scores.shape))
-        best = drive(campaign(small.problem, seed=seed), noisy.outcome).recommendation().best
+        best = drive(learner(small.problem, seed=seed), noisy.outcome).recommendation().best
         low, high = best.interval
         inside.append(low <= small.scores[small.problem.arm_index[best.arm]].mean() <= high)
     assert np.mean(inside) >= 0.75  # 0.95 less the winner's curse and what twelve draws allow
@@ -294,7 +294,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(world):
 @pytest.mark.parametrize("change", [{"budget": 0.0}, {"budget": 1.5}, {"window": 0}])
 def test_a_budget_or_window_out_of_range_is_refused(world, change):
     with pytest.raises(ConfigError, match="A search needs a"):
-        campaign(world().problem, **change)
+        learner(world().problem, **change)
 
 
 @pytest.mark.parametrize("given", [{}, {"cells": 0}, {"cost": -1.0}, {"share": 0.5, "cells": -2}])
@@ -305,23 +305,23 @@ def test_an_empty_budget_is_refused(given):
 
 def test_a_confidence_out_of_range_is_refused(world):
     with pytest.raises(ConfigError, match="between 0 and 1"):
-        Campaign(world().problem, policy_named("race"), budget=0.3, window=1, seed=0, confidence=95)
+        Learner(world().problem, policy_named("race"), budget=0.3, window=1, seed=0, confidence=95)
 
 
-def test_an_outcome_is_told_once_and_only_for_a_decision(world):
+def test_an_outcome_is_reported_once_and_only_for_a_decision(world):
     small = world()
-    search = campaign(small.problem)
+    search = learner(small.problem)
     (pick,) = search.ask(1)
     search.tell(pick.index, small.outcome(pick.cell))
     for index in (pick.index, 7):
-        with pytest.raises(DataError, match=f"Decision {index} was told already or never made"):
+        with pytest.raises(DataError, match=f"Decision {index} was already has an outcome or does not exist"):
             search.tell(index, small.outcome(pick.cell))
 
 
 def test_recorded_decisions_that_do_not_fit_are_refused(world):
     small = world()
-    picks = drive(campaign(small.problem), small.outcome).picks
+    picks = drive(learner(small.problem), small.outcome).picks
     with pytest.raises(DataError, match="Decision 0 is missing"):
-        campaign(small.problem, decided=picks[1:])
+        learner(small.problem, decided=picks[1:])
     with pytest.raises(DataError, match="not part of this search"):
-        campaign(world(revisions=2, layers=2).problem, decided=picks)
+        learner(world(revisions=2, layers=2).problem, decided=picks)

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import policy_named
-from daskmetrics.bandit._objectives import champions, weigh
-from daskmetrics.bandit._simulate import replay
+from daskmetrics.bandit._objectives import champions, task_weights
+from daskmetrics.bandit._simulate import simulate
 from daskmetrics.core.errors import ConfigError
 
 KINDS = {"task0": "classes", "task1": "classes", "task2": "pairs", "task3": "pairs", "task4": "search"}
 
 
 def test_a_kind_or_a_task_leaves_the_others_without_weight():
-    assert weigh(KINDS) == [1.0] * 5
-    assert weigh(KINDS, "pairs") == [0.0, 0.0, 1.0, 1.0, 0.0]
-    assert weigh(KINDS, "task4") == [0.0, 0.0, 0.0, 0.0, 1.0]
-    assert weigh(KINDS, "pairs", {"task2": 3, "task0": 9}) == [0.0, 0.0, 3.0, 1.0, 0.0]
+    assert task_weights(KINDS) == [1.0] * 5
+    assert task_weights(KINDS, "pairs") == [0.0, 0.0, 1.0, 1.0, 0.0]
+    assert task_weights(KINDS, "task4") == [0.0, 0.0, 0.0, 0.0, 1.0]
+    assert task_weights(KINDS, "pairs", {"task2": 3, "task0": 9}) == [0.0, 0.0, 3.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_a_kind_or_a_task_leaves_the_others_without_weight():
         ("search", {"task4": 0.0}, "No task of the objective 'search' has a positive weight"),
     ],
 )
-def test_names_that_do_not_exist_are_refused(objective, weights, message):
+def test_unknown_names_are_refused(objective, weights, message):
     with pytest.raises(ConfigError, match=message):
-        weigh(KINDS, objective, weights)
+        task_weights(KINDS, objective, weights)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_every_kind_has_its_own_best_arm(world, everything):
     assert found[0].score == pytest.approx(scores[3, :2].mean())
 
 
-def test_a_kind_is_judged_by_what_other_kinds_tell(world, after):
+def test_scores_of_other_kinds_count_for_a_kind(world, after):
     """An arm that was never tried on the kind's own task may lead it: the tasks share one posterior."""
     small = world()
     tried = [(arm, task) for arm in range(len(small.scores)) for task in range(4)] + [(0, 4), (20, 4), (40, 4)]
@@ -70,13 +70,13 @@ def test_a_kind_is_judged_by_what_other_kinds_tell(world, after):
     assert small.problem.arm_index[search.arm] in good
 
 
-def test_one_kind_has_no_champion_beside_the_recommendation(world, everything):
+def test_a_single_kind_has_no_champion(world, everything):
     assert champions(everything(world()), dict.fromkeys(KINDS, "same")) == ()
 
 
-def test_a_kind_without_weight_in_the_search_has_one_nevertheless(world, everything):
+def test_a_kind_without_weight_has_a_champion(world, everything):
     small = world()
-    weighed = replace(small, problem=replace(small.problem, weights=tuple(weigh(KINDS, "pairs"))))
+    weighed = replace(small, problem=replace(small.problem, weights=tuple(task_weights(KINDS, "pairs"))))
     assert [each.kind for each in champions(everything(weighed), KINDS)] == ["classes", "pairs", "search"]
 
 
@@ -85,9 +85,9 @@ def test_a_search_for_one_kind_finds_its_best_arm_and_confirms_no_other_task(wor
     small = world(seed=2)
     scores = small.scores.copy()
     scores[:, 2:4] = scores[::-1, 2:4]  # what is good at pairs is bad at everything else
-    problem = replace(small.problem, weights=tuple(weigh(KINDS, "pairs")))
+    problem = replace(small.problem, weights=tuple(task_weights(KINDS, "pairs")))
     changed = replace(small, problem=problem, scores=scores)
-    result = replay(problem, changed.table, policy_named(policy), budget=0.7, seed=0)
+    result = simulate(problem, changed.table, policy_named(policy), budget=0.7, seed=0)
     assert result.trace[-1].regret < 0.01
     assert scores.mean(axis=1)[problem.arm_index[result.recommendation.arm]] < scores.mean(axis=1).max()
     assert result.recommendation.confirmed
@@ -100,15 +100,15 @@ def test_weights_decide_which_arm_is_best(world):
     scores = small.scores.copy()
     scores[5, 2] += 0.3
     for weight, best in ((0.0, False), (50.0, True)):
-        problem = replace(small.problem, weights=tuple(weigh(KINDS, "all", {"task2": weight})))
+        problem = replace(small.problem, weights=tuple(task_weights(KINDS, "all", {"task2": weight})))
         changed = replace(small, problem=problem, scores=scores)
-        found = replay(problem, changed.table, policy_named("sweep"), budget=1.0, seed=0)
+        found = simulate(problem, changed.table, policy_named("sweep"), budget=1.0, seed=0)
         assert (problem.arm_index[found.recommendation.arm] == 5) == best and found.trace[-1].regret == 0.0
 
 
 @pytest.mark.parametrize("reward", ["zscore", "mean", "running", "rank"])
 def test_every_reward_leads_a_search_to_the_best_arm(world, reward):
     small = world(seed=3, reward=reward)
-    found = replay(small.problem, small.table, policy_named("race"), budget=0.4, seed=0)
+    found = simulate(small.problem, small.table, policy_named("race"), budget=0.4, seed=0)
     means = small.scores.mean(axis=1)
     assert means[small.problem.arm_index[found.recommendation.arm]] >= means.max() - 0.01

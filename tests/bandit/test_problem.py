@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, arm_features
-from daskmetrics.bandit._costs import Ledger
+from daskmetrics.bandit._costs import PaidCosts
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
@@ -15,30 +15,30 @@ from daskmetrics.core.names import Checkpoint, Suite
 def test_an_encoding_is_paid_once_per_checkpoint_and_task(world):
     problem = world().problem
     first, second = (i for i, arm in enumerate(problem.arms) if arm.checkpoint == problem.baseline and arm.layer < 2)
-    ledger = Ledger(problem)
-    assert ledger.cost()[second, 1] == problem.encode_cost[second, 1] + problem.score_cost[second, 1]
-    ledger.charge(first, 1)
-    assert ledger.cost()[second, 1] == problem.score_cost[second, 1]
-    assert ledger.cost()[second, 2] == problem.encode_cost[second, 2] + problem.score_cost[second, 2]
-    assert ledger.charge(second, 1) == problem.score_cost[second, 1]
+    costs = PaidCosts(problem)
+    assert costs.cost()[second, 1] == problem.encode_cost[second, 1] + problem.score_cost[second, 1]
+    costs.charge(first, 1)
+    assert costs.cost()[second, 1] == problem.score_cost[second, 1]
+    assert costs.cost()[second, 2] == problem.encode_cost[second, 2] + problem.score_cost[second, 2]
+    assert costs.charge(second, 1) == problem.score_cost[second, 1]
 
 
-def test_paying_for_everything_costs_what_exhaustive_says_in_any_order(world):
+def test_paying_for_all_cells_costs_the_exhaustive_cost_in_any_order(world):
     problem = world().problem
     cells = np.argwhere(np.ones(problem.score_cost.shape, dtype=bool))
     for seed in range(3):
-        ledger = Ledger(problem)
+        costs = PaidCosts(problem)
         for arm, task in np.random.default_rng(seed).permutation(cells):
-            ledger.charge(arm, task)
-        assert ledger.spent == pytest.approx(problem.exhaustive_cost)
-        assert not ledger.cost().any()
+            costs.charge(arm, task)
+        assert costs.spent == pytest.approx(problem.exhaustive_cost)
+        assert not costs.cost().any()
 
 
 def test_a_cell_cannot_be_bought_twice(world):
-    ledger = Ledger(world().problem)
-    ledger.charge(0, 0)
+    costs = PaidCosts(world().problem)
+    costs.charge(0, 0)
     with pytest.raises(DataError, match="already paid"):
-        ledger.charge(0, 0)
+        costs.charge(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_metrics_are_standardised_with_missing_ones_at_the_mean():
     np.testing.assert_allclose(kept, [[-1 / sd], [0.0], [0.0], [1 / sd]])
 
 
-def test_two_suites_differ_by_their_model_columns():
+def test_two_suites_differ_in_their_model_columns():
     suites = [Suite("a", ("step0", "step8"), (1,), 2), Suite("b", ("step0", "step2"), (4,), 4)]
     expected = [[0, 0.5, 1, 0], [1, 0.5, 1, 0], [0, 1, 0, 1], [1, 1, 0, 1]]
     np.testing.assert_array_equal(arm_features(suites), expected)
 
 
-def test_observations_forget_their_order():
+def test_observations_do_not_depend_on_their_order():
     rows = [(2, 0, 0.3, 0.1), (0, 1, 0.2, 0.1), (0, 0, 0.1, 0.1)]
     one, other = Observations.of(rows), Observations.of(reversed(rows))
     assert one.arm.tolist() == other.arm.tolist() == [0, 0, 2]

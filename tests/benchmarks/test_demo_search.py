@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from daskmetrics.bandit.replay import Row, table
+from daskmetrics.bandit.replay import ScoreRow, score_table
 from daskmetrics.core.names import Arm
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "demo_search.py"
@@ -21,13 +21,13 @@ def test_live_searches_are_judged_by_the_exhaustive_truth(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "within 1%: 1 of 1" in done.stdout
-    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["measured", "search-0", "truth"]
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["measured", "search-0", "ground_truth"]
 
 
 def test_the_truth_has_the_baseline_of_the_searches_whichever_model_the_sweep_began_with():
     spec = importlib.util.spec_from_file_location("demo_search", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    rows = [Row(Arm(model, f"step{s}", layer), "t", 0.1 * s) for model in "ba" for s in (1, 2) for layer in (0, 1)]
+    rows = [ScoreRow(Arm(model, f"step{s}", layer), "t", 0.1 * s) for model in "ba" for s in (1, 2) for layer in (0, 1)]
     run = SimpleNamespace(result={"reward": "zscore"}, best=lambda: SimpleNamespace(default=Arm("b", "step2", 1)))
-    assert str(script.terms(run).pose(table(rows)).baseline) == "b@step2"
+    assert str(script.terms(run).build_problem(score_table(rows)).baseline) == "b@step2"

@@ -9,7 +9,7 @@ import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from daskmetrics import config, experiment
-from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.bandit import Learner, policy_named
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import content_key
 from daskmetrics.execution import Journal, Settings
@@ -57,7 +57,7 @@ def test_trees_run_on_cpu_workers_beside_encoding(two_kinds: Client, narrow: Pat
     wanted = {"name": "trees", "models": [model], "corpus": {"prompts": 8}, "tasks": TASKS, "cluster": cluster}
     prepared = experiment.prepare(config.parse({**wanted, "search": {"reward": "mean"}}))
     problem = searching.pose(prepared, prepared.suites)
-    campaign = Campaign(problem, policy_named("sweep"), budget=1.0, window=6, seed=0)
+    campaign = Learner(problem, policy_named("sweep"), budget=1.0, window=6, seed=0)
     folder = RunFolder(tmp_path / "run").create()
     search = searching.Search(prepared, campaign, content_key("trees"), folder.embeddings)
     with Journal(folder.journal, folder.lock) as journal:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from daskmetrics import experiment
-from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.bandit import Learner, policy_named
 from daskmetrics.core._events import UnitAsked
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import seed_of
@@ -45,7 +45,7 @@ class Bench:
         self.problem = searching.problem(experiment, measured(experiment, lost))
         self.key = searching.search_key(experiment, self.problem)
         config = experiment.config.search
-        self.campaign = Campaign(
+        self.campaign = Learner(
             self.problem,
             policy_named(config.policy),
             budget=config.budget,
@@ -208,7 +208,7 @@ def test_every_kind_of_budget_and_the_wanted_confidence_end_a_search(prepared):
 def test_no_cell_is_asked_for_when_the_time_is_over(prepared):
     experiment = prepared(search={"wall_hours": 1e-9})
     posed = searching.pose(experiment, experiment.suites)
-    campaign = Campaign(posed, experiment.policy, budget=1.0, window=4, seed=0)
+    campaign = Learner(posed, experiment.policy, budget=1.0, window=4, seed=0)
     late = searching.Search(experiment, campaign, "key", Path())
     time.sleep(0.001)
     assert late.ask(3) == []

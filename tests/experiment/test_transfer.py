@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from daskmetrics import config, experiment
-from daskmetrics.bandit import Campaign, policy_named
+from daskmetrics.bandit import Learner, policy_named
 from daskmetrics.core._events import SearchEnded
 from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
@@ -126,7 +126,7 @@ def test_results_of_others_need_no_protocol_and_no_worker(local_mteb: ModuleType
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
     assert (record.value["score"], record.seconds, record.worker) == (0.5, 3.0, "imported")
     problem = search.pose(only, only.suites)
-    campaign = Campaign(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
+    campaign = Learner(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
     with Journal(run.journal, run.lock) as journal:
         loop = Loop(search.Search(only, campaign, "key", tmp_path), journal, Settings())
         assert list(loop.step(0.0)) == [] and loop.done  # without a single worker

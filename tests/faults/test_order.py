@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 
-from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, policy_named
+from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.execution._loop import Loop
@@ -20,7 +20,7 @@ WORKERS = 4
 class Search:
     """A source of cells, each a unit."""
 
-    def __init__(self, campaign: Campaign) -> None:
+    def __init__(self, campaign: Learner) -> None:
         self.campaign = campaign
         self.running: dict[str, int] = {}
 
@@ -33,13 +33,13 @@ class Search:
         self.campaign.tell(self.running.pop(record.key), Outcome(record.value, 0.02))
 
 
-def campaign() -> Campaign:
+def campaign() -> Learner:
     suite = Suite("m", tuple(f"step{2**i}" for i in range(6)), (0, 1, 2), 2)
     cost = np.ones((18, 3))
     problem = Problem(
         suite.arms(), ("s", "t", "u"), arm_features([suite]), cost, cost, Checkpoint("m", "step32"), "mean"
     )
-    return Campaign(problem, policy_named("race"), budget=0.6, window=8, seed=0)
+    return Learner(problem, policy_named("race"), budget=0.6, window=8, seed=0)
 
 
 def scored(key: str) -> float:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from daskmetrics import config, store
-from daskmetrics.bandit import Campaign, Outcome, Problem, arm_features, champions, policy_named
+from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, champions, policy_named
 from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
@@ -141,7 +141,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     blocks = [_block(story, suite, checkpoint).values for suite in suites for checkpoint in suite.checkpoints()]
     features = arm_features(suites, np.concatenate(blocks))
     problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline)
-    campaign = Campaign(problem, policy_named("race"), budget=story.budget, window=2, seed=0)
+    campaign = Learner(problem, policy_named("race"), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):
             key = f"score-{story.key}-{pick.cell}"
@@ -157,7 +157,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     depth = next(suite.depth for suite in suites if suite.model == best.arm.model)
     location = {"path": "models/x", "revision": None, "depth": depth}
     kinds = [asdict(each) for each in champions(campaign.state, {task: kind(task) for task in story.tasks})]
-    about = {"location": location, "order": campaign.order, "kinds": kinds}
+    about = {"location": location, "order": campaign.outcome_order, "kinds": kinds}
     journal.append(SearchEnded(key=story.key, **best.as_dict(), **about))
     _store_scores(story, folder, journal)
     return True

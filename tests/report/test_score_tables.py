@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.replay import Terms
+from daskmetrics.bandit.replay import Scenario
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
@@ -98,7 +98,7 @@ def test_models_stand_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):
     journal(folder, [Record(name, name, "score", "ok", value=score, seconds=0.25) for name in names])
     found = read(folder.path)
     assert [suite.model for suite in found.suites] == ["tiny", "small"]
-    assert str(Terms(reward="zscore").pose(found).baseline) == "small@step8"
+    assert str(Scenario(reward="zscore").build_problem(found).baseline) == "small@step8"
 
 
 def test_the_folder_of_a_run(tmp_path):

@@ -12,7 +12,7 @@ from daskmetrics.core.errors import ConfigError, unknown
 
 GROUP = "daskmetrics.policies"
 
-OWN: Mapping[str, Policy] = {
+BUILT_IN: Mapping[str, Policy] = {
     "race": race.ask,
     "lucb": lucb.ask,
     "halving": halving.halving,
@@ -27,54 +27,52 @@ OWN: Mapping[str, Policy] = {
 }
 
 
-def installed() -> Mapping[str, Policy]:
-    """All policies that are installed; an entry point cannot replace one of our own.
+def installed_policies() -> Mapping[str, Policy]:
+    """All installed policies by name; an entry point cannot replace a built-in policy.
 
     Examples
     --------
-    >>> {"race", "random", "sweep"} <= set(installed())
+    >>> {"race", "random", "sweep"} <= set(installed_policies())
     True
     """
-    found = {point.name: point.load() for point in entry_points(group=GROUP)}
-    return {**found, **OWN}
+    return {point.name: point.load() for point in entry_points(group=GROUP)} | dict(BUILT_IN)
 
 
 def policy_named(name: str) -> Policy:
-    """The policy of a name, or at a place such as ``mypackage.search:ask``.
+    """The policy with a name, or at an import path such as ``mypackage.search:ask``.
 
     Raises
     ------
     ConfigError
-        For an unknown name, with the nearest valid one, or a place where no function is.
+        If the name is unknown (the message names the nearest valid one), or if there is no function at the path.
     """
     if ":" in name:
-        return _at(name)
-    known = installed()
-    if name not in known:
-        raise unknown("policy", name, known)
-    return known[name]
+        return _imported(name)
+    policies = installed_policies()
+    if name not in policies:
+        raise unknown("policy", name, policies)
+    return policies[name]
 
 
-def _at(place: str) -> Policy:
-    """A user's own policy, where it lies."""
+def _imported(path: str) -> Policy:
     try:
-        found = pkgutil.resolve_name(place)
+        policy = pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"Policy '{place}' cannot be loaded: {error}. Write it as 'package.module:function'."
+            f"Policy '{path}' cannot be loaded: {error}. Write it as 'package.module:function'."
         ) from error
-    if not callable(found):
-        raise ConfigError(f"Policy '{place}' must be a function of a State, but is a {type(found).__name__}.")
-    return found  # type: ignore[no-any-return]
+    if not callable(policy):
+        raise ConfigError(f"Policy '{path}' must be a function of a State, but is a {type(policy).__name__}.")
+    return policy  # type: ignore[no-any-return]
 
 
-def place_of(policy: Policy) -> str:
-    """By what a policy that was passed as an object is recorded.
+def policy_path(policy: Policy) -> str:
+    """The import path of a policy that was passed as an object, for the record.
 
     Examples
     --------
-    >>> place_of(race.ask)
+    >>> policy_path(race.ask)
     'daskmetrics.bandit.policies.race:ask'
     """
-    own = policy if hasattr(policy, "__qualname__") else type(policy)
-    return f"{own.__module__}:{own.__qualname__}"
+    named = policy if hasattr(policy, "__qualname__") else type(policy)
+    return f"{named.__module__}:{named.__qualname__}"

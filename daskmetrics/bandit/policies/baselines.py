@@ -1,7 +1,7 @@
-"""What policies that pay for whole arms share: one arm at a time on all its tasks, learning from finished arms alone.
+"""Policies to compare with: those that pay for whole arms, random cells, and all cells in order.
 
-This is how a bandit is mostly put to such a search. It ignores that tasks differ in cost and agree with each other;
-these policies are here to compare with.
+A policy of whole arms scores one arm at a time on all tasks and learns from finished arms alone. Bandits are usually
+applied to such a search in this way. It ignores that tasks differ in cost and that their scores are correlated.
 """
 
 from __future__ import annotations
@@ -13,83 +13,85 @@ import numpy as np
 
 from daskmetrics.bandit._policy import Choice, State
 from daskmetrics.bandit._posterior import first_max
-from daskmetrics.bandit._problem import Bools, Floats, Ints, Problem
-from daskmetrics.bandit.policies._averages import averages, next_try
+from daskmetrics.bandit._problem import Floats, Ints, Problem
+from daskmetrics.bandit.policies._averages import averages, next_pull
 from daskmetrics.bandit.policies.race import normal_tail
 
-RIDGE = 0.1  #: of the linear models, on standardised values and features in (0, 1)
+RIDGE = 0.1  #: penalty of the linear models, on standardised values and features in (0, 1)
+ALPHA = 1.0  #: weight of the uncertainty in LinUCB, in standard deviations of the arms' values
+DELTA = 0.1  #: probability with which the bounds of GP-UCB may fail
+SCALE = 5.0  #: divisor of the exploration weight of GP-UCB
 
 
 def by_arms(state: State, rate: Callable[[Ints], Floats]) -> Choice | None:
-    """Go on with the arm that was begun; once it is asked for on every task, begin the one that rates highest.
+    """Continue with the last arm; once it is paid for on every task, start the arm with the highest rating.
 
     Parameters
     ----------
     state : State
     rate : callable
-        Gives a number for each of some arms; it is called only when an arm is to be begun.
+        Rates some arms; it is called only when a new arm is started.
     """
-    if state.cells and (choice := next_try(state, state.cells[-1][0])):
+    if state.cells and (choice := next_pull(state, state.cells[-1][0])):
         return choice
-    arms = np.flatnonzero(_fresh(state))
+    needed = state.problem.in_objective
+    missing = ~state.paid[:, needed]
+    affordable = state.cost[:, needed].sum(axis=1) <= state.spendable + 1e-9 * state.problem.exhaustive_cost
+    arms = np.flatnonzero(missing.any(axis=1) & affordable & state.usable)
     if not len(arms):
         return None
     rated = rate(arms)
     best = first_max(rated)
-    choice = next_try(state, int(arms[best]))
+    choice = next_pull(state, int(arms[best]))
     return choice and Choice(choice.arm, choice.task, {"rated": float(rated[best])})
 
 
 def design(problem: Problem) -> Floats:
     """Features of a linear model (A, F): constant, step, depth, their squares and product, models, metrics.
 
-    The squares let the best arm lie inside of the ranges.
+    The squares allow the best arm to lie inside the ranges.
     """
     time, depth, rest = problem.features[:, 0], problem.features[:, 1], problem.features[:, 2:]
     return np.column_stack([np.ones_like(time), time, depth, time**2, depth**2, time * depth, rest])
 
 
 def ridge(state: State) -> tuple[Floats, Floats]:
-    """A linear model of the finished arms.
+    """Ridge regression on the finished arms.
 
     Returns
     -------
     weights : ndarray (F,)
-        Of the features, for standardised values.
+        Weights of the features, for standardised values.
     covariance : ndarray (F, F)
-        Of the weights; arms that are pending count as finished.
+        Covariance of the weights; pending arms count as finished.
     """
     features = design(state.problem)
-    begun, done = state.paid.any(axis=1), state.settled & state.usable
-    value = averages(state).value[done]
+    begun, finished = state.paid.any(axis=1), state.complete & state.usable
+    value = averages(state).value[finished]
     target = (value - value.mean()) / (float(value.std()) or 1.0) if len(value) else value
     prior = RIDGE * np.eye(features.shape[1])
-    weights = np.linalg.solve(prior + features[done].T @ features[done], features[done].T @ target)
+    weights = np.linalg.solve(prior + features[finished].T @ features[finished], features[finished].T @ target)
     return np.asarray(weights), np.asarray(np.linalg.inv(prior + features[begun].T @ features[begun]))
 
 
-def _fresh(state: State) -> Bools:
-    """Arms that are not asked for on every task, and whose missing cells can all be paid (A,)."""
-    wanted = state.problem.wanted
-    missing = ~state.paid[:, wanted]
-    affordable = state.cost[:, wanted].sum(axis=1) <= state.left + 1e-9 * state.problem.exhaustive_cost
-    return np.asarray(missing.any(axis=1) & affordable & state.usable)
-
-
 def gp_ei(state: State) -> Choice | None:
-    """Choose the next cell of the arm that may improve most on the best finished one; None when none can be paid."""
+    """Expected improvement over the best finished arm; None if no whole arm is affordable.
+
+    After Jones, Schonlau and Welch, "Efficient global optimization of expensive black-box functions" (Journal of Global
+    Optimization 13, 1998), eq. 15. Pending arms count as observed at their expected value.
+    """
 
     def improvement(arms: Ints) -> Floats:
-        mean, sd = state.belief.mean, state.belief.sd
-        done = state.settled & state.usable
-        best = float(mean[done].max()) if done.any() else float(mean.mean())
+        mean, sd = state.posterior.mean, state.posterior.sd
+        finished = state.complete & state.usable
+        best = float(mean[finished].max()) if finished.any() else float(mean.mean())
         return expected_improvement(mean[arms] - best, sd[arms])
 
     return by_arms(state, improvement)
 
 
 def expected_improvement(lead: Floats, sd: Floats) -> Floats:
-    """E[max(0, x)] of normal variables with these means and standard deviations.
+    """E[max(0, x)] of normal variables x with these means and standard deviations.
 
     Examples
     --------
@@ -101,26 +103,27 @@ def expected_improvement(lead: Floats, sd: Floats) -> Floats:
     return np.asarray(lead * normal_tail(-distance) + spread * np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi))
 
 
-DELTA = 0.1  #: probability with which the bounds may fail
-SCALE = 5.0
-
-
 def gp_ucb(state: State) -> Choice | None:
-    """Choose the next cell of the arm with the greatest upper bound; None when no whole arm can be paid."""
+    """Upper confidence bound of the posterior; None if no whole arm is affordable.
+
+    After Srinivas, Krause, Kakade and Seeger, "Gaussian process optimization in the bandit setting" (ICML 2010),
+    theorem 1 for finite sets, with the square of the bound divided by `SCALE`, as in their experiments.
+    """
 
     def bound(arms: Ints) -> Floats:
         turn = 1 + int(state.paid.any(axis=1).sum())
         beta = 2 * math.log(len(state.problem.arms) * turn**2 * math.pi**2 / (6 * DELTA)) / SCALE
-        return np.asarray(state.belief.mean[arms] + math.sqrt(beta) * state.belief.sd[arms])
+        return np.asarray(state.posterior.mean[arms] + math.sqrt(beta) * state.posterior.sd[arms])
 
     return by_arms(state, bound)
 
 
-ALPHA = 1.0  #: weight of the uncertainty, in standard deviations of the arms' values
-
-
 def linucb(state: State) -> Choice | None:
-    """Choose the next cell of the arm with the greatest upper bound; None when no whole arm can be paid."""
+    """Upper confidence bound of one linear model that all arms share; None if no whole arm is affordable.
+
+    After Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news article recommendation"
+    (WWW 2010). Their algorithm 1 has a model per arm, which learns nothing here, since no arm is pulled twice.
+    """
 
     def bound(arms: Ints) -> Floats:
         weights, covariance = ridge(state)
@@ -131,7 +134,11 @@ def linucb(state: State) -> Choice | None:
 
 
 def linear_ts(state: State) -> Choice | None:
-    """Choose the next cell of the arm that is best under one draw of the model; None when none can be paid."""
+    """The best arm under one draw of the linear model; None if no whole arm is affordable.
+
+    After Agrawal and Goyal, "Thompson sampling for contextual bandits with linear payoffs" (ICML 2013).
+    Their factor on the covariance, which the proof needs, is one here.
+    """
 
     def drawn(arms: Ints) -> Floats:
         weights, covariance = ridge(state)
@@ -143,7 +150,7 @@ def linear_ts(state: State) -> Choice | None:
 
 
 def random(state: State) -> Choice | None:
-    """Choose uniformly among the open cells, seeded by the search and the decision's number."""
+    """Choose uniformly among the open cells."""
     cells = np.argwhere(state.open)
     if not len(cells):
         return None
@@ -153,6 +160,5 @@ def random(state: State) -> Choice | None:
 
 def sweep(state: State) -> Choice | None:
     """Choose the first open cell: arm by arm, task by task."""
-    first = int(np.argmax(state.open))
-    arm, task = divmod(first, len(state.problem.tasks))
+    arm, task = divmod(int(np.argmax(state.open)), len(state.problem.tasks))
     return Choice(arm, task) if state.open[arm, task] else None

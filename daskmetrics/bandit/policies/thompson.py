@@ -1,8 +1,8 @@
-"""Top-two Thompson sampling: the winner of one joint draw of all arms' objectives, or that of another draw.
+"""Top-two Thompson sampling: the best arm of one joint draw of all objectives, or the best arm of another draw.
 
 After Russo, "Simple Bayesian algorithms for best arm identification" (COLT 2016), section 3.3 with beta = 1/2. The
-draws are joint, from the posterior that shares strength between arms and tasks; the arm drawn is tried on the cheapest
-task that it lacks.
+draws come from the joint posterior, which shares information between arms and tasks; the drawn arm is scored on the
+cheapest task on which it was not scored.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import numpy as np
 from daskmetrics.bandit._policy import Choice, State
 from daskmetrics.bandit._posterior import greatest
 from daskmetrics.bandit._problem import Ints
-from daskmetrics.bandit.policies._averages import next_try
+from daskmetrics.bandit.policies._averages import next_pull
 
-JOINT = 128  #: arms drawn together: those with the greatest upper bound
-DRAWS = 64  #: draws in which a second winner is looked for
+JOINT = 128  #: arms drawn together: those with the greatest upper bounds
+DRAWS = 64  #: draws among which a second winner is sought
 
 
 def ask(state: State) -> Choice | None:
-    """Choose a cell of one of two arms that may be the best; None when no drawn arm has an open cell."""
+    """Choose a cell of one of two arms that may be the best; None if no drawn arm has an open cell."""
     for arm in _winners(state):
-        if choice := next_try(state, int(arm)):
+        if choice := next_pull(state, int(arm)):
             return choice
     return None
 
 
 def _winners(state: State) -> Ints:
-    """Winners of the draws, each once: first and second in random order, then the others as they were drawn."""
-    belief, rng = state.belief, state.random()
-    bound = np.where(state.usable, belief.mean + 3 * belief.sd, -np.inf)
+    """The distinct winners of the draws: the first two in random order, then the others in the order of the draws."""
+    posterior, rng = state.posterior, state.random()
+    bound = np.where(state.usable, posterior.mean + 3 * posterior.sd, -np.inf)
     arms = greatest(bound, JOINT)
-    values, vectors = np.linalg.eigh(belief.covariance(arms, arms))
-    root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding makes the least eigenvalues negative
-    draws = belief.mean[arms] + rng.standard_normal((DRAWS, len(arms))) @ root.T
+    values, vectors = np.linalg.eigh(posterior.covariance(arms, arms))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding makes the smallest eigenvalues negative
+    draws = posterior.mean[arms] + rng.standard_normal((DRAWS, len(arms))) @ root.T
     drawn = arms[draws.argmax(axis=1)]
     _, first = np.unique(drawn, return_index=True)
     distinct = drawn[np.sort(first)]
-    if rng.random() < 0.5:
-        distinct[:2] = distinct[1::-1].copy() if len(distinct) > 1 else distinct[:2]
+    if rng.random() < 0.5 and len(distinct) > 1:
+        distinct[:2] = distinct[1::-1].copy()
     return np.asarray(distinct)

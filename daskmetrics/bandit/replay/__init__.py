@@ -1,39 +1,36 @@
-"""Searches of known scores: what a policy would have found, and at what cost, by the very code of a live search.
+"""Searches of known scores, by the code of a live search: what a policy would have found, and at what cost.
 
-=========== ================================================================================
-`tables`    known scores as arrays over arms x tasks
-`readers`   from CSV files, mteb results and our own runs
-`terms`     what cells cost, and what the best arm is best at; the truth
-`trials`    one search per seed, on several processes
-`summary`   how often, how soon, how sure: numbers with their intervals, and CSV files
-`text`      the same as tables for a terminal
-`figures`   the same as curves
-=========== ================================================================================
+============= ============================================================================
+`_tables`     known scores as arrays over arms x tasks
+`_scenario`   how a table becomes a search: costs, tasks and objective; the true best arm
+`_trials`     one search per setting and seed, on several processes
+`_statistics` success rates, costs, confidence, with their intervals; CSV files
+`_report`     the same as tables for a terminal, and as curves
+============= ============================================================================
 
 Nothing here needs torch, a scheduler or a GPU.
 """
 
-from daskmetrics.bandit.replay._report import Sheet, about, sheets
-from daskmetrics.bandit.replay._scenario import Terms, Truth, truth
-from daskmetrics.bandit.replay._statistics import SHARES, write
-from daskmetrics.bandit.replay._tables import Row, Table, table
-from daskmetrics.bandit.replay._trials import Plan, Setting, Step, Trial, conduct
+from daskmetrics.bandit.replay._report import describe, summary_tables
+from daskmetrics.bandit.replay._scenario import GroundTruth, Scenario, ground_truth
+from daskmetrics.bandit.replay._statistics import COST_SHARES, write_csv
+from daskmetrics.bandit.replay._tables import ScoreRow, ScoreTable, score_table
+from daskmetrics.bandit.replay._trials import ReplayPlan, ReplayStep, ReplayTrial, Setting, run_trials
 
 __all__ = [
-    "SHARES",
-    "Plan",
-    "Row",
+    "COST_SHARES",
+    "GroundTruth",
+    "ReplayPlan",
+    "ReplayStep",
+    "ReplayTrial",
+    "Scenario",
+    "ScoreRow",
+    "ScoreTable",
     "Setting",
-    "Sheet",
-    "Step",
-    "Table",
-    "Terms",
-    "Trial",
-    "Truth",
-    "about",
-    "conduct",
-    "sheets",
-    "table",
-    "truth",
-    "write",
+    "describe",
+    "ground_truth",
+    "run_trials",
+    "score_table",
+    "summary_tables",
+    "write_csv",
 ]

@@ -1,143 +1,137 @@
-"""A replay as tables for a terminal: headers and rows of text."""
+"""A replay as tables for a terminal, and as curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from daskmetrics.bandit.replay._scenario import truth
+from daskmetrics.bandit.replay._scenario import ground_truth
 from daskmetrics.bandit.replay._statistics import (
     Rate,
-    arrivals,
     by_setting,
-    calibration,
-    difference,
+    conclusion,
+    confidence_bands,
+    paired_difference,
     quantile,
     success,
-    verdict,
+    until_found,
 )
-from daskmetrics.bandit.replay._trials import WITHIN, Plan, Setting, Trial
+from daskmetrics.bandit.replay._trials import WITHIN, ReplayPlan, ReplayTrial, Setting
+from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration
 
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table with a title, and what must be said below it."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
-def sheets(trials: Sequence[Trial], shares: Sequence[float], clock: bool) -> list[Sheet]:
-    """Everything that trials add up to.
+def summary_tables(trials: Sequence[ReplayTrial], shares: Sequence[float], clock: bool) -> list[Table]:
+    """All tables that summarise the trials; a table without rows is left out.
 
     Parameters
     ----------
-    trials : sequence of Trial
+    trials : sequence of ReplayTrial
     shares : sequence of float
-        Of the exhaustive cost.
+        Shares of the exhaustive cost at which policies are compared.
     clock : bool
         Whether costs are seconds.
     """
     every = (
-        success_sheet(trials, shares),
-        speed_sheet(trials, clock),
-        calibration_sheet(trials),
-        ablation_sheet(trials, shares),
+        success_table(trials, shares),
+        cost_table(trials, clock),
+        confidence_table(trials),
+        ablation_table(trials, shares),
     )
-    return [sheet for sheet in every if sheet.rows]
+    return [table for table in every if table.rows]
 
 
-def about(plan: Plan) -> str:
-    """What is searched, in two lines."""
-    table, terms = plan.table, plan.terms
-    problem = terms.pose(table)
-    judged = truth(table, problem)
-    costs, whole = terms.costs_of(table), problem.exhaustive_cost
-    unit = f"{whole:,.0f} cells" if costs == "unit" else duration(whole)
-    drawn = f", {terms.subset} of them drawn by each seed" if terms.subset else ""
-    good = int((judged.loss <= WITHIN).sum())
+def describe(plan: ReplayPlan) -> str:
+    """The search problem of a plan, in two lines."""
+    table, scenario = plan.table, plan.scenario
+    problem = scenario.build_problem(table)
+    truth = ground_truth(table, problem)
+    costs, whole = scenario.costs_for(table), problem.exhaustive_cost
+    total = f"{whole:,.0f} cells" if costs == "unit" else duration(whole)
+    subset = f", {scenario.subset} of them drawn by each seed" if scenario.subset else ""
+    good = int((truth.loss <= WITHIN).sum())
     return (
-        f"{len(table.arms):,} arms x {len(table.tasks)} tasks{drawn}; {table.known:,} of {table.scores.size:,} cells "
-        f"are known; all cost {unit} ({costs}).\n"
-        f"Best arm by {terms.reward}: {table.arms[judged.best]}; {good} arms are within {WITHIN:.0%} of its mean score."
+        f"{len(table.arms):,} arms x {len(table.tasks)} tasks{subset}; {table.known:,} of {table.scores.size:,} cells "
+        f"are known; all cost {total} ({costs}).\n"
+        f"Best arm by {scenario.reward}: {table.arms[truth.best]}; {good} arms are within {WITHIN:.0%} of its mean "
+        "score."
     )
 
 
-def success_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
+def success_table(trials: Sequence[ReplayTrial], shares: Sequence[float]) -> Table:
     """How many searches had found the best arm, at each share of the exhaustive cost."""
     rows = [
-        (str(setting), *(_hits(success(own, share)) for share in shares)) for setting, own in by_setting(trials).items()
+        (str(setting), *(_hits(success(group, share)) for share in shares))
+        for setting, group in by_setting(trials).items()
     ]
     title = f"Searches whose arm is within {WITHIN:.0%} of the best, after a share of the exhaustive cost"
-    return Sheet(title, ("policy", *map(_percent, shares)), tuple(rows))
+    return Table(("policy", *map(_percent, shares)), tuple(rows), title)
 
 
-def speed_sheet(trials: Sequence[Trial], clock: bool) -> Sheet:
-    """What it takes until the best arm is found."""
+def cost_table(trials: Sequence[ReplayTrial], clock: bool) -> Table:
+    """Cost and time until the best arm is found."""
     rows = []
-    for setting, own in by_setting(trials).items():
-        cost = arrivals(own, lambda step: step.share)
-        lasting = arrivals(own, lambda step: step.share, lasting=True)
-        time = arrivals(own, lambda step: step.seconds)
-        spans = [_span(time, 0.5), _span(time, 0.9)] if clock else []
-        busy = f"{sum(trial.busy for trial in own) / len(own):.2f}"
-        shares = [_share(cost, 0.5), _share(cost, 0.9), _share(lasting, 0.5), _share(lasting, 0.9)]
-        rows.append((str(setting), *shares, *spans, busy))
-    header = ["policy", "cost", "p90", "lasting", "p90"]
-    header += ["time", "p90"] if clock else []
-    note = "Medians, each with its 90th percentile; 'lasting': and so at every later look; '-': beyond the budget."
-    return Sheet(f"Spent until within {WITHIN:.0%} of the best", (*header, "busy"), tuple(rows), note)
+    for setting, group in by_setting(trials).items():
+        cost = until_found(group, lambda step: step.share)
+        lasting = until_found(group, lambda step: step.share, lasting=True)
+        time = until_found(group, lambda step: step.seconds)
+        columns = [(cost, _percent), (lasting, _percent), *([(time, duration)] if clock else [])]
+        cells = [_quantile(values, q, form) for values, form in columns for q in (0.5, 0.9)]
+        busy = f"{sum(trial.utilisation for trial in group) / len(group):.2f}"
+        rows.append((str(setting), *cells, busy))
+    header = ("policy", "cost", "p90", "lasting", "p90", *(("time", "p90") if clock else ()), "busy")
+    note = (
+        "Medians, each with its 90th percentile. 'lasting': the arm stayed within this distance to the end. "
+        "'-': not within the budget."
+    )
+    return Table(header, tuple(rows), f"Spent until within {WITHIN:.0%} of the best", (note,))
 
 
-def calibration_sheet(trials: Sequence[Trial]) -> Sheet:
-    """Stated confidence against what came true."""
+def confidence_table(trials: Sequence[ReplayTrial]) -> Table:
+    """Stated confidence against how often the arm was good."""
     rows = []
-    for setting, own in by_setting(trials).items():
-        for each in calibration(own):
-            band = f"{each.low:.2f}-{each.high:.2f}" if each.high < 1 else f"≥ {each.low:.2f}"
-            true = f"{each.true.value:.3f}", _interval(each.interval), str(each.true.of)
-            rows.append(
-                (str(setting), band, f"{each.said:.3f}", *true, _hits(each.first), _interval(each.first.interval))
-            )
-    header = ("policy", "said", "mean", "true", "95 % interval", "looks", "first", "95 % interval")
-    note = "Looks at one search are not independent: the interval is by search. First look: one per search."
-    return Sheet(f"Confidence that the arm is within {WITHIN:.0%} of the best", header, tuple(rows), note)
+    for setting, group in by_setting(trials).items():
+        for band in confidence_bands(group):
+            stated = f"{band.low:.2f}-{band.high:.2f}" if band.high < 1 else f"≥ {band.low:.2f}"
+            correct = f"{band.correct.value:.3f}", _interval(band.interval), str(band.correct.of)
+            first = _hits(band.first), _interval(band.first.interval)
+            rows.append((str(setting), stated, f"{band.mean:.3f}", *correct, *first))
+    header = ("policy", "stated", "mean", "true", "95 % interval", "moments", "first", "95 % interval")
+    note = (
+        "Moments of one search are not independent, so the interval is computed by search. 'first': the first moment "
+        "of each search."
+    )
+    return Table(header, tuple(rows), f"Confidence that the arm is within {WITHIN:.0%} of the best", (note,))
+
+
+def ablation_table(trials: Sequence[ReplayTrial], shares: Sequence[float]) -> Table:
+    """With and without metrics as features, on the same seeds."""
+    groups = by_setting(trials)
+    rows, notes = [], []
+    for setting, without in groups.items():
+        if setting.metrics:
+            continue
+        with_ = groups[Setting(setting.policy, setting.workers)]
+        differences = [paired_difference(with_, without, share) for share in shares]
+        notes.append(f"{setting.policy}: {conclusion(differences, len(without))}")
+        for share, each in zip(shares, differences, strict=True):
+            low, high = each.interval
+            hits = (_hits(success(group, share)) for group in (with_, without))
+            rows.append((setting.policy, _percent(share), *hits, f"{each.value:+.2f}", f"{low:+.2f} to {high:+.2f}"))
+    header = ("policy", "cost", "with metrics", "without", "difference", "95 % interval")
+    title = f"Do metrics help? Searches within {WITHIN:.0%} of the best, on the same seeds"
+    return Table(header, tuple(rows), title, tuple(notes))
 
 
 def _interval(bounds: tuple[float, float]) -> str:
     return f"{bounds[0]:.3f}-{bounds[1]:.3f}"
-
-
-def ablation_sheet(trials: Sequence[Trial], shares: Sequence[float]) -> Sheet:
-    """With and without metrics as features, on the same seeds."""
-    groups = by_setting(trials)
-    rows, said = [], []
-    for setting, without in groups.items():
-        if setting.metrics:
-            continue
-        with_ = next(own for other, own in groups.items() if other.metrics and _alike(other, setting))
-        differences = [difference(with_, without, share) for share in shares]
-        said.append(f"{setting.policy}: {verdict(differences, len(without))}")
-        for share, each in zip(shares, differences, strict=True):
-            low, high = each.interval
-            values = (_hits(success(own, share)) for own in (with_, without))
-            rows.append((setting.policy, _percent(share), *values, f"{each.value:+.2f}", f"{low:+.2f} to {high:+.2f}"))
-    header = ("policy", "cost", "with metrics", "without", "difference", "95 % interval")
-    title = f"Do metrics help? Searches within {WITHIN:.0%} of the best, on the same seeds"
-    return Sheet(title, header, tuple(rows), "\n".join(said))
-
-
-def _alike(one: Setting, other: Setting) -> bool:
-    return (one.policy, one.workers) == (other.policy, other.workers)
 
 
 def _hits(rate: Rate) -> str:
@@ -145,7 +139,7 @@ def _hits(rate: Rate) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share without needless digits.
+    """A share in per cent, with at most three digits.
 
     Examples
     --------
@@ -155,30 +149,27 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _share(values: Sequence[float], q: float) -> str:
+def _quantile(values: Sequence[float], q: float, form: Callable[[float], str]) -> str:
     value = quantile(values, q)
-    return _percent(value) if math.isfinite(value) else "-"
-
-
-def _span(values: Sequence[float], q: float) -> str:
-    value = quantile(values, q)
-    return duration(value) if math.isfinite(value) else "-"
+    return form(value) if math.isfinite(value) else "-"
 
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")  # Okabe and Ito (2008)
 STYLES = ("-", "--", ":", "-.")
-POINTS = 80  #: of a curve
+POINTS = 80  #: number of points of a curve
 
 
-def draw(trials: Sequence[Trial], path: Path) -> Path:
-    """Write a PNG: within `WITHIN` of the best, and median loss, both against the share of the exhaustive cost."""
+def draw(trials: Sequence[ReplayTrial], path: Path) -> Path:
+    """Write a PNG: success rate and median loss, both against the share of the exhaustive cost."""
+    from matplotlib.figure import Figure
+
     groups = by_setting(trials)
     least = min(trial.path[0].share for trial in trials)
     most = max(trial.path[-1].share for trial in trials)
     shares = np.geomspace(max(least, 1e-5), most, POINTS)
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _curves(left, groups, shares, lambda own, share: success(own, share).value)
+    _curves(left, groups, shares, lambda group, share: success(group, share).value)
     _curves(right, groups, shares, _median_loss)
     left.set(ylabel=f"searches within {WITHIN:.0%} of the best", ylim=(-0.02, 1.02))
     right.set(ylabel="median loss, share of the best score", yscale="log")
@@ -189,21 +180,22 @@ def draw(trials: Sequence[Trial], path: Path) -> Path:
 
 
 def _curves(
-    ax: Any,
-    groups: dict[Setting, list[Trial]],
+    ax: Axes,
+    groups: dict[Setting, list[ReplayTrial]],
     shares: np.ndarray,
-    height: Callable[[Sequence[Trial], float], float],
+    height: Callable[[Sequence[ReplayTrial], float], float],
 ) -> None:
-    for i, (setting, own) in enumerate(groups.items()):
-        style = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
-        ax.plot(shares, [height(own, share) for share in shares], label=str(setting), **style)
+    for i, (setting, group) in enumerate(groups.items()):
+        colour, style = COLOURS[i % len(COLOURS)], STYLES[i // len(COLOURS) % len(STYLES)]
+        heights = [height(group, share) for share in shares]
+        ax.plot(shares, heights, label=str(setting), color=colour, linestyle=style)
     ax.set(xscale="log", xlabel="share of the exhaustive cost")
     ax.grid(alpha=0.3)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
 
 
-def _median_loss(trials: Sequence[Trial], share: float) -> float:
-    """Of the searches that had begun; an exact hit is drawn at a thousandth of `WITHIN`, since the axis has no zero."""
+def _median_loss(trials: Sequence[ReplayTrial], share: float) -> float:
+    """Median over the searches that have started; at least a thousandth of `WITHIN`, since a log axis has no zero."""
     losses = [step.loss for trial in trials if (step := trial.after(share))]
     return max(quantile(losses, 0.5), WITHIN / 1000) if losses else np.nan

@@ -1,4 +1,4 @@
-"""Under which terms a table is searched: what cells cost, what the best arm is best at, and which tasks there are."""
+"""How a table becomes a search: what cells cost, which tasks there are, and what the best arm is best at."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import Literal
 
 import numpy as np
 
-from daskmetrics.bandit import Problem, arm_features, weigh
-from daskmetrics.bandit._problem import Reward
-from daskmetrics.bandit._simulate import objectives
-from daskmetrics.bandit.replay._tables import Floats, Table
+from daskmetrics.bandit import Problem, arm_features, task_weights
+from daskmetrics.bandit._problem import Floats, Reward
+from daskmetrics.bandit._simulate import true_objectives
+from daskmetrics.bandit.replay._tables import ScoreTable
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Checkpoint
 
 Costs = Literal["published", "shared", "unit"]
 
-#: The part of a cell's seconds that is taken to be encoding where the table does not say: a checkpoint's layers are
-#: encoded by one forward pass, and scoring one of them is cheap beside it.
+#: Share of a cell's seconds that counts as encoding if the table does not contain it: one forward pass encodes all
+#: layers of a checkpoint, and scoring a layer is cheap in comparison.
 ENCODED = 0.9
 
 
 @dataclass(frozen=True)
-class Terms:
+class Scenario:
     """How a table becomes a search.
 
     Attributes
     ----------
     costs : {"published", "shared", "unit"} or None
-        ``published``: every cell takes the table's seconds. ``shared``: the encoding among them is paid once per
-        checkpoint and task. ``unit``: every cell costs one. By default the most precise that the table knows.
+        ``published``: every cell takes the table's seconds. ``shared``: their encoding part is paid once per checkpoint
+        and task. ``unit``: every cell costs one. By default the most precise that the table allows.
     overhead : float
         Seconds added to every cell.
     load : float
-        Seconds for a checkpoint that no worker holds.
+        Seconds to load a checkpoint that no worker holds.
     subset : int or None
-        Each seed draws so many of the tasks.
+        Number of tasks that each seed draws.
     reward : str
-        As in `daskmetrics.bandit._rewards`.
+        As in `daskmetrics.bandit.Problem`.
     objective : str
         ``all``, a kind of task or a task.
     baseline : str or None
@@ -52,27 +52,29 @@ class Terms:
     objective: str = "all"
     baseline: str | None = None
 
-    def of_seed(self, table: Table, seed: int) -> Table:
+    def draw_tasks(self, table: ScoreTable, seed: int) -> ScoreTable:
         """The table with the tasks that a seed draws.
 
         Raises
         ------
         ConfigError
-            If there are fewer tasks than asked for.
+            If the table has fewer tasks than requested.
         """
         if self.subset is None:
             return table
         if not 0 < self.subset <= len(table.tasks):
-            raise ConfigError(f"A subset of {self.subset} tasks was asked for; the table has {len(table.tasks)}.")
+            raise ConfigError(
+                f"Cannot draw {self.subset} tasks: the table has {len(table.tasks)}. Choose a smaller subset."
+            )
         return table.of_tasks(np.random.default_rng(seed).permutation(sorted(table.tasks))[: self.subset].tolist())
 
-    def pose(self, table: Table, metrics: bool = True) -> Problem:
+    def build_problem(self, table: ScoreTable, metrics: bool = True) -> Problem:
         """The search problem of a table, with or without its metrics as features.
 
         Raises
         ------
         ConfigError
-            For an unknown baseline or objective, or costs that the table does not know.
+            If the baseline or the objective is unknown, or the table does not contain the requested costs.
         """
         encode, score = self._seconds(table)
         return Problem(
@@ -83,29 +85,29 @@ class Terms:
             score_cost=score,
             baseline=self._baseline(table),
             reward=self.reward,
-            weights=tuple(weigh(table.kinds, self.objective)),
+            weights=tuple(task_weights(table.kinds, self.objective)),
             load_cost=np.full(len(table.arms), self.load),
         )
 
-    def costs_of(self, table: Table) -> Costs:
-        """The costs in force: those that were asked for, or the most precise that the table knows."""
+    def costs_for(self, table: ScoreTable) -> Costs:
+        """The requested costs, or by default the most precise that the table allows."""
         if self.costs:
             return self.costs
         if not np.isfinite(table.seconds).any():
             return "unit"
         return "shared" if np.nansum(table.encode) > 0 else "published"
 
-    def _baseline(self, table: Table) -> Checkpoint:
-        known = {str(point): point for suite in table.suites for point in suite.checkpoints()}
+    def _baseline(self, table: ScoreTable) -> Checkpoint:
+        known = {str(checkpoint): checkpoint for suite in table.suites for checkpoint in suite.checkpoints()}
         if self.baseline is None:
             return table.suites[-1].checkpoints()[-1]
         if self.baseline not in known:
             raise unknown("baseline checkpoint", self.baseline, known)
         return known[self.baseline]
 
-    def _seconds(self, table: Table) -> tuple[Floats, Floats]:
+    def _seconds(self, table: ScoreTable) -> tuple[Floats, Floats]:
         """Seconds to encode and to score, each (A, T)."""
-        costs = self.costs_of(table)
+        costs = self.costs_for(table)
         if costs == "unit":
             return np.zeros_like(table.scores), np.ones_like(table.scores) + self.overhead
         if not np.isfinite(table.seconds).any():
@@ -118,7 +120,7 @@ class Terms:
 
 
 def _filled(seconds: Floats) -> Floats:
-    """Cells that were never measured cost what the task's others cost on average."""
+    """The seconds, with missing ones replaced by the mean of their task."""
     known = np.isfinite(seconds)
     count = known.sum(axis=0)
     overall = seconds[known].mean()
@@ -126,7 +128,7 @@ def _filled(seconds: Floats) -> Floats:
     return np.where(known, seconds, mean)
 
 
-def _encoding(table: Table, seconds: Floats) -> Floats:
+def _encoding(table: ScoreTable, seconds: Floats) -> Floats:
     """Seconds of encoding, equal for all layers of a checkpoint (A, T)."""
     measured = np.nansum(table.encode) > 0
     part = _filled(np.where(table.encode > 0, table.encode, np.nan)) if measured else ENCODED * seconds
@@ -139,37 +141,37 @@ def _encoding(table: Table, seconds: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Truth:
-    """What a search of a known table should find.
+class GroundTruth:
+    """The best arm of a table, and by how much the others are worse.
 
     Attributes
     ----------
     best : int
-        The arm with the greatest objective among those that were scored on every task that counts.
+        The arm with the greatest objective among those with a score on every task of the objective.
     loss : ndarray (A,)
-        By which share of the best arm's mean raw score an arm's is less; infinite for an arm with scores missing.
+        1 - mean raw score / mean raw score of the best arm; infinite for an arm with missing scores.
     """
 
     best: int
     loss: Floats
 
 
-def truth(table: Table, problem: Problem) -> Truth:
-    """Judge every arm of a table.
+def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
+    """Compare every arm of a table with the best one.
 
     Raises
     ------
     DataError
-        If no arm was scored on every task that counts.
+        If no arm has a score on every task of the objective.
     """
-    wanted = problem.wanted
-    complete = np.isfinite(table.scores[:, wanted]).all(axis=1)
+    needed = problem.in_objective
+    complete = np.isfinite(table.scores[:, needed]).all(axis=1)
     if not complete.any():
         raise DataError(
-            f"No arm has a score on each of the {wanted.sum()} tasks ({table.known} of {table.scores.size} cells are "
-            "known), so nothing says which is the best. Choose tasks or models for which the table is complete."
+            f"No arm has a score on each of the {needed.sum()} tasks ({table.known} of {table.scores.size} cells are "
+            "known), so the best arm is unknown. Choose tasks or models for which the table is complete."
         )
-    raw = np.where(complete, np.where(wanted, table.scores, 0.0) @ problem.shares, np.nan)
-    value = np.where(complete, objectives(problem, table.cells()), -np.inf)
+    raw = np.where(complete, np.where(needed, table.scores, 0.0) @ problem.objective_weights, np.nan)
+    value = np.where(complete, true_objectives(problem, table.cells()), -np.inf)
     best = int(np.argmax(value))
-    return Truth(best, np.where(complete, (raw[best] - raw) / abs(raw[best]), np.inf))
+    return GroundTruth(best, np.where(complete, (raw[best] - raw) / abs(raw[best]), np.inf))

@@ -1,4 +1,4 @@
-"""What trials add up to: how often the best arm is found by which cost, how soon, and how true the confidence is."""
+"""Statistics of trials: how often and at what cost the best arm is found, and how well the confidence is calibrated."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from daskmetrics.bandit.replay._trials import WITHIN, Setting, Step, Trial
+from daskmetrics.bandit._recommend import NORMAL_95
+from daskmetrics.bandit.replay._trials import WITHIN, ReplayStep, ReplayTrial, Setting
 
-NORMAL_95 = 1.959964  #: half width of a 95 % interval in standard deviations
-SHARES = (0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  #: of the exhaustive cost, at which policies are compared
-#: Of stated confidence, from and below, within which it is compared with what came true; the last overlaps.
+#: Shares of the exhaustive cost at which policies are compared.
+COST_SHARES = (0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+#: Bands of the stated confidence, [low, high), that are compared with the truth; the last one overlaps.
 BANDS = ((0.0, 0.2), (0.2, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 0.95), (0.95, 1.0), (0.9, 1.0))
 
 
 @dataclass(frozen=True)
 class Rate:
-    """So many of so many."""
+    """A number of successes out of a number of trials."""
 
     hits: int
     of: int
@@ -48,26 +49,26 @@ def _wilson(value: float, n: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def found(step: Step | None) -> bool:
-    """Whether the recommended arm is as good as the best, to within `WITHIN`."""
+def is_found(step: ReplayStep | None) -> bool:
+    """Whether the recommended arm is within `WITHIN` of the best."""
     return step is not None and step.loss <= WITHIN
 
 
-def by_setting(trials: Iterable[Trial]) -> dict[Setting, list[Trial]]:
-    """Trials of each setting, in their order."""
-    groups: dict[Setting, list[Trial]] = {}
+def by_setting(trials: Iterable[ReplayTrial]) -> dict[Setting, list[ReplayTrial]]:
+    """The trials of each setting, in their order."""
+    groups: dict[Setting, list[ReplayTrial]] = {}
     for trial in trials:
         groups.setdefault(trial.setting, []).append(trial)
     return groups
 
 
-def success(trials: Sequence[Trial], share: float) -> Rate:
-    """How many searches had found the best arm when this share of the exhaustive cost was spent."""
-    return Rate(sum(found(trial.after(share)) for trial in trials), len(trials))
+def success(trials: Sequence[ReplayTrial], share: float) -> Rate:
+    """How many searches had found the best arm after a share of the exhaustive cost."""
+    return Rate(sum(is_found(trial.after(share)) for trial in trials), len(trials))
 
 
 def quantile(values: Iterable[float], q: float) -> float:
-    """The least value that a share q of all does not exceed; infinite where too few came to it.
+    """The smallest value that is at least as great as a share q of all values.
 
     Examples
     --------
@@ -78,57 +79,63 @@ def quantile(values: Iterable[float], q: float) -> float:
     return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
 
 
-def arrivals(trials: Sequence[Trial], what: Callable[[Step], float], lasting: bool = False) -> list[float]:
-    """What each search had spent when it first, or for good, recommended an arm within `WITHIN`; inf if never."""
-    steps = [trial.lasting(found) if lasting else trial.first(found) for trial in trials]
-    return [what(step) if step else math.inf for step in steps]
+def until_found(
+    trials: Sequence[ReplayTrial], measure: Callable[[ReplayStep], float], lasting: bool = False
+) -> list[float]:
+    """The measure (cost or time) of each search when it first, or for good, found the best arm; inf if never."""
+    steps = [trial.lasting(is_found) if lasting else trial.first(is_found) for trial in trials]
+    return [measure(step) if step else math.inf for step in steps]
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Of the arms that were said to be within `WITHIN` with a confidence in [low, high), how many are.
+class ConfidenceBand:
+    """Moments at which the stated confidence was in [low, high), and how often the arm then was within `WITHIN`.
 
     Attributes
     ----------
     low, high : float
-        A high of 1 belongs to it.
-    said : float
-        Mean confidence.
-    true : Rate
-        Over all looks.
+        A high of 1 is included.
+    mean : float
+        Mean stated confidence.
+    correct : Rate
+        Over all moments.
     interval : (float, float)
-        Of ``true``, 95 %, by search: looks at one search count as far as they differ.
+        95 % interval of ``correct``, by search, since moments of one search are not independent.
     first : Rate
-        Over the first such look at each search.
+        Over the first such moment of each search.
     """
 
     low: float
     high: float
-    said: float
-    true: Rate
+    mean: float
+    correct: Rate
     interval: tuple[float, float]
     first: Rate
 
 
-def calibration(trials: Sequence[Trial], bands: Sequence[tuple[float, float]] = BANDS) -> list[Calibration]:
-    """Stated confidence against what came true, wherever a search was asked how sure it is."""
-    rows = []
+def confidence_bands(
+    trials: Sequence[ReplayTrial], bands: Sequence[tuple[float, float]] = BANDS
+) -> list[ConfidenceBand]:
+    """Compare the stated confidence with the truth at all moments at which it was computed; skip empty bands."""
+    result = []
     for low, high in bands:
-        looks = [[s for s in trial.path if low <= s.said < high or s.said == high == 1.0] for trial in trials]
-        if looks := [own for own in looks if own]:
-            said = float(np.mean([step.said for own in looks for step in own]))
-            true = [Rate(sum(map(found, own)), len(own)) for own in looks]
-            whole = Rate(sum(each.hits for each in true), sum(each.of for each in true))
-            first = Rate(sum(found(own[0]) for own in looks), len(looks))
-            rows.append(Calibration(low, high, said, whole, _by_search(true), first))
-    return rows
+        searches = [
+            [s for s in trial.path if low <= s.confidence < high or s.confidence == high == 1.0] for trial in trials
+        ]
+        if searches := [steps for steps in searches if steps]:
+            mean = float(np.mean([step.confidence for steps in searches for step in steps]))
+            rates = [Rate(sum(map(is_found, steps)), len(steps)) for steps in searches]
+            correct = Rate(sum(rate.hits for rate in rates), sum(rate.of for rate in rates))
+            first = Rate(sum(is_found(steps[0]) for steps in searches), len(searches))
+            result.append(ConfidenceBand(low, high, mean, correct, _clustered_interval(rates), first))
+    return result
 
 
-def _by_search(searches: Sequence[Rate]) -> tuple[float, float]:
-    """Wilson's interval with as many looks as independent ones would be for the same variance of a ratio of sums."""
-    of, n = sum(each.of for each in searches), len(searches)
-    value = sum(each.hits for each in searches) / of
-    square = sum((each.hits - value * each.of) ** 2 for each in searches)
+def _clustered_interval(searches: Sequence[Rate]) -> tuple[float, float]:
+    """Wilson's interval for the effective number of moments, from the variance of a ratio of sums over searches."""
+    of, n = sum(rate.of for rate in searches), len(searches)
+    value = sum(rate.hits for rate in searches) / of
+    square = sum((rate.hits - value * rate.of) ** 2 for rate in searches)
     if not square or n == 1:
         return _wilson(value, n)
     variance = square * n / (n - 1) / of**2
@@ -136,106 +143,96 @@ def _by_search(searches: Sequence[Rate]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """By how much more often one setting finds the best arm than another on the same seeds, with a 95 % interval."""
+class PairedDifference:
+    """Difference of two settings' success rates on the same seeds, with a 95 % interval."""
 
     value: float
     interval: tuple[float, float]
 
     @property
-    def clear(self) -> bool:
-        """Whether the interval leaves out 0."""
+    def is_significant(self) -> bool:
+        """Whether the interval excludes 0."""
         return self.interval[0] > 0 or self.interval[1] < 0
 
 
-def difference(one: Sequence[Trial], other: Sequence[Trial], share: float) -> Difference:
+def paired_difference(one: Sequence[ReplayTrial], other: Sequence[ReplayTrial], share: float) -> PairedDifference:
     """Compare two settings seed by seed.
 
     The interval is that of a difference of paired proportions, with half a trial added to each of the four outcomes
     (Agresti and Min, "Simple improved confidence intervals for comparing matched proportions", 2005).
     """
-    mine = {trial.seed: found(trial.after(share)) for trial in one}
-    theirs = {trial.seed: found(trial.after(share)) for trial in other}
-    seeds = sorted(mine.keys() & theirs.keys())
-    gained = sum(mine[seed] and not theirs[seed] for seed in seeds) + 0.5
-    lost = sum(theirs[seed] and not mine[seed] for seed in seeds) + 0.5
+    first = {trial.seed: is_found(trial.after(share)) for trial in one}
+    second = {trial.seed: is_found(trial.after(share)) for trial in other}
+    seeds = sorted(first.keys() & second.keys())
+    gained = sum(first[seed] and not second[seed] for seed in seeds) + 0.5
+    lost = sum(second[seed] and not first[seed] for seed in seeds) + 0.5
     n = len(seeds) + 2
     middle = (gained - lost) / n
     half = NORMAL_95 * math.sqrt(max(gained + lost - (gained - lost) ** 2 / n, 0.0)) / n
-    return Difference((gained - lost) / len(seeds), (middle - half, middle + half))
+    return PairedDifference((gained - lost) / len(seeds), (middle - half, middle + half))
 
 
-def verdict(differences: Sequence[Difference], seeds: int) -> str:
-    """What a comparison with and without metrics amounts to, in a sentence that says no more than was seen.
+def conclusion(differences: Sequence[PairedDifference], seeds: int) -> str:
+    """The result of a comparison with and without metrics, in a sentence.
 
     Examples
     --------
-    >>> verdict([Difference(0.01, (-0.03, 0.05))], 100)
-    'Metrics make no difference that 100 seeds can show.'
+    >>> conclusion([PairedDifference(0.01, (-0.03, 0.05))], 100)
+    '100 seeds show no effect of metrics.'
     """
-    helped = sum(each.clear and each.value > 0 for each in differences)
-    harmed = sum(each.clear and each.value < 0 for each in differences)
+    helped = sum(each.is_significant and each.value > 0 for each in differences)
+    harmed = sum(each.is_significant and each.value < 0 for each in differences)
     if not helped and not harmed:
-        return f"Metrics make no difference that {seeds} seeds can show."
+        return f"{seeds} seeds show no effect of metrics."
     parts = [f"help at {helped}" if helped else "", f"harm at {harmed}" if harmed else ""]
     return (
-        f"Metrics {' and '.join(filter(None, parts))} of the {len(differences)} costs compared; one interval in twenty "
-        "leaves out 0 by chance, and neighbouring costs are not independent."
+        f"Metrics {' and '.join(filter(None, parts))} of the {len(differences)} costs compared. One interval in twenty "
+        "excludes 0 by chance, and neighbouring costs are not independent."
     )
 
 
-def write(trials: Sequence[Trial], shares: Sequence[float], folder: Path) -> list[Path]:
-    """Write ``trials.csv``, one line per search, and ``curves.csv``, what they add up to at each share."""
+def write_csv(trials: Sequence[ReplayTrial], shares: Sequence[float], folder: Path) -> list[Path]:
+    """Write ``trials.csv``, one line per search, and ``curves.csv``, the statistics at each share of the cost."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = folder / "trials.csv", folder / "curves.csv"
-    _write(paths[0], _trial_lines(trials))
-    _write(paths[1], _curve_lines(trials, shares))
-    return list(paths)
+    curves = [_curve_line(group, share) for group in by_setting(trials).values() for share in shares]
+    paths = []
+    for name, lines in (("trials.csv", [_trial_line(trial) for trial in trials]), ("curves.csv", curves)):
+        paths.append(folder / name)
+        with paths[-1].open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, lines[0])
+            writer.writeheader()
+            writer.writerows(lines)
+    return paths
 
 
-def _trial_lines(trials: Sequence[Trial]) -> Iterable[dict[str, object]]:
-    for trial in trials:
-        first, lasting, last = trial.first(found), trial.lasting(found), trial.path[-1]
-        yield {
-            **_of(trial.setting),
-            "seed": trial.seed,
-            "cells": trial.cells,
-            "share_spent": last.share,
-            "seconds": last.seconds,
-            "loss": last.loss,
-            "said_within": last.said,
-            "share_to_within": first.share if first else "",
-            "seconds_to_within": first.seconds if first else "",
-            "share_to_within_for_good": lasting.share if lasting else "",
-            "seconds_to_within_for_good": lasting.seconds if lasting else "",
-            "utilisation": trial.busy,
-        }
+def _trial_line(trial: ReplayTrial) -> dict[str, object]:
+    first, lasting, last = trial.first(is_found), trial.lasting(is_found), trial.path[-1]
+    return {
+        **vars(trial.setting),
+        "seed": trial.seed,
+        "cells": trial.cells,
+        "share_spent": last.share,
+        "seconds": last.seconds,
+        "loss": last.loss,
+        "probability_within": last.confidence,
+        "share_to_within": first.share if first else "",
+        "seconds_to_within": first.seconds if first else "",
+        "share_to_within_for_good": lasting.share if lasting else "",
+        "seconds_to_within_for_good": lasting.seconds if lasting else "",
+        "utilisation": trial.utilisation,
+    }
 
 
-def _curve_lines(trials: Sequence[Trial], shares: Sequence[float]) -> Iterable[dict[str, object]]:
-    for setting, own in by_setting(trials).items():
-        for share in shares:
-            rate = success(own, share)
-            losses = [step.loss if (step := trial.after(share)) else math.inf for trial in own]
-            yield {
-                **_of(setting),
-                "share": share,
-                "within": rate.value,
-                "within_low": rate.interval[0],
-                "within_high": rate.interval[1],
-                "loss_median": quantile(losses, 0.5),
-                "loss_p90": quantile(losses, 0.9),
-                "trials": len(own),
-            }
-
-
-def _of(setting: Setting) -> dict[str, object]:
-    return {"policy": setting.policy, "workers": setting.workers, "metrics": setting.metrics}
-
-
-def _write(path: Path, lines: Iterable[dict[str, object]]) -> None:
-    every = list(lines)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, every[0])
-        writer.writeheader()
-        writer.writerows(every)
+def _curve_line(group: Sequence[ReplayTrial], share: float) -> dict[str, object]:
+    rate = success(group, share)
+    losses = [step.loss if (step := trial.after(share)) else math.inf for trial in group]
+    return {
+        **vars(group[0].setting),
+        "share": share,
+        "within": rate.value,
+        "within_low": rate.interval[0],
+        "within_high": rate.interval[1],
+        "loss_median": quantile(losses, 0.5),
+        "loss_p90": quantile(losses, 0.9),
+        "trials": len(group),
+    }

@@ -1,4 +1,4 @@
-"""Known scores as arrays over arms x tasks, whatever they were read from."""
+"""Known scores as arrays over arms x tasks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskmetrics.bandit._problem import Floats
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Suite, grid, training_order
 
-Floats = NDArray[np.float64]
 Metrics = Mapping[Arm, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One known score. ``encode`` is the part of the seconds that a checkpoint's other layers would share."""
+class ScoreRow:
+    """One known score. ``encode`` is the part of the seconds that all layers of a checkpoint share."""
 
     arm: Arm
     task: str
@@ -30,19 +29,19 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ScoreTable:
     """Scores of a grid of arms on tasks.
 
     Attributes
     ----------
     suites : tuple of Suite
-        Their arms are the rows, in the order of `daskmetrics.core.names.grid`.
+        Their arms, in the order of `daskmetrics.core.names.grid`, are the rows.
     kinds : mapping of str to str
-        Kind of each task, in the order of the columns; empty where it is not known.
+        Kind of each task, in the order of the columns; an empty string if unknown.
     scores, stderr : ndarray (A, T)
-        NaN where there is no score.
+        NaN without a score.
     seconds, encode : ndarray (A, T)
-        What a cell takes, and the part of it that is encoding; NaN where not known.
+        Seconds of a cell, and the part of them for encoding; NaN if unknown.
     metrics : ndarray (A, M) or None
         Label-free metrics of the arms, NaN where missing.
     metric_names : tuple of str
@@ -67,62 +66,62 @@ class Table:
 
     @property
     def known(self) -> int:
-        """How many cells have a score."""
+        """Number of cells with a score."""
         return int(np.isfinite(self.scores).sum())
 
     def cells(self) -> dict[Cell, float]:
-        """Score by cell; a cell without one is absent."""
+        """Scores by cell; cells without a score are left out."""
         tasks = self.tasks
         return {
             Cell(self.arms[arm], tasks[task]): float(self.scores[arm, task])
             for arm, task in np.argwhere(np.isfinite(self.scores))
         }
 
-    def of_tasks(self, chosen: Iterable[str]) -> Table:
+    def of_tasks(self, chosen: Iterable[str]) -> ScoreTable:
         """The same arms on fewer tasks, in the table's order."""
-        wanted = set(chosen)
-        columns = [i for i, task in enumerate(self.tasks) if task in wanted]
+        chosen = set(chosen)
+        columns = [i for i, task in enumerate(self.tasks) if task in chosen]
         names = ("scores", "stderr", "seconds", "encode")
-        kinds = {task: kind for task, kind in self.kinds.items() if task in wanted}
+        kinds = {task: kind for task, kind in self.kinds.items() if task in chosen}
         return replace(self, kinds=kinds, **{name: getattr(self, name)[:, columns] for name in names})
 
 
-def table(rows: Iterable[Row], metrics: Metrics | None = None) -> Table:
-    """Arrange rows as a table; of two rows for one cell the last counts.
+def score_table(rows: Iterable[ScoreRow], metrics: Metrics | None = None) -> ScoreTable:
+    """Arrange rows as a table; of several rows for one cell the last one counts.
 
     Parameters
     ----------
-    rows : iterable of Row
-        In any order. A model's layers are those that any of its checkpoints has; its depth is the greatest of them.
+    rows : iterable of ScoreRow
+        In any order. A model's layers are those of all its checkpoints; its depth is the greatest layer.
     metrics : mapping of Arm to (mapping of str to float), optional
-        Label-free metrics; one that fewer than half of the arms have is left out.
+        Label-free metrics; a metric that fewer than half of the arms have is left out.
 
     Raises
     ------
     DataError
-        If there is no row.
+        If there are no rows.
 
     Examples
     --------
-    >>> rows = [Row(Arm("m", f"step{s}", 1), task, 0.1 * s) for s in (8, 1) for task in ("a", "b")]
-    >>> found = table(rows)
-    >>> [str(arm) for arm in found.arms], found.scores.tolist()
+    >>> rows = [ScoreRow(Arm("m", f"step{s}", 1), task, 0.1 * s) for s in (8, 1) for task in ("a", "b")]
+    >>> table = score_table(rows)
+    >>> [str(arm) for arm in table.arms], table.scores.tolist()
     (['m@step1/1', 'm@step8/1'], [[0.1, 0.1], [0.8, 0.8]])
     """
     every = list(rows)
     if not every:
-        raise DataError("The table holds no score.")
+        raise DataError("The table contains no scores.")
     suites = _suites(row.arm for row in every)
     place = {arm: i for i, arm in enumerate(grid(suites))}
     kinds = dict(sorted({row.task: row.kind for row in every}.items()))
     column = {task: i for i, task in enumerate(kinds)}
     scores, stderr, seconds, encode = np.full((4, len(place), len(column)), np.nan)
     for row in every:
-        at = place[row.arm], column[row.task]
-        scores[at], stderr[at], encode[at] = row.score, row.stderr, row.encode
-        seconds[at] = np.nan if row.seconds is None else row.seconds
+        cell = place[row.arm], column[row.task]
+        scores[cell], stderr[cell], encode[cell] = row.score, row.stderr, row.encode
+        seconds[cell] = np.nan if row.seconds is None else row.seconds
     names, values = _columns(metrics or {}, place)
-    return Table(suites, kinds, scores, stderr, seconds, encode, values, names)
+    return ScoreTable(suites, kinds, scores, stderr, seconds, encode, values, names)
 
 
 def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
@@ -132,16 +131,16 @@ def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
         revisions.setdefault(arm.model, set()).add(arm.revision)
         layers.setdefault(arm.model, set()).add(arm.layer)
     return tuple(
-        Suite(model, training_order(revisions[model]), tuple(sorted(own)), max(1, *own))
-        for model, own in layers.items()
+        Suite(model, training_order(revisions[model]), tuple(sorted(numbers)), max(1, *numbers))
+        for model, numbers in layers.items()
     )
 
 
 def _columns(metrics: Metrics, place: Mapping[Arm, int]) -> tuple[tuple[str, ...], Floats | None]:
-    names = sorted({name for arm, own in metrics.items() if arm in place for name in own})
-    values = np.full((len(place), len(names)), np.nan)
-    for arm, own in metrics.items():
+    names = sorted({name for arm, values in metrics.items() if arm in place for name in values})
+    columns = np.full((len(place), len(names)), np.nan)
+    for arm, values in metrics.items():
         if arm in place:
-            values[place[arm]] = [own.get(name, np.nan) for name in names]
-    kept = np.flatnonzero(2 * np.isfinite(values).sum(axis=0) >= len(place))
-    return tuple(names[i] for i in kept), values[:, kept] if len(kept) else None
+            columns[place[arm]] = [values.get(name, np.nan) for name in names]
+    kept = np.flatnonzero(2 * np.isfinite(columns).sum(axis=0) >= len(place))
+    return tuple(names[i] for i in kept), columns[:, kept] if len(kept) else None

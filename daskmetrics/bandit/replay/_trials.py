@@ -1,4 +1,4 @@
-"""Searches of a known table, one per seed, on several processes: where each stood at every cost."""
+"""Searches of a known table, one per setting and seed, on several processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from daskmetrics.bandit import policy_named
-from daskmetrics.bandit._simulate import replay
-from daskmetrics.bandit.replay._scenario import Terms, truth
-from daskmetrics.bandit.replay._tables import Table
+from daskmetrics.bandit._simulate import simulate
+from daskmetrics.bandit.replay._scenario import Scenario, ground_truth
+from daskmetrics.bandit.replay._tables import ScoreTable
 
-LOOKS = tuple(1e-4 * 2.0 ** (i / 2) for i in range(26))  #: shares of the cost at which a search is asked how sure it is
-WITHIN = 0.01  #: an arm whose mean raw score is this share below the best one's counts as found
+#: Shares of the exhaustive cost at which the confidence of a search is computed.
+CONFIDENCE_AT = tuple(1e-4 * 2.0 ** (i / 2) for i in range(26))
+WITHIN = 0.01  #: an arm is found if its mean raw score is at most this share below that of the best arm
 
 
 @dataclass(frozen=True)
@@ -25,117 +26,125 @@ class Setting:
     metrics: bool = True
 
     def __str__(self) -> str:
-        words = [
-            self.policy,
-            f"{self.workers} workers" if self.workers > 1 else "",
-            "" if self.metrics else "no metrics",
-        ]
-        return ", ".join(filter(None, words))
+        workers = f", {self.workers} workers" if self.workers > 1 else ""
+        return f"{self.policy}{workers}{'' if self.metrics else ', no metrics'}"
 
 
 @dataclass(frozen=True)
-class Step:
-    """Where a search stood.
+class ReplayStep:
+    """A moment of a search.
 
     Attributes
     ----------
     share : float
-        Part of the exhaustive cost that was spent.
+        Share of the exhaustive cost that was spent.
     seconds : float
-        On the simulated clock, in units of the costs.
+        Time on the simulated clock, in units of the costs.
     loss : float
-        By which share of the best arm's mean raw score that of the recommended one is less.
-    said : float
-        Probability, under the search's own posterior, that the recommended arm is within `WITHIN` of the best.
+        By which share the mean raw score of the recommended arm is below that of the best arm.
+    confidence : float
+        Posterior probability that the recommended arm is within `WITHIN` of the best; NaN if it was not computed.
     """
 
     share: float
     seconds: float
     loss: float
-    said: float
+    confidence: float
 
 
 @dataclass(frozen=True)
-class Trial:
+class ReplayTrial:
     """One search of a known table.
 
-    ``busy`` is the share of the workers' time that was not idle, ``deciding`` that until the last decision.
+    ``utilisation`` is the share of the workers' time in which they worked, ``deciding`` the same until the last
+    decision.
     """
 
     setting: Setting
     seed: int
-    path: tuple[Step, ...]
+    path: tuple[ReplayStep, ...]
     cells: int
-    busy: float
+    utilisation: float
     deciding: float = 1.0
 
-    def after(self, share: float) -> Step | None:
-        """The last step that cost no more than a share of the exhaustive cost."""
+    def after(self, share: float) -> ReplayStep | None:
+        """The last step that cost at most a share of the exhaustive cost."""
         return next((step for step in reversed(self.path) if step.share <= share * (1 + 1e-9)), None)
 
-    def first(self, good: Callable[[Step], bool]) -> Step | None:
-        """The first step that is good."""
+    def first(self, good: Callable[[ReplayStep], bool]) -> ReplayStep | None:
+        """The first good step."""
         return next((step for step in self.path if good(step)), None)
 
-    def lasting(self, good: Callable[[Step], bool]) -> Step | None:
-        """The first step from which on all are good."""
-        found = None
+    def lasting(self, good: Callable[[ReplayStep], bool]) -> ReplayStep | None:
+        """The first step from which on all steps are good."""
+        start = None
         for step in self.path:
-            found = (found or step) if good(step) else None
-        return found
+            start = (start or step) if good(step) else None
+        return start
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """What all trials share: the table, the terms, the budget as a share of the exhaustive cost.
+class ReplayPlan:
+    """What all trials share.
 
-    A search is looked at after ``every`` so many outcomes, and asked how sure it is at some shares of the cost.
+    Attributes
+    ----------
+    table : ScoreTable
+    scenario : Scenario
+    budget : float
+        Share of the exhaustive cost.
+    every : int
+        Number of outcomes between two steps of a trial.
+    confidence_at : tuple of float
+        Shares of the exhaustive cost at which the confidence is computed.
     """
 
-    table: Table
-    terms: Terms
+    table: ScoreTable
+    scenario: Scenario
     budget: float
     every: int = 1
-    looks: tuple[float, ...] = LOOKS
+    confidence_at: tuple[float, ...] = CONFIDENCE_AT
 
 
-def conduct(plan: Plan, settings: Sequence[Setting], seeds: Sequence[int], jobs: int = 1) -> Iterator[Trial]:
+def run_trials(
+    plan: ReplayPlan, settings: Sequence[Setting], seeds: Sequence[int], jobs: int = 1
+) -> Iterator[ReplayTrial]:
     """Every setting with every seed, in this order.
 
     Parameters
     ----------
-    plan : Plan
+    plan : ReplayPlan
     settings : sequence of Setting
     seeds : sequence of int
-        Of the search, and of the tasks that are drawn where the terms ask for a subset.
+        Seeds of the search, and of the tasks that are drawn if the scenario has a subset.
     jobs : int
-        Processes. The trials do not depend on it.
+        Number of processes. The trials do not depend on it.
 
     Raises
     ------
     ConfigError
-        For an unknown policy, or terms that do not fit the table.
+        If a policy is unknown, or the scenario does not fit the table.
     DataError
         If no arm of the table is complete.
     """
     for setting in settings:
-        policy_named(setting.policy)  # a mistake ends here, and not in another process
+        policy_named(setting.policy)  # an unknown name fails here, and not in another process
     work = [(setting, seed) for setting in settings for seed in seeds]
     if jobs == 1:
-        yield from (conduct_one(plan, *each) for each in work)
+        yield from (run_trial(plan, *each) for each in work)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_hold, initargs=(plan,)) as pool:
-        yield from pool.map(_in_process, *zip(*work, strict=True))
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_plan, initargs=(plan,)) as pool:
+        yield from pool.map(_run_in_process, *zip(*work, strict=True))
 
 
-def conduct_one(plan: Plan, setting: Setting, seed: int) -> Trial:
+def run_trial(plan: ReplayPlan, setting: Setting, seed: int) -> ReplayTrial:
     """One search."""
-    table = plan.terms.of_seed(plan.table, seed)
-    problem = plan.terms.pose(table, setting.metrics)
-    judged = truth(table, problem)
+    table = plan.scenario.draw_tasks(plan.table, seed)
+    problem = plan.scenario.build_problem(table, setting.metrics)
+    truth = ground_truth(table, problem)
     whole = problem.exhaustive_cost
-    found = replay(
+    result = simulate(
         problem,
         table.cells(),
         policy_named(setting.policy),
@@ -143,21 +152,22 @@ def conduct_one(plan: Plan, setting: Setting, seed: int) -> Trial:
         seed=seed,
         workers=setting.workers,
         every=plan.every,
-        asked_at=[share * whole for share in plan.looks],
+        confidence_at=[share * whole for share in plan.confidence_at],
         within=WITHIN,
     )
     path = tuple(
-        Step(p.cost / whole, p.time, float(judged.loss[problem.arm_index[p.arm]]), p.said) for p in found.trace
+        ReplayStep(point.cost / whole, point.time, float(truth.loss[problem.arm_index[point.arm]]), point.confidence)
+        for point in result.trace
     )
-    return Trial(setting, seed, path, len(found.picks), found.utilisation, found.deciding)
+    return ReplayTrial(setting, seed, path, len(result.picks), result.utilisation, result.deciding)
 
 
-_held: list[Plan] = []  # of a process of the pool: sent once, not with every trial
+_plan: list[ReplayPlan] = []  # of a process of the pool, which receives it once and not with every trial
 
 
-def _hold(plan: Plan) -> None:
-    _held[:] = [plan]
+def _set_plan(plan: ReplayPlan) -> None:
+    _plan[:] = [plan]
 
 
-def _in_process(setting: Setting, seed: int) -> Trial:
-    return conduct_one(_held[0], setting, seed)
+def _run_in_process(setting: Setting, seed: int) -> ReplayTrial:
+    return run_trial(_plan[0], setting, seed)

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import policy_named
-from daskmetrics.bandit._simulate import replay
+from daskmetrics.bandit._simulate import simulate
 from daskmetrics.bandit.policies.baselines import design, ridge
 
 WHOLE = ["linucb", "linear-ts", "gp-ei", "gp-ucb"]
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_an_arm_is_finished_before_the_next_is_begun(world, name):
+def test_an_arm_is_finished_before_the_next_is_started(world, name):
     small = world()
-    picks = replay(small.problem, small.table, policy_named(name), budget=0.4, seed=0).picks
+    picks = simulate(small.problem, small.table, policy_named(name), budget=0.4, seed=0).picks
     arms = [arm for arm, _ in groupby(pick.cell.arm for pick in picks if pick.stage == "search")]
     assert len(set(arms)) == len(arms) > 3
     for arm in arms:
@@ -35,7 +35,7 @@ def test_the_shared_model_recovers_a_quadratic(world, after):
     assert np.corrcoef(unseen @ weights, unseen @ truth)[0, 1] > 0.9
 
 
-def test_a_pending_arm_lowers_the_uncertainty_alone(world, after):
+def test_a_pending_arm_lowers_only_the_uncertainty(world, after):
     small = world()
     done = [(arm, task) for arm in (0, 5, 11) for task in range(5)]
     before, meanwhile = ridge(after(small, done)), ridge(after(small, [*done, (20, 0)], known=15))

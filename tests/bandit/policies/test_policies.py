@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Outcome, State, installed, policy_named
-from daskmetrics.bandit._costs import Ledger
-from daskmetrics.bandit._simulate import replay
+from daskmetrics.bandit import Outcome, State, installed_policies, policy_named
+from daskmetrics.bandit._costs import PaidCosts
+from daskmetrics.bandit._simulate import simulate
 from daskmetrics.bandit.policies import _registry as registry
 from daskmetrics.core.errors import ConfigError
 
 
-def state_of(world, cells, known=None, rest=np.inf, seed=0):
-    ledger = Ledger(world.problem)
+def state_of(world, cells, known=None, remaining=np.inf, seed=0):
+    costs = PaidCosts(world.problem)
     for arm, task in cells:
-        ledger.charge(arm, task)
+        costs.charge(arm, task)
     outcomes = [world.outcome(world.problem.cell(*cell)) for cell in cells[:known]]
-    return State(world.problem, cells, outcomes, ledger.paid, ledger.cost(), rest, seed)
+    return State(world.problem, cells, outcomes, costs.paid, costs.cost(), remaining, seed)
 
 
 def draw(world, n, seed=0):
@@ -25,7 +25,7 @@ def draw(world, n, seed=0):
     return [(int(a), int(t)) for a, t in np.random.default_rng(seed).permutation(cells)[:n]]
 
 
-def test_an_unknown_policy_is_named_with_its_neighbour():
+def test_an_unknown_policy_is_refused_with_a_suggestion():
     with pytest.raises(ConfigError, match=r"Unknown policy 'rase'\. Did you mean 'race'"):
         policy_named("rase")
 
@@ -39,8 +39,8 @@ def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
             return "theirs"
 
     monkeypatch.setattr(registry, "entry_points", lambda group: [Point("race"), Point("mine")])
-    assert installed()["mine"] == "theirs"
-    assert installed()["race"] != "theirs"
+    assert installed_policies()["mine"] == "theirs"
+    assert installed_policies()["race"] != "theirs"
 
 
 @pytest.mark.parametrize("name", ["race", "random", "sweep"])
@@ -52,25 +52,25 @@ def test_a_choice_is_open_and_repeatable(world, name):
 
 
 @pytest.mark.parametrize("name", ["race", "random", "sweep"])
-def test_nothing_is_chosen_that_cannot_be_paid(world, name):
+def test_no_unaffordable_cell_is_chosen(world, name):
     small = world()
-    assert policy_named(name)(state_of(small, draw(small, 40), rest=0.0)) is None
+    assert policy_named(name)(state_of(small, draw(small, 40), remaining=0.0)) is None
 
 
 @pytest.mark.parametrize("name", ["random", "sweep"])
-def test_nothing_is_left_when_all_is_paid(world, name):
+def test_nothing_is_chosen_when_all_cells_are_paid(world, name):
     small = world()
     assert policy_named(name)(state_of(small, draw(small, small.scores.size))) is None
 
 
-def test_race_stops_when_no_rival_is_left(world):
+def test_race_stops_without_rivals(world):
     small = world()
     every = draw(small, small.scores.size)
     runner_up = [cell for cell in every if cell != (int(small.scores.mean(axis=1).argmin()), 0)]
     assert policy_named("race")(state_of(small, runner_up)) is None  # the worst arm's last cell is not worth buying
 
 
-def test_race_prefers_the_cheaper_of_two_alike_tasks(world):
+def test_race_prefers_the_cheaper_of_two_similar_tasks(world):
     small = world()
     chosen = policy_named("race")(state_of(small, draw(small, 10)))
     price = small.problem.score_cost[0]
@@ -79,9 +79,9 @@ def test_race_prefers_the_cheaper_of_two_alike_tasks(world):
 
 
 @pytest.mark.parametrize("window", [1, 4])
-def test_race_asks_each_swept_task_once_of_another_checkpoint_before_anything_else(world, window):
+def test_race_first_scores_each_swept_task_once_for_another_checkpoint(world, window):
     small = world(reward="zscore")
-    picks = replay(small.problem, small.table, policy_named("race"), budget=0.5, seed=0, window=window).picks
+    picks = simulate(small.problem, small.table, policy_named("race"), budget=0.5, seed=0, window=window).picks
     swept = {pick.cell.task for pick in picks if pick.stage == "baseline"}
     searched = [pick for pick in picks if pick.stage == "search"]
     first, later = searched[: len(swept)], searched[len(swept) :]
@@ -90,7 +90,7 @@ def test_race_asks_each_swept_task_once_of_another_checkpoint_before_anything_el
     assert later and not any("unsaid" in pick.why for pick in later)
 
 
-def test_race_does_not_ask_for_the_same_in_other_words_while_it_is_pending(world):
+def test_race_does_not_pay_twice_for_pending_information(world):
     small = world()
     cells = draw(small, 40)
     race = policy_named("race")
@@ -125,7 +125,7 @@ def test_race_beats_random_on_average(world, reward):
     for seed in range(24):
         small = world(seed=seed, reward=reward)
         for name, found in regret.items():
-            result = replay(small.problem, small.table, policy_named(name), budget=0.3, seed=seed)
+            result = simulate(small.problem, small.table, policy_named(name), budget=0.3, seed=seed)
             found.append(result.trace[-1].regret)
     assert np.mean(regret["race"]) < 0.2 * np.mean(regret["random"])
     assert np.median(regret["race"]) == 0.0

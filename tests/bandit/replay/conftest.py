@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.replay import Row, Table, table
+from daskmetrics.bandit.replay import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.names import Arm
 
 STEPS = (0, 1, 4, 16, 64, 256)
@@ -17,7 +17,7 @@ TASKS = {"cheap": 1.0, "fair": 4.0, "dear": 100.0, "dearest": 400.0}
 KINDS = {"cheap": "pairs", "fair": "pairs", "dear": "classes", "dearest": "classes"}
 
 
-def known_rows(seed: int = 0) -> list[Row]:
+def known_rows(seed: int = 0) -> list[ScoreRow]:
     rng = np.random.default_rng(seed)
     rows = []
     for t, step in enumerate(STEPS):
@@ -25,14 +25,14 @@ def known_rows(seed: int = 0) -> list[Row]:
             quality = 0.5 + 0.05 * t - 0.03 * (layer - 3) ** 2
             for task, seconds in TASKS.items():
                 score = round(quality + rng.normal(0, 0.003), 6)
-                rows.append(Row(Arm("m", f"step{step}", layer), task, score, 0.01, seconds, 0.0, KINDS[task]))
+                rows.append(ScoreRow(Arm("m", f"step{step}", layer), task, score, 0.01, seconds, 0.0, KINDS[task]))
     return rows
 
 
 @pytest.fixture
-def known() -> Table:
+def known() -> ScoreTable:
     metrics = {row.arm: {"entropy": row.score} for row in known_rows()}
-    return table(known_rows(), metrics)
+    return score_table(known_rows(), metrics)
 
 
 @pytest.fixture

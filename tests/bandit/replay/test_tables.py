@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.replay import Row, table
+from daskmetrics.bandit.replay import ScoreRow, score_table
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, grid
 
 
-def test_rows_find_their_place_in_any_order(known):
+def test_rows_may_come_in_any_order(known):
     assert known.arms == grid(known.suites) and known.scores.shape == (30, 4)
     assert known.tasks == ("cheap", "dear", "dearest", "fair")
     cells = known.cells()
@@ -19,23 +19,23 @@ def test_rows_find_their_place_in_any_order(known):
 
 def test_models_differ_in_depth_and_revisions():
     rows = [
-        Row(Arm("a", "main", 2), "t", 0.1),
-        Row(Arm("b", "step4", 0), "t", 0.2),
-        Row(Arm("b", "step4", 6), "t", 0.3),
+        ScoreRow(Arm("a", "main", 2), "t", 0.1),
+        ScoreRow(Arm("b", "step4", 0), "t", 0.2),
+        ScoreRow(Arm("b", "step4", 6), "t", 0.3),
     ]
-    found = table(rows)
-    assert [(s.model, s.revisions, s.layers, s.depth) for s in found.suites] == [
+    table = score_table(rows)
+    assert [(s.model, s.revisions, s.layers, s.depth) for s in table.suites] == [
         ("a", ("main",), (2,), 2),
         ("b", ("step4",), (0, 6), 6),
     ]
-    assert np.isnan(found.seconds).all() and found.metrics is None
+    assert np.isnan(table.seconds).all() and table.metrics is None
 
 
-def test_a_hole_in_the_grid_is_a_missing_score():
-    rows = [Row(Arm("m", "step1", 0), "t", 0.1), Row(Arm("m", "step2", 1), "t", 0.2)]
-    found = table(rows)
-    assert found.scores.shape == (4, 1) and found.known == 2
-    assert len(found.cells()) == 2
+def test_an_empty_cell_of_the_grid_is_a_missing_score():
+    rows = [ScoreRow(Arm("m", "step1", 0), "t", 0.1), ScoreRow(Arm("m", "step2", 1), "t", 0.2)]
+    table = score_table(rows)
+    assert table.scores.shape == (4, 1) and table.known == 2
+    assert len(table.cells()) == 2
 
 
 def test_fewer_tasks_keep_their_columns(known):
@@ -46,14 +46,14 @@ def test_fewer_tasks_keep_their_columns(known):
     assert some.metrics is known.metrics
 
 
-def test_a_metric_that_most_arms_lack_is_left_out():
-    rows = [Row(Arm("m", "main", layer), "t", 0.1) for layer in range(4)]
+def test_a_metric_missing_for_most_arms_is_left_out():
+    rows = [ScoreRow(Arm("m", "main", layer), "t", 0.1) for layer in range(4)]
     metrics = {row.arm: {"often": 1.0} for row in rows[:2]} | {rows[3].arm: {"seldom": 2.0, "often": 3.0}}
-    found = table(rows, metrics)
-    assert found.metric_names == ("often",)
-    np.testing.assert_array_equal(found.metrics[:, 0], [1.0, 1.0, np.nan, 3.0])
+    table = score_table(rows, metrics)
+    assert table.metric_names == ("often",)
+    np.testing.assert_array_equal(table.metrics[:, 0], [1.0, 1.0, np.nan, 3.0])
 
 
-def test_no_row_is_an_error():
-    with pytest.raises(DataError, match="no score"):
-        table([])
+def test_a_table_without_rows_is_an_error():
+    with pytest.raises(DataError, match="no scores"):
+        score_table([])
