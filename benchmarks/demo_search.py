@@ -1,8 +1,8 @@
-"""Live searches of the embedded demo against its exhaustive truth: every worker real, every cell scored anew.
+"""Live searches of the embedded demo on real workers, compared with its exhaustive sweep.
 
-The checkpoints are measured once; each search begins in a copy of that folder, on its own journal, and scores its own
-cells. ``--vary search`` changes the seed of the search alone, so that all searches see the same scores. ``--vary run``
-changes the run's seed: prompts and probes are drawn anew, everything is measured anew, and the truth has other noise.
+The checkpoints are measured once; each search starts in a copy of that folder and scores its own cells.
+``--vary search`` changes the seed of the search alone, so that all searches see the same scores. ``--vary run`` changes
+the seed of the run: new prompts and probes are drawn, everything is measured again, and the scores have other noise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import daskmetrics
-from daskmetrics.bandit.replay import Terms, Truth, truth
+from daskmetrics.bandit.replay import GroundTruth, Scenario, ground_truth
 from daskmetrics.bandit.replay._statistics import Rate
 from daskmetrics.bandit.replay._trials import WITHIN
 from daskmetrics.core.names import Arm
@@ -32,28 +32,28 @@ SMALL = (
 
 
 def measured(folder: Path, settings: Sequence[str]) -> Path:
-    """A run of the demo in which everything is measured and nothing was searched."""
+    """A run of the demo that measures everything and searches nothing."""
     place = folder / "measured"
     daskmetrics.run(settings=[*settings, "tasks=[]"], folder=place)
     return place
 
 
 def searched(folder: Path, base: Path | None, name: str, settings: Sequence[str]) -> Run:
-    """A run that begins with what was measured, if that is of use to it."""
+    """A run that starts with a copy of the base folder, if given."""
     place = folder / name
     if base is not None and not place.exists():
         shutil.copytree(base, place)
     return daskmetrics.run(settings=settings, folder=place)
 
 
-def terms(run: Run) -> Terms:
-    """The reward of a run and its baseline, which settings may name."""
-    return Terms(reward=run.result.reward, baseline=str(run.best().default.checkpoint))  # type: ignore[union-attr]
+def scenario(run: Run) -> Scenario:
+    """The scenario with the reward and the baseline of a run."""
+    return Scenario(reward=run.result.reward, baseline=str(run.best().default.checkpoint))  # type: ignore[union-attr]
 
 
-def lost(judged: Truth, arms: Sequence[Arm], run: Run) -> float:
-    """By which share the recommended arm's true mean score is below the best arm's."""
-    return float(judged.loss[list(arms).index(run.best().arm)])
+def loss_of(known_truth: GroundTruth, arms: Sequence[Arm], run: Run) -> float:
+    """By which share the recommended arm's true mean score is below that of the best arm."""
+    return float(known_truth.loss[list(arms).index(run.best().arm)])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget", type=float, default=0.15, help="share of the cost of every cell")
     parser.add_argument("--vary", choices=("search", "run"), default="search", help="what the seed changes")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="as `daskmetrics run` takes it")
-    parser.add_argument("--folder", type=Path, help="keep the runs here; what is there already is not run again")
+    parser.add_argument("--folder", type=Path, help="keep the runs here; existing runs are not repeated")
     parser.add_argument("--small", action="store_true", help="one tiny model, one task, one seed, the whole budget")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
@@ -70,20 +70,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def compare(chosen: argparse.Namespace, folder: Path) -> None:
-    own = [*(SMALL if chosen.small else ()), *chosen.settings]
+    settings = [*(SMALL if chosen.small else ()), *chosen.settings]
     seeds, budget = (1, 1.0) if chosen.small else (chosen.seeds, chosen.budget)
-    base = measured(folder, own)
-    whole = searched(folder, base, "truth", [*own, "search.policy=sweep", "search.budget=1"])
+    base = measured(folder, settings)
+    whole = searched(folder, base, "truth", [*settings, "search.policy=sweep", "search.budget=1"])
     known = read(whole.folder.path)
-    judged = truth(known, terms(whole).pose(known))
-    good = int((judged.loss <= WITHIN).sum())
+    truth = ground_truth(known, scenario(whole).build_problem(known))
+    good = int((truth.loss <= WITHIN).sum())
     print(
-        f"\nexhaustive: best {known.arms[judged.best]}, {len(known.arms)} arms x {len(known.tasks)} tasks; "
+        f"\nexhaustive: best {known.arms[truth.best]}, {len(known.arms)} arms x {len(known.tasks)} tasks; "
         f"{good} arms are within {WITHIN:.0%} of it"
     )
-    print(
-        f"{'seed':>4}  {'recommended':<24} {'loss':>7}  {'share of cost':>13}  {'cells':>6}  said within {WITHIN:.0%}"
-    )
+    print(f"{'seed':>4}  {'recommended':<24} {'loss':>7}  {'share of cost':>13}  {'cells':>6}  confidence")
     hits = 0
     for seed in range(seeds):
         which = f"{'search.' if chosen.vary == 'search' else ''}seed={seed}"
@@ -91,18 +89,17 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
             folder,
             base if chosen.vary == "search" else None,
             f"{chosen.vary}-{seed}",
-            [*own, which, f"search.budget={budget}"],
+            [*settings, which, f"search.budget={budget}"],
         )
-        best, loss = run.best(), lost(judged, known.arms, run)
+        best, loss = run.best(), loss_of(truth, known.arms, run)
         hits += loss <= WITHIN
-        said = run.result.probability_within  # type: ignore[union-attr]
-        print(
-            f"{seed:>4}  {best.arm!s:<24} {loss:>7.2%}  {best.share:>13.1%}  {run.counts['score', 'ok']:>6}  {said:.2f}"
-        )
+        confidence = run.result.probability_within  # type: ignore[union-attr]
+        share, cells = f"{best.share:>13.1%}", f"{run.counts['score', 'ok']:>6}"
+        print(f"{seed:>4}  {best.arm!s:<24} {loss:>7.2%}  {share}  {cells}  {confidence:.2f}")
     low, high = Rate(hits, seeds).interval
     print(f"within {WITHIN:.0%}: {hits} of {seeds} (95 % interval {low:.2f}-{high:.2f}; {GOAL})")
     if chosen.small and hits < seeds:
-        sys.exit("A search that may pay for everything missed the best arm.")
+        sys.exit("A search with the whole budget did not find the best arm.")
 
 
 if __name__ == "__main__":  # workers import this file

@@ -1,4 +1,4 @@
-"""Ways to search that are not in the package, to compare with: Optuna's TPE, and the design that was replaced."""
+"""Policies outside the package, for comparison: Optuna's TPE, and the design that this package replaces."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from daskmetrics.core.names import seed_of
 
 
 def tpe(state: State) -> Choice | None:
-    """Optuna's tree-structured Parzen estimator, paying for whole arms: the free arm nearest to what it proposes.
+    """Optuna's tree-structured Parzen estimator, paying for whole arms: the open arm nearest to its proposal.
 
-    After Bergstra, Bardenet, Bengio and Kegl, "Algorithms for hyper-parameter optimization" (NeurIPS 2011). A study is
-    built anew from the finished arms whenever an arm is to be begun, so that the policy is a function of its state.
+    After Bergstra, Bardenet, Bengio and Kegl, "Algorithms for hyper-parameter optimization" (NeurIPS 2011). A
+    new study is built from the finished arms whenever an arm is started, so that the policy is a function of its state.
     """
 
     def nearness(arms: np.ndarray) -> np.ndarray:
@@ -43,24 +43,24 @@ def _proposal(state: State) -> tuple[str, np.ndarray]:
     study = optuna.create_study(direction="maximize", sampler=sampler)
     values, features = averages(state).value, state.problem.features
     for arm in np.flatnonzero(state.complete & state.usable):
-        told: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "model": state.problem.arms[arm].model,
             "time": float(features[arm, 0]),
             "depth": float(features[arm, 1]),
         }
-        study.add_trial(optuna.trial.create_trial(params=told, distributions=space, value=float(values[arm])))
-    asked = study.ask(space).params
-    return asked["model"], np.array([asked["time"], asked["depth"]])
+        study.add_trial(optuna.trial.create_trial(params=parameters, distributions=space, value=float(values[arm])))
+    proposed = study.ask(space).params
+    return proposed["model"], np.array([proposed["time"], proposed["depth"]])
 
 
 def replaced(plan: ReplayPlan, seed: int) -> ReplayTrial:
-    """The replaced design's LinUCB, by its description: a matrix per arm; the best arm measured is the answer.
+    """LinUCB of the replaced design, from its description: one matrix per arm; it recommends the best measured arm.
 
-    An arm that was not pulled has theta = 0 and A = I, so that its bound is the norm of its context (here its features,
-    standardised); an arm is pulled once. What is measured thus has no say in what is pulled next.
+    An arm without a pull has theta = 0 and A = I, so its bound is the norm of its context (here its standardised
+    features). Each arm is pulled once, so no measurement has an effect on the next pull.
     """
-    table = plan.terms.of_seed(plan.table, seed)
-    problem = plan.terms.build_problem(table)
+    table = plan.scenario.draw_tasks(plan.table, seed)
+    problem = plan.scenario.build_problem(table)
     features = problem.features
     contexts = (features - features.mean(axis=0)) / np.where(features.std(axis=0) > 0, features.std(axis=0), 1.0)
     order = np.argsort(-np.linalg.norm(contexts, axis=1), kind="stable")

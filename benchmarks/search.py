@@ -1,7 +1,7 @@
-"""The search on published scores: how often the best arm is found by which cost, how soon on many workers, how sure.
+"""Benchmark of the search on published scores: success rate by cost, time on many workers, and confidence.
 
-Needs a table of scores (``--scores``, or the folder in DASKMETRICS_PUBLISHED_DATA). Each section goes through the code
-of a live search; costs and clock are the table's seconds. ``--small`` takes a made-up table and a few seeds.
+It needs a table of scores (``--scores``, or the folder in DASKMETRICS_PUBLISHED_DATA). Each section runs the code of a
+live search; costs and clock are the table's seconds. ``--small`` uses a made-up table and two seeds.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ from daskmetrics.bandit.replay import (
     ScoreRow,
     ScoreTable,
     Setting,
+    describe,
     ground_truth,
     run_trials,
     score_table,
 )
-from daskmetrics.bandit.replay._report import Sheet, calibration_sheet, describe, success_sheet
-from daskmetrics.bandit.replay._statistics import COST_SHARES, Rate, arrivals, by_setting, quantile, success
-from daskmetrics.bandit.replay._trials import LOOKS
+from daskmetrics.bandit.replay._report import confidence_table, success_table
+from daskmetrics.bandit.replay._statistics import COST_SHARES, Rate, by_setting, quantile, success, until_found
+from daskmetrics.bandit.replay._trials import CONFIDENCE_AT
+from daskmetrics.core._table import Table
 from daskmetrics.core.names import Arm, Checkpoint, Suite, every
 from daskmetrics.report._score_tables import read
 
 MODEL = "Pythia-410m"
 BY_CELL = ("race", "lucb", "halving", "random")
-WHOLE = ("gp-ei", "linucb", "rivals:tpe")
-OWN, BUDGET = 0.02, 0.1  # of the policy whose claims are checked, and of those beside it, which need more
-SURE = 0.9  # the confidence whose truth is told
+BY_ARM = ("gp-ei", "linucb", "rivals:tpe")
+OWN_BUDGET, RIVAL_BUDGET = 0.02, 0.1  # of the policy under test, and of the others, which need more
+CONFIDENT = 0.9  # the stated confidence that is compared with the truth
 
 
 @dataclass(frozen=True)
 class Question:
-    """A problem, and of 100 searches how many are to have found the best arm after which shares of the cost."""
+    """A problem, and how many of 100 searches should find the best arm after which shares of the cost."""
 
     name: str
     about: str
-    terms: Scenario
+    scenario: Scenario
     goals: dict[float, int]
 
 
@@ -84,22 +86,29 @@ class Chosen:
     policy: str
     small: bool
 
-    def terms(self, question: Question) -> Scenario:
-        return replace(question.terms, subset=question.terms.subset and 3) if self.small else question.terms
+    def scenario(self, question: Question) -> Scenario:
+        scenario = question.scenario
+        return replace(scenario, subset=scenario.subset and 3) if self.small else scenario
 
     def own(self, question: Question, budget: float, workers: Sequence[int] = (1,)) -> list[ReplayTrial]:
-        """Searches by the policy whose claims are checked."""
-        plan = ReplayPlan(self.known, self.terms(question), 0.3 if self.small else budget, every=2, looks=LOOKS[::2])
+        """Searches by the policy under test."""
+        plan = ReplayPlan(
+            self.known,
+            self.scenario(question),
+            0.3 if self.small else budget,
+            every=2,
+            confidence_at=CONFIDENCE_AT[::2],
+        )
         return list(run_trials(plan, [Setting(self.policy, n) for n in workers], range(self.seeds), self.jobs))
 
     def rivals(self, question: Question) -> Iterator[ReplayTrial]:
-        """Searches by all others; nobody asks them how sure they are."""
-        plan = ReplayPlan(self.known, self.terms(question), 0.3 if self.small else BUDGET, looks=())
+        """Searches by all other policies, without their confidence."""
+        plan = ReplayPlan(self.known, self.scenario(question), 0.3 if self.small else RIVAL_BUDGET, confidence_at=())
         seeds = range(self.rival_seeds)
         by_cell = [Setting(policy) for policy in BY_CELL if policy != self.policy]
         yield from run_trials(replace(plan, every=8), by_cell, seeds, self.jobs)
         by_arm = replace(plan, every=len(self.known.tasks) // 2)
-        yield from run_trials(by_arm, [Setting(policy) for policy in WHOLE], seeds, self.jobs)
+        yield from run_trials(by_arm, [Setting(policy) for policy in BY_ARM], seeds, self.jobs)
         yield from (replaced_trial(plan, seed) for seed in seeds)
 
 
@@ -116,54 +125,54 @@ def made_up() -> ScoreTable:
     return score_table(rows)
 
 
-def show(sheet: Sheet) -> None:
-    widths = [max(map(len, column)) for column in zip(sheet.header, *sheet.rows, strict=True)]
-    print(sheet.title)
-    for row in (sheet.header, *sheet.rows):
-        print("  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-    if sheet.note:
-        print("  " + sheet.note)
-    print(flush=True)
+def show(table: Table) -> None:
+    print(table.as_text(), "\n", flush=True)
 
 
 def found_by_budget(chosen: Chosen) -> None:
-    """Claims 1 and 3 in short: campaigns that were given the budget in question and no more."""
+    """Claims 1 and 3 in short: each search is given exactly the budget in question."""
     own: list[ReplayTrial] = []
     rows = []
     for question in (*RIVALLED, *OTHERS):
         for share, goal in question.goals.items():
             trials = chosen.own(question, share)
             own += trials
-            sure = [trial for trial in trials if trial.path[-1].said >= SURE]
-            rates = success(trials, 1.0), success(sure, 1.0)
+            confident = [trial for trial in trials if trial.path[-1].confidence >= CONFIDENT]
+            rates = success(trials, 1.0), success(confident, 1.0)
             found, true = (f"{rate.hits} of {rate.of}" for rate in rates)
             rows.append((question.about, f"{share:.1%}", str(goal or ""), found, true))
             print(*rows[-1], sep="; ", flush=True)
-    header = ("problem", "budget", "goal of 100", "found", f"of those said to be, with {SURE:.0%} or more")
-    show(Sheet(f"{chosen.policy}: found within a budget", header, tuple(rows)))
-    show(calibration_sheet(own))
+    header = (
+        "problem",
+        "budget",
+        "goal of 100",
+        "found",
+        f"found, of those with a confidence of {CONFIDENT:.0%} or more",
+    )
+    show(Table(header, tuple(rows), f"{chosen.policy}: found within a budget"))
+    show(confidence_table(own))
 
 
 def found_by_cost(chosen: Chosen) -> None:
-    """Claims 1 and 3: every policy under four costs; then how true the default policy's confidence was."""
+    """Claims 1 and 3: every policy under four costs; then the calibration of its confidence."""
     own: list[ReplayTrial] = []
     every: dict[tuple[str, float], dict[Setting, Rate]] = {}
     for question in RIVALLED:
-        print(f"{question.about}\n{describe(ReplayPlan(chosen.known, chosen.terms(question), BUDGET))}")
-        trials = chosen.own(question, OWN)
-        show(calibration_sheet(trials))
+        print(f"{question.about}\n{describe(ReplayPlan(chosen.known, chosen.scenario(question), RIVAL_BUDGET))}")
+        trials = chosen.own(question, OWN_BUDGET)
+        show(confidence_table(trials))
         own += trials
         trials += chosen.rivals(question)
-        show(success_sheet(trials, [share for share in COST_SHARES if share <= BUDGET]))
+        show(success_table(trials, [share for share in COST_SHARES if share <= RIVAL_BUDGET]))
         groups = by_setting(trials).items()
         for share in question.goals:
             every[question.name, share] = {setting: success(each, share) for setting, each in groups}
     show(_side_by_side(every))
-    show(calibration_sheet(own))
+    show(confidence_table(own))
 
 
-def _side_by_side(every: Mapping[tuple[str, float], Mapping[Setting, Rate]]) -> Sheet:
-    """A row per policy, a column per question and share of the cost that a goal is set for."""
+def _side_by_side(every: Mapping[tuple[str, float], Mapping[Setting, Rate]]) -> Table:
+    """A row per policy, a column per question and share of the cost with a goal."""
     goals = {question.name: question.goals for question in RIVALLED}
     settings = list(next(iter(every.values())))
     rows = [
@@ -172,7 +181,7 @@ def _side_by_side(every: Mapping[tuple[str, float], Mapping[Setting, Rate]]) -> 
     ]
     rows.append(("goal", *(f"{goals[name][share]}/100" for name, share in every)))
     header = ("policy", *(f"{name}: {share:.1%}" for name, share in every))
-    return Sheet("Within 1 % of the best after a share of the exhaustive cost", header, tuple(rows))
+    return Table(header, tuple(rows), "Within 1 % of the best after a share of the exhaustive cost")
 
 
 def replaced_trial(plan: ReplayPlan, seed: int) -> ReplayTrial:
@@ -182,39 +191,39 @@ def replaced_trial(plan: ReplayPlan, seed: int) -> ReplayTrial:
 
 
 def on_workers(chosen: Chosen) -> None:
-    """Claim 2: 32 workers on R16 with 30 s per pull; beside it one arm at a time with its tasks in parallel."""
+    """Claim 2: 32 workers on R16 with 30 s per pull, compared with one arm at a time with its tasks in parallel."""
     pulled = RIVALLED[1]
-    loaded = replace(pulled, terms=replace(pulled.terms, overhead=0.0, load=30.0))
+    loaded = replace(pulled, scenario=replace(pulled.scenario, overhead=0.0, load=30.0))
     rows = []
-    for what, question, numbers in (("30 s per pull", pulled, (1, 8, 32)), ("30 s per load", loaded, (32,))):
+    for label, question, numbers in (("30 s per pull", pulled, (1, 8, 32)), ("30 s per load", loaded, (32,))):
         trials = chosen.own(question, 0.02, numbers)
-        rows += [_speed(f"{setting}, {what}", each) for setting, each in by_setting(trials).items()]
-    plan = ReplayPlan(chosen.known, chosen.terms(pulled), BUDGET)
+        rows += [_speed(f"{setting}, {label}", each) for setting, each in by_setting(trials).items()]
+    plan = ReplayPlan(chosen.known, chosen.scenario(pulled), RIVAL_BUDGET)
     every = [trial for seed in range(chosen.rival_seeds) for trial in one_arm_at_a_time(plan, "gp-ei", seed, (8, 32))]
     rows += [_speed(f"one arm at a time, {setting}, 30 s per pull", own) for setting, own in by_setting(every).items()]
     header = ("R16", "median h", "p90 h", "lasting h", "p90 h", "busy", "while deciding", "end h", "seeds")
     note = "goal at 32 workers, 30 s per load: 0.03 h in the median, 0.12 h at the 90th percentile"
-    show(Sheet("Hours until within 1 % of the best: first, and for good", header, tuple(rows), note))
+    show(Table(header, tuple(rows), "Hours until within 1 % of the best: first, and for good", (note,)))
 
 
 def _speed(name: str, trials: Sequence[ReplayTrial]) -> tuple[str, ...]:
-    first, lasting = (arrivals(trials, lambda step: step.seconds / 3600, each) for each in (False, True))
+    first, lasting = (until_found(trials, lambda step: step.seconds / 3600, each) for each in (False, True))
     hours = [quantile(values, q) for values in (first, lasting) for q in (0.5, 0.9)]
-    busy = [statistics.mean(values) for values in zip(*((t.busy, t.deciding) for t in trials), strict=True)]
+    busy = [statistics.mean(values) for values in zip(*((t.utilisation, t.deciding) for t in trials), strict=True)]
     end = quantile([trial.path[-1].seconds / 3600 for trial in trials], 0.5)
     return (name, *(f"{h:.3f}" for h in hours), *(f"{share:.2f}" for share in busy), f"{end:.3f}", str(len(trials)))
 
 
 def one_arm_at_a_time(plan: ReplayPlan, policy: str, seed: int, numbers: Sequence[int]) -> list[ReplayTrial]:
-    """The replaced design's way of being parallel: all tasks of one arm at once, and a barrier before the next arm.
+    """The parallelism of the replaced design: all tasks of one arm at once, and a barrier before the next arm.
 
-    Which arms it takes does not depend on the number of workers. Each cell pays for its load, as each worker does.
+    The order of the arms does not depend on the number of workers. Each cell pays for its load, as each worker does.
     """
     from daskmetrics.bandit import policy_named
     from daskmetrics.bandit._simulate import simulate
 
-    known = plan.terms.of_seed(plan.table, seed)
-    problem = plan.terms.build_problem(known)
+    known = plan.scenario.draw_tasks(plan.table, seed)
+    problem = plan.scenario.build_problem(known)
     loss = ground_truth(known, problem).loss
     ran = simulate(problem, known.cells(), policy_named(policy), budget=plan.budget, seed=seed, every=1)
     arms = list(_arms(ran.picks))
@@ -233,7 +242,7 @@ def one_arm_at_a_time(plan: ReplayPlan, policy: str, seed: int, numbers: Sequenc
 
 
 def _arms(picks: Sequence[Any]) -> Iterator[tuple[int, list[float]]]:
-    """Costs of the cells of one arm after the other, with the number of the last of them."""
+    """For one arm after the other: the number of its last cell, and the costs of its cells."""
     costs: list[float] = []
     for pick, following in zip(picks, [*picks[1:], None], strict=True):
         costs.append(pick.cost)
@@ -244,25 +253,25 @@ def _arms(picks: Sequence[Any]) -> Iterator[tuple[int, list[float]]]:
 
 def _makespan(costs: Sequence[float], workers: int) -> float:
     free = [0.0] * workers
-    for cost in sorted(costs, reverse=True):  # longest first, the kindest order to this design
+    for cost in sorted(costs, reverse=True):  # longest first, the best order for this design
         heapq.heapreplace(free, free[0] + cost)
     return max(free)
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked of a search at scale: arms, tasks, decisions in all, how many of them at once, how sure to be."""
+    """A search at scale: arms, tasks, decisions in total and at once, and the confidence at which it stops."""
 
     arms: int
     tasks: int
     decisions: int
     at_once: int = 1
-    sure: float | None = None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Processor ms of every ask, per decision, with the number of its first, and of every tell; memory in MB."""
+class Timings:
+    """Processor ms of every ask (per decision, with the number of its first one) and of every tell; memory in MB."""
 
     arms: int
     asks: Sequence[tuple[float, int]]
@@ -276,7 +285,7 @@ def _search_in_process(load: Load, policy: str, pipe: Any) -> None:
 
     problem, scores = _large(load)
     before = resident()
-    search = Learner(problem, policy_named(policy), budget=0.5, window=load.at_once, seed=0, confidence=load.sure)
+    search = Learner(problem, policy_named(policy), budget=0.5, window=load.at_once, seed=0, confidence=load.confidence)
     asks: list[tuple[float, int]] = []
     tells: list[float] = []
     while len(search.picks) < load.decisions:
@@ -287,7 +296,7 @@ def _search_in_process(load: Load, policy: str, pipe: Any) -> None:
         for pick in picks:
             outcome = Outcome(float(scores[problem.locate(pick.cell)]), 0.01)
             tells.append(_timed(partial(search.tell, pick.index, outcome))[1])
-    pipe.send(Costs(len(problem.arms), asks, tells, before, resident()))
+    pipe.send(Timings(len(problem.arms), asks, tells, before, resident()))
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -297,7 +306,7 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _large(load: Load) -> tuple[Any, Any]:
-    """Three models with metrics, and scores (A, T) of which one region is best."""
+    """Three models with metrics, and scores (A, T) with one best region."""
     from daskmetrics.bandit import Problem, arm_features
 
     layers = {"14m": 6, "70m": 6, "410m": 24}
@@ -326,32 +335,34 @@ def resident() -> float:
 def at_scale(chosen: Chosen) -> None:
     """Claim 4: an ask at 5,184 arms x 32 tasks, and the memory of the process."""
     size, decisions = ((72, 4), 20) if chosen.small else ((5184, 32), 2000)
-    all_but_certain = Load(*size, decisions, sure=1 - 1e-9)  # never reached, and judged at every 8th
+    all_but_certain = Load(*size, decisions, confidence=1 - 1e-9)  # never reached, computed at every 8th decision
     for load in (Load(*size, decisions), Load(*size, decisions, 32), Load(*size, decisions, 64), all_but_certain):
-        costs = _measured(load, chosen.policy)
-        wanted = ", with a wanted confidence" if load.sure else ""
-        print(f"{chosen.policy}, {costs.arms:,} arms x {load.tasks} tasks, {load.at_once} decisions at once{wanted}")
-        _print_asks(f"{len(costs.asks):,} asks", costs.asks)
+        timings = _measured(load, chosen.policy)
+        confidence = ", with a required confidence" if load.confidence else ""
+        print(
+            f"{chosen.policy}, {timings.arms:,} arms x {load.tasks} tasks, {load.at_once} decisions at once{confidence}"
+        )
+        _print_asks(f"{len(timings.asks):,} asks", timings.asks)
         if load.at_once == 1:
-            _print_asks("the last tenth", costs.asks[-len(costs.asks) // 10 :])
-        print(f"  a tell: median {quantile(costs.tells, 0.5):.2f} ms, slowest {max(costs.tells):.1f} ms")
-        print(f"  memory: {costs.after:.0f} MB at most, {costs.before:.0f} MB before the search (goal: 500 MB)\n")
+            _print_asks("the last tenth", timings.asks[-len(timings.asks) // 10 :])
+        print(f"  a tell: median {quantile(timings.tells, 0.5):.2f} ms, slowest {max(timings.tells):.1f} ms")
+        print(f"  memory: {timings.after:.0f} MB at most, {timings.before:.0f} MB before the search (goal: 500 MB)\n")
 
 
-def _measured(load: Load, policy: str) -> Costs:
+def _measured(load: Load, policy: str) -> Timings:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_search_in_process, args=(load, policy, theirs))
     process.start()
-    costs: Costs = ours.recv()
+    timings: Timings = ours.recv()
     process.join()
-    return costs
+    return timings
 
 
-def _print_asks(what: str, asks: Sequence[tuple[float, int]]) -> None:
+def _print_asks(label: str, asks: Sequence[tuple[float, int]]) -> None:
     ms, (most, which) = [each for each, _ in asks], max(asks)
     spread = f"median {quantile(ms, 0.5):.1f} ms, p99 {quantile(ms, 0.99):.1f} ms, slowest {most:.1f} ms"
-    print(f"  {what}, processor time per decision: {spread} (at decision {which:,}; goal: 50 ms)")
+    print(f"  {label}, processor time per decision: {spread} (at decision {which:,}; goal: 50 ms)")
 
 
 SECTIONS = {"budgets": found_by_budget, "cost": found_by_cost, "workers": on_workers, "scale": at_scale}
@@ -361,26 +372,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scores", type=Path, help="table of known scores; read as `daskmetrics replay` does")
     parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--rival-seeds", type=int, help="of the policies beside it  [default: as many]")
+    parser.add_argument("--rival-seeds", type=int, help="seeds of the other policies  [default: as many]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--policy", default="race", help="the policy whose claims are checked")
-    parser.add_argument("--only", choices=SECTIONS, action="append", help="one section; may be repeated")
-    parser.add_argument("--small", action="store_true", help="a made-up table and two seeds")
+    parser.add_argument("--policy", default="race", help="the policy under test")
+    parser.add_argument("--only", choices=SECTIONS, action="append", help="run only this section; may be repeated")
+    parser.add_argument("--small", action="store_true", help="use a made-up table and two seeds")
     chosen = parser.parse_args(arguments)
     if chosen.small:
         known, seeds, jobs = made_up(), 2, 1
     else:
         known, seeds, jobs = _published(chosen.scores), chosen.seeds, chosen.jobs
     beside = seeds if chosen.rival_seeds is None else chosen.rival_seeds
-    what = Chosen(known, seeds, beside, jobs, chosen.policy, chosen.small)
+    options = Chosen(known, seeds, beside, jobs, chosen.policy, chosen.small)
     for name in chosen.only or SECTIONS:
-        SECTIONS[name](what)
+        SECTIONS[name](options)
 
 
 def _published(scores: Path | None) -> ScoreTable:
     folder = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
     if scores is None and folder is None:
-        sys.exit("Name a table by --scores, or its folder by DASKMETRICS_PUBLISHED_DATA; or try --small.")
+        sys.exit("No table: name one with --scores, or set DASKMETRICS_PUBLISHED_DATA to its folder, or use --small.")
     path = scores or Path(str(folder)) / "published_scores.csv.gz"
     return read(path, [MODEL] if scores is None else [])
 

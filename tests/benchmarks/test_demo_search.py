@@ -1,4 +1,4 @@
-"""The script at its smallest: real workers, real scores, and a search that may pay for everything finds the best."""
+"""The benchmark at its smallest: real workers, real scores, and a search with the whole budget finds the best arm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daskmetrics.core.names import Arm
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "demo_search.py"
 
 
-def test_live_searches_are_judged_by_the_exhaustive_truth(tmp_path):
+def test_live_searches_are_compared_with_the_exhaustive_sweep(tmp_path):
     command = [sys.executable, SCRIPT, "--small", "--folder", tmp_path / "runs"]
     environment = {"DASKMETRICS_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
@@ -24,10 +24,10 @@ def test_live_searches_are_judged_by_the_exhaustive_truth(tmp_path):
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["measured", "search-0", "ground_truth"]
 
 
-def test_the_truth_has_the_baseline_of_the_searches_whichever_model_the_sweep_began_with():
+def test_the_truth_uses_the_baseline_of_the_searches():
     spec = importlib.util.spec_from_file_location("demo_search", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     rows = [ScoreRow(Arm(model, f"step{s}", layer), "t", 0.1 * s) for model in "ba" for s in (1, 2) for layer in (0, 1)]
     run = SimpleNamespace(result={"reward": "zscore"}, best=lambda: SimpleNamespace(default=Arm("b", "step2", 1)))
-    assert str(script.terms(run).build_problem(score_table(rows)).baseline) == "b@step2"
+    assert str(script.scenario(run).build_problem(score_table(rows)).baseline) == "b@step2"

@@ -1,4 +1,4 @@
-"""The benchmark at its smallest: that every section runs and says what it found; no time is asserted."""
+"""The benchmark at its smallest: every section runs and prints its results; no time is asserted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_policy_is_compared_under_every_cost():
     assert "all 32: 0.3%" in together and "99/100" in together
 
 
-def test_a_campaign_is_given_each_budget_in_question():
+def test_a_search_is_given_each_budget_in_question():
     text = run("--small", "--only", "budgets")
     assert text.count("; 2 of 2; 2 of 2\n") == 9  # its made-up table is easy
 

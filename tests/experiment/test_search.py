@@ -157,8 +157,8 @@ def test_failed_cells_are_not_asked_for_again(prepared):
 
 def test_an_objective_weighs_the_tasks_and_leaves_keys_of_numbers_alone(prepared):
     plain, weighed = prepared(), prepared(search={"objective": "stdlib:order", "weights": {"stdlib:order": 2}})
-    assert searching.pose(plain, plain.suites).shares.tolist() == [0.5, 0.5]
-    assert searching.pose(weighed, weighed.suites).shares.tolist() == [1.0, 0.0]
+    assert searching.pose(plain, plain.suites).objective_weights.tolist() == [0.5, 0.5]
+    assert searching.pose(weighed, weighed.suites).objective_weights.tolist() == [1.0, 0.0]
     assert weighed.numbers_key == plain.numbers_key and weighed.key != plain.key
 
 
