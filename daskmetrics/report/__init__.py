@@ -32,9 +32,21 @@ from daskmetrics.core.errors import room_for
 from daskmetrics.report._best import Best
 from daskmetrics.report._export import export, frame
 from daskmetrics.report._run import Run
+from daskmetrics.report._score_tables import read as read_scores
 from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
 
-__all__ = ["Best", "Run", "best_text", "export", "frame", "status_text", "summary_text", "whereabouts", "write"]
+__all__ = [
+    "Best",
+    "Run",
+    "best_text",
+    "export",
+    "frame",
+    "read_scores",
+    "status_text",
+    "summary_text",
+    "whereabouts",
+    "write",
+]
 
 
 def write(folder: RunFolder, vectors: bool = False) -> Path:
