@@ -45,10 +45,10 @@ def test_a_released_worker_is_free():
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 100), max_size=40), st.integers(1, 5))
-def test_finished_decisions_are_only_appended(costs, workers):
-    workers, before = AssumedWorkers(workers), []
+def test_finished_decisions_are_only_appended(costs, count):
+    workers, before = AssumedWorkers(count), []
     for number, cost in enumerate(costs):
-        assert number - len(workers.finished) < workers
+        assert number - len(workers.finished) < count
         assert workers.finished[: len(before)] == before
         before = workers.finished
         workers.assign(0, cost)
