@@ -314,7 +314,7 @@ def test_an_outcome_is_reported_once_and_only_for_a_decision(world):
     (pick,) = search.ask(1)
     search.tell(pick.index, small.outcome(pick.cell))
     for index in (pick.index, 7):
-        with pytest.raises(DataError, match=f"Decision {index} was already has an outcome or does not exist"):
+        with pytest.raises(DataError, match=f"Decision {index} already has an outcome or does not exist"):
             search.tell(index, small.outcome(pick.cell))
 
 
