@@ -23,20 +23,6 @@ from daskmetrics.experiment._prepare import Experiment
 class RunEstimate:
     """Counts and assumed seconds of a run.
 
-    Attributes
-    ----------
-    checkpoints, arms, metrics, tasks : int
-        What is compared, and by what.
-    units : int
-        Work units of the measuring phase, training included.
-    exhaustive_seconds : float
-        Seconds of work to score every cell, encodings shared.
-    search_seconds : float
-        Seconds of work that the budget allows.
-    measure_seconds : float
-        Seconds of work to measure (and train) everything.
-    workers : int
-
     Examples
     --------
     >>> run = RunEstimate(2, 10, 6, 4, 2, exhaustive_seconds=40.0, search_seconds=10.0, measure_seconds=3.0, workers=2)
@@ -48,10 +34,10 @@ class RunEstimate:
     arms: int
     metrics: int
     tasks: int
-    units: int
-    exhaustive_seconds: float
-    search_seconds: float
-    measure_seconds: float
+    units: int  # of the measuring phase, training included
+    exhaustive_seconds: float  # of work to score every cell, encodings shared
+    search_seconds: float  # of work that the budget allows
+    measure_seconds: float  # of work to measure (and train) everything
     workers: int
 
     @property
@@ -105,21 +91,11 @@ def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel)
 
 @dataclass(frozen=True)
 class TaskCost:
-    """Median seconds of a task in earlier runs.
+    """Median seconds of a task in earlier runs."""
 
-    Attributes
-    ----------
-    encode : float
-        Of one checkpoint, all layers.
-    score : float
-        Of one layer.
-    cells : int
-        Number of scores.
-    """
-
-    encode: float
-    score: float
-    cells: int
+    encode: float  # of one checkpoint, all layers
+    score: float  # of one layer
+    cells: int  # number of scores
 
 
 def task_costs(runs: Path) -> Mapping[str, TaskCost]:

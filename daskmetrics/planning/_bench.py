@@ -64,25 +64,13 @@ Runner = Callable[[Client], TrialResult]
 
 @dataclass(frozen=True)
 class Bench:
-    """Trials and their analysis.
+    """Trials and their analysis."""
 
-    Attributes
-    ----------
-    name : str
-        Of the work.
-    trials : tuple of BenchTrial
-    chains : tuple of tuple of float
-        Seconds of the units, measured with the fewest workers.
-    calibration : Calibration
-    price : float or None
-        Of one worker for an hour.
-    """
-
-    name: str
+    name: str  # of the work
     trials: tuple[BenchTrial, ...]
-    chains: tuple[tuple[float, ...], ...]
+    chains: tuple[tuple[float, ...], ...]  # seconds of the units, measured with the fewest workers
     calibration: Calibration
-    price: float | None = None
+    price: float | None = None  # of one worker for an hour
 
     @property
     def rows(self) -> tuple[ScalingRow, ...]:
@@ -125,28 +113,8 @@ def bench(
 ) -> Bench:
     """Do the same work with each number of workers, in interleaved rounds.
 
-    Parameters
-    ----------
-    name : str
-        Of the work, for the report.
-    runner : callable
-        Does the work and returns its times.
-    profile : Cluster
-        Where; its number of workers is replaced.
-    counts : sequence of int
-        Numbers of workers, increasing.
-    repeats : int
-    price : float, optional
-        Of one worker (GPU) for an hour.
-    on_start : callable, optional
-        Called on every worker before the clock starts, for instance `warm`.
-    progress : callable
-        Called with a line about each trial.
-
-    Raises
-    ------
-    DaskmetricsError
-        If workers do not arrive, or a trial did not finish a unit.
+    ``on_start`` is called on every worker before the clock starts, for instance `warm`; ``progress`` is called with a
+    line about each trial. Raises DaskmetricsError if workers do not arrive, or a trial did not finish a unit.
     """
     trials: list[BenchTrial] = []
     fewest: list[TrialResult] = []
@@ -243,13 +211,7 @@ PROBED_CELLS = 8
 
 @contextmanager
 def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
-    """The runner of one phase of an experiment; the phases before it run once.
-
-    Raises
-    ------
-    ConfigError
-        If the phase is unknown, or the experiment does not have it.
-    """
+    """The runner of one phase of an experiment, which must have it; the phases before it run once."""
     if phase not in PHASES:
         raise unknown("workload", phase, PHASES)
     if phase == "search" and not config.tasks:

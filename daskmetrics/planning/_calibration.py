@@ -28,22 +28,12 @@ OTHER_MODEL = 1.6
 
 @dataclass(frozen=True)
 class Sample:
-    """Measured seconds of units of one kind and model, and the assumed seconds of one unit.
+    """Measured seconds of units of one kind and model, and the assumed seconds of one unit."""
 
-    Attributes
-    ----------
-    kind, group : str
-        ``measure`` and the model's name, or ``map`` and the function's name.
-    seconds : tuple of float
-        Measured, one for each unit.
-    assumed : float
-        Average assumed seconds of such a unit on a CPU core, whatever device measured it.
-    """
-
-    kind: str
-    group: str
-    seconds: tuple[float, ...]
-    assumed: float
+    kind: str  # such as ``measure`` or ``map``
+    group: str  # the model's or the function's name
+    seconds: tuple[float, ...]  # one for each unit
+    assumed: float  # average of such units on a CPU core, whatever device measured them
 
     @property
     def ratio(self) -> Interval:
@@ -55,34 +45,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The result of one bench or probe, with its time and place.
-
-    Attributes
-    ----------
-    device, host : str
-    at : float
-        Seconds since 1970.
-    versions : mapping
-    samples : tuple of Sample
-    workers : int
-        The largest number of workers that was tried.
-    serial : tuple of float
-        The serial share: low, value, high.
-    start : float
-        Seconds until workers were ready.
-    overhead : float
-        Time of a run beyond its units, as a share of the units' time.
-    """
+    """The result of one bench or probe, with its time and place."""
 
     device: str
     host: str
-    at: float
+    at: float  # seconds since 1970
     versions: Mapping[str, str] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
-    workers: int = 1
-    serial: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    start: float = 0.0
-    overhead: float = 0.0
+    workers: int = 1  # the largest number that was tried
+    serial: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the serial share: low, value, high
+    start: float = 0.0  # seconds until workers were ready
+    overhead: float = 0.0  # time of a run beyond its units, as a share of the units' time
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""

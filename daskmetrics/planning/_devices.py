@@ -13,20 +13,11 @@ SPEED_FACTOR = 1.5
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU's datasheet.
-
-    Attributes
-    ----------
-    memory_gib : float
-    tflops : float
-        Dense bfloat16 operations; only ratios of them are used.
-    bandwidth : float
-        Of its memory in GB/s, which bounds small models.
-    """
+    """A GPU's datasheet."""
 
     memory_gib: float
-    tflops: float
-    bandwidth: float
+    tflops: float  # of dense bfloat16 operations; only ratios are used
+    bandwidth: float  # of its memory in GB/s, which bounds small models
 
 
 DEVICES: Mapping[str, Device] = {

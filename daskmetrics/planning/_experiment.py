@@ -40,16 +40,9 @@ BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibration], device: str) -> Workload:
-    """The remaining work of an experiment, as phases with seconds on a device.
+    """The remaining work of an experiment, as phases with seconds on a device: ``cpu``, or a kind of GPU.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    folder : RunFolder
-        Of the run; what its journal holds already is not counted.
-    known : sequence of Calibration
-    device : str
-        ``cpu``, or a kind of GPU.
+    What the journal in the run's folder holds already is not counted.
     """
     entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
     past = tuple(records(entries))
@@ -86,7 +79,7 @@ class _Remaining:
         seconds = calibrated(self.kind, self.group, self.assumed(CPU), known, device, self.assumed(CostModel(device)))
         benches = [c for c in known if c.workers > 1 and any(sample.kind == self.kind for sample in c.samples)]
         serial = NOTHING_SERIAL
-        # what a bench of training finds to be serial is the chain of steps, which is known
+        # in a bench of training, the serial share is the chain of steps, which `chains` already counts
         if benches and self.kind != "train":
             seconds = seconds.times(1.0 + benches[-1].overhead)
             serial = Interval(*benches[-1].serial)

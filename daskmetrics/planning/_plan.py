@@ -32,63 +32,29 @@ ASSUMED_GPU = "l40s"
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """The options of ``plan`` beside the configuration.
+    """The options of ``plan`` beside the configuration."""
 
-    Attributes
-    ----------
-    profiles : tuple of str
-        Cluster profiles by name or file; by default that of the configuration.
-    counts : tuple of int
-        Numbers of workers for each profile; by default that of the profile.
-    offers : Path or None
-        A scenario file of partitions, used instead of profiles.
-    recorded : Path or None
-        A folder with the output of Slurm's commands, used instead of running them.
-    limits : Limits
-    prices : mapping
-        Of a worker for an hour, by device; the empty name stands for all devices.
-    folder : Path or None
-        Of the run.
-    settings : tuple of str
-    keep : Path or None
-        A folder in which to keep the output of Slurm's commands.
-    """
-
-    profiles: tuple[str, ...] = ()
-    counts: tuple[int, ...] = ()
-    offers: Path | None = None
-    recorded: Path | None = None
+    profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
+    counts: tuple[int, ...] = ()  # numbers of workers for each profile; by default that of the profile
+    offers: Path | None = None  # a scenario file of partitions, used instead of profiles
+    recorded: Path | None = None  # a folder with the output of Slurm's commands, used instead of running them
     limits: Limits = dataclasses.field(default_factory=Limits)
-    prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    folder: Path | None = None
+    prices: Mapping[str, float] = dataclasses.field(default_factory=dict)  # by device; the empty name stands for all
+    folder: Path | None = None  # of the run
     settings: tuple[str, ...] = ()
-    keep: Path | None = None
+    keep: Path | None = None  # a folder in which to keep the output of Slurm's commands
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Options for a workload.
+    """Options for a workload."""
 
-    Attributes
-    ----------
-    name : str
-        Of the experiment or the scenario.
-    config : str or None
-        The configuration's file; None for a scenario, which cannot be run.
-    pairs : tuple of (Offer, Workload)
-    limits : Limits
-    at : float
-        When the proposal was made, in seconds since 1970.
-    settings : tuple of str
-        Further ``key=value`` settings of the run.
-    """
-
-    name: str
-    config: str | None
+    name: str  # of the experiment or the scenario
+    config: str | None  # the configuration's file; None for a scenario, which cannot be run
     pairs: tuple[tuple[Offer, Workload], ...]
     limits: Limits
-    at: float
-    settings: tuple[str, ...] = ()
+    at: float  # when the proposal was made, in seconds since 1970
+    settings: tuple[str, ...] = ()  # of the run
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -103,13 +69,7 @@ class Proposal:
         return front(self.options)
 
     def option(self, number: int) -> Option:
-        """The option with a number.
-
-        Raises
-        ------
-        ConfigError
-            If it does not exist or cannot be used.
-        """
+        """The option with a number; ConfigError if it does not exist or cannot be used."""
         if not 1 <= number <= len(self.options):
             raise ConfigError(f"There is no option {number}. Choose one of 1 to {len(self.options)}.")
         option = self.options[number - 1]
@@ -131,13 +91,7 @@ class Proposal:
 
 
 def propose(path: Path, request: PlanRequest) -> Proposal:
-    """The options for a configuration or a scenario.
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be used, or Slurm is needed and not available.
-    """
+    """The options for a configuration or a scenario; ConfigError if a file or Slurm cannot be used."""
     given = scenario.workload(path) if scenario.is_workload(path) else configuration.load(path, request.settings)
     workload_on = _workloads(given, request) if isinstance(given, Config) else lambda device: given.workload()
     if request.offers is not None:

@@ -21,26 +21,13 @@ WORTH = 0.5
 
 @dataclass(frozen=True)
 class BenchTrial:
-    """One run of the workload.
-
-    Attributes
-    ----------
-    workers : int
-    seconds : float
-        From the first unit's submission to the last record, all workers being there.
-    units : int
-        Work units that were finished.
-    repeat : int
-        Number of the round, from 0.
-    start : float
-        Seconds until the workers were ready and had imported their libraries.
-    """
+    """One run of the workload."""
 
     workers: int
-    seconds: float
-    units: int
-    repeat: int = 0
-    start: float = 0.0
+    seconds: float  # from the first unit's submission to the last record, with all workers ready
+    units: int  # that were finished
+    repeat: int = 0  # number of the round
+    start: float = 0.0  # seconds until the workers were ready and had imported their libraries
 
 
 @dataclass(frozen=True)
@@ -58,18 +45,10 @@ class ScalingRow:
 
 @dataclass(frozen=True)
 class Amdahl:
-    """T(n) = total * (serial + (1 - serial) / n).
+    """T(n) = total * (serial + (1 - serial) / n)."""
 
-    Attributes
-    ----------
-    total : float
-        Seconds on one worker.
-    serial : Interval
-        The share that more workers do not shorten, from 0 to 1.
-    """
-
-    total: float
-    serial: Interval
+    total: float  # seconds on one worker
+    serial: Interval  # the share that more workers do not shorten, from 0 to 1
 
     def seconds(self, workers: float) -> float:
         """Expected seconds on a number of workers."""
@@ -131,14 +110,7 @@ def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
 
 
 def rows(trials: Sequence[BenchTrial], price: float | None = None) -> tuple[ScalingRow, ...]:
-    """One row for each number of workers, fewest first.
-
-    Parameters
-    ----------
-    trials : sequence of BenchTrial
-    price : float, optional
-        Of one worker (one GPU) for an hour.
-    """
+    """One row for each number of workers, fewest first; the price is that of one worker for an hour."""
     groups = {n: [trial for trial in trials if trial.workers == n] for n in sorted({t.workers for t in trials})}
     times = {n: Interval.of([trial.seconds for trial in group]) for n, group in groups.items()}
     fewest = min(times)
@@ -189,13 +161,8 @@ def interleaved(counts: Sequence[int], repeats: int) -> tuple[tuple[int, int], .
 def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 0.0) -> float:
     """Seconds until all units are finished, if each free worker takes the next unit that may start.
 
-    Parameters
-    ----------
-    chains : iterable of sequence of float
-        Seconds of units that must follow each other; an independent unit is a chain of one.
-    workers : int
-    dispatch : float
-        Seconds of the driver for each unit; the driver handles one unit at a time.
+    A chain holds the seconds of units that must follow each other; an independent unit is a chain of one. The driver
+    takes ``dispatch`` seconds for each unit and handles one at a time.
 
     Examples
     --------

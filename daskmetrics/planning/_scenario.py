@@ -1,4 +1,4 @@
-"""Scenarios: workloads and partitions written by hand, for what is not consecondsd or not reachable."""
+"""Scenarios: workloads and partitions written by hand, for what is not configured or not reachable."""
 
 from __future__ import annotations
 

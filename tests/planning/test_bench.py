@@ -1,4 +1,4 @@
-"""Trials on real workers, and what is made of them."""
+"""Benches on real workers, and plans that use their calibrations."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     assert "measured on" in planned.stdout
     assert "Option 1: daskmetrics run small.yaml --set cluster=local" in planned.stdout
     run = Run("runs/small")
-    told = timing.prediction(run)
-    assert run.finished and told is not None and told.finished and told.done == 1.0
-    assert "longer" in told.text or "shorter" in told.text
+    prediction = timing.prediction(run)
+    assert run.finished and prediction is not None and prediction.finished and prediction.done == 1.0
+    assert "longer" in prediction.text or "shorter" in prediction.text
     [share] = timing.shares(run)
     assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
     status = daskmetrics("status", "runs/small").stdout

@@ -1,4 +1,4 @@
-"""The worked examples of docs/plan.md, run as they stand there."""
+"""The examples of docs/plan.md give the output that the page shows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.slurm.site import ROOT
 
 PAGE = ROOT / "docs" / "plan.md"
 BLOCK = re.compile(r"```console\n\$ daskmetrics (?P<words>[^\n]+)\n(?P<shown>.*?)```", re.S)
-EXAMPLES = [found["words"] for found in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
+EXAMPLES = [match["words"] for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
 
 
 def printed(words, cache):
-    """What the command prints, ages left out."""
+    """The output of a command, without ages."""
     done = subprocess.run(
         [sys.executable, "-m", "daskmetrics", *words.split()],
         cwd=ROOT / "docs" / "plan",
@@ -35,13 +35,13 @@ def printed(words, cache):
 def test_an_example_prints_what_the_page_shows(words, tmp_path):
     if "pythia" in words and find_spec("mteb") is None:
         pytest.skip("needs mteb, whose tasks the configuration names")
-    told = printed(words, tmp_path)
+    output = printed(words, tmp_path)
     text = PAGE.read_text(encoding="utf-8")
-    shown = next(found for found in BLOCK.finditer(text) if found["words"] == words)
+    shown = next(match for match in BLOCK.finditer(text) if match["words"] == words)
     if os.environ.get("DASKMETRICS_RECORD"):
-        PAGE.write_text(text.replace(shown[0], f"```console\n$ daskmetrics {words}\n{told}```"), encoding="utf-8")
+        PAGE.write_text(text.replace(shown[0], f"```console\n$ daskmetrics {words}\n{output}```"), encoding="utf-8")
     else:
-        assert shown["shown"] == told
+        assert shown["shown"] == output
 
 
 def test_the_training_that_took_14_1_hours_is_predicted_within_a_tenth(tmp_path):

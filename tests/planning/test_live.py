@@ -1,4 +1,4 @@
-"""A plan of three profiles on a real Slurm, one of them busy; the chosen option is submitted and looked back at."""
+"""A plan of three profiles on a real Slurm, one of them busy, and the run of the chosen option."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ pytestmark = needs_slurm
 
 @pytest.fixture
 def busy(slurm, tmp_path, monkeypatch):
-    """Profiles for two GPUs, for all of them while somebody holds two, and for one CPU worker."""
+    """Profiles for two GPUs, for all of them while another job holds two, and for one CPU worker."""
     monkeypatch.chdir(tmp_path)
-    wanted = {
+    profiles = {
         "two": profile(slurm),
         "all": profile(slurm, workers=32),
         "cpu": profile(slurm, partition="cpu", gpus_per_job=0, gpu_type=None, workers=1),
     }
-    for name, keys in wanted.items():
+    for name, keys in profiles.items():
         Path(f"{name}.yaml").write_text(yaml.safe_dump(keys))
     Path("small.yaml").write_text(yaml.safe_dump({**SMALL, "cluster": "two.yaml"}))
     held = command("sbatch", "--parsable", "--gres=gpu:l40s:2", "--time=30:00", "-o", "/dev/null", "--wrap=sleep 1800")
@@ -45,7 +45,7 @@ def is_finished() -> bool:
     return False
 
 
-def test_the_chosen_option_of_three_is_run_and_compared(busy):
+def test_the_chosen_option_of_three_runs_and_is_compared_with_its_prediction(busy):
     waiting = command("sbatch", "--parsable", "--hold", "--job-name=old", "--wrap=true").strip()
     words = ["plan", "small.yaml", "--profiles", "two.yaml,all.yaml,cpu.yaml", "--record", "kept"]
     done = CliRunner().invoke(main, [*words, "--probe", "--submit", "1", "--replace", waiting])
@@ -57,8 +57,9 @@ def test_the_chosen_option_of_three_is_run_and_compared(busy):
     assert "wait of option 2: sbatch --test-only, " in done.stdout
     assert f"Cancelled the pending job {waiting} (old)." in done.stdout and waiting not in jobs()
     assert comes_true(is_finished, 300)
-    told = timing.prediction(Run("runs/small"))
-    assert told.finished and told.option == "two.yaml: 2 l40s" and told.predicted.low < told.predicted.high
+    prediction = timing.prediction(Run("runs/small"))
+    assert prediction.finished and prediction.option == "two.yaml: 2 l40s"
+    assert prediction.predicted.low < prediction.predicted.high
     recorded = CliRunner().invoke(main, [*words[:4], "--recorded", "kept"])
     assert recorded.exit_code == 0 and "time limits of running jobs" in recorded.stdout
 
