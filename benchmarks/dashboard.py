@@ -111,10 +111,10 @@ class History:
                 score = float(quality[arm] + self.random.normal(0, 0.01))
                 yield self._record(name, name, "score", {"score": score}, index % 97 == 31)
                 if index % 200 == 0:
-                    yield self.belief(index)
+                    yield self.posterior(index)
                 index += 1
 
-    def belief(self, known: int) -> PosteriorUpdated:
+    def posterior(self, known: int) -> PosteriorUpdated:
         """A posterior that grows surer."""
         sd = np.full(len(self.arms), 0.3 / (1 + known / 500))
         mean = self.quality() + self.random.normal(0, 1, len(sd)) * sd * 0.2
@@ -141,13 +141,13 @@ async def measure(seconds: float, rate: float) -> dict[str, float]:
     with dask.config.set(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a dashboard of another program on the usual port
         async with Scheduler(dashboard_address="127.0.0.1:0", port=0, host="127.0.0.1") as scheduler:
-            desk = scheduler.extensions["daskmetrics"]
+            plugin = scheduler.extensions["daskmetrics"]
             idle = await _cpu(seconds / 2, lambda: None)
-            replayed = _timed(lambda: desk.hear(map(to_json, [*history.opening(), *history.measured()])))
+            replayed = _timed(lambda: plugin.receive(map(to_json, [*history.opening(), *history.measured()])))
             news = history.searched()
 
             def second() -> None:
-                hearing.append(_timed(lambda: desk.hear(map(to_json, islice(news, int(rate))))))
+                hearing.append(_timed(lambda: plugin.receive(map(to_json, islice(news, int(rate))))))
 
             unseen = await _cpu(seconds, second)
             page = f"http://127.0.0.1:{scheduler.http_server.port}/individual-daskmetrics"

@@ -1,20 +1,19 @@
-"""Pages of ours in the Dask dashboard: the run, and training; and our numbers on its ``/metrics``.
+"""Pages in the Dask dashboard for runs and trainings, and their numbers on ``/metrics``.
 
-============ ===================================================================
-`feed`       the driver's side: the journal's entries on their way
-`desk`       the scheduler's side: hears them, and looks at the workers
-`board`      what a page shows of a run, as arrays
-`curves`     what a page shows of training
-`page`       the page of the run
-`training`   the page of training
-`gauges`     the numbers for Prometheus
-`preload`    what a scheduler loads to have all of it
-============ ===================================================================
+================ ==============================================================
+`_publisher`     the driver's side: sends journal entries to the scheduler
+`_plugin`        the scheduler's side: receives them, measures the workers
+`_state`         the state of a run and of a training, as arrays
+`_run_page`      the page of a run, with `_heatmap` and `_charts`
+`_training_page` the page of training
+`_prometheus`    the numbers for Prometheus
+`_preload`       what a scheduler loads to have all of this
+================ ==============================================================
 
-The pages read and never compute: the board is a replay of the journal, beliefs come ready from the driver. A scheduler
-that somebody else starts has them with ``dask scheduler --preload daskmetrics.dashboard._preload``.
+Pages only read: the state follows from the journal, and the driver computes posteriors. A scheduler of another program
+gets the pages with ``dask scheduler --preload daskmetrics.dashboard._preload``.
 """
 
-from daskmetrics.dashboard._publisher import Feed
+from daskmetrics.dashboard._publisher import Publisher
 
-__all__ = ["Feed"]
+__all__ = ["Publisher"]

@@ -11,8 +11,8 @@ from bokeh.models import ColumnDataSource, DatetimeTickFormatter, LinearAxis, Nu
 from bokeh.plotting import figure
 from numpy.typing import NDArray
 
-from daskmetrics.dashboard._plugin import Busy
-from daskmetrics.dashboard._state import Board
+from daskmetrics.dashboard._plugin import WorkerLoad
+from daskmetrics.dashboard._state import LiveState
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")  # Okabe and Ito (2008)
 COST = "cost spent, % of the exhaustive sweep (assumed)"
@@ -63,15 +63,15 @@ class CostLine:
         )  # fmt: skip
         legend_above(fig)
 
-    def update(self, board: Board) -> None:
-        """Show the board's curve."""
-        curve = np.array(board.curve, dtype=float).reshape(-1, 3)
-        known = board.exhaustive == board.exhaustive
-        unit = board.exhaustive / 100 if known else 1.0
+    def update(self, live: LiveState) -> None:
+        """Show the live's curve."""
+        curve = np.array(live.curve, dtype=float).reshape(-1, 3)
+        known = live.exhaustive == live.exhaustive
+        unit = live.exhaustive / 100 if known else 1.0
         cost, best, regret = curve[:, 0] / unit, curve[:, 1], curve[:, 2]
         self.source.data = {"cost": cost, "best": best, "regret": regret}
         self.figure.xaxis.axis_label = COST if known else "cost spent, assumed seconds"
-        whole = board.budget / unit if board.budget == board.budget else 0.0
+        whole = live.budget / unit if live.budget == live.budget else 0.0
         self.figure.x_range.end = max(whole, cost.max(initial=0.0)) or 100
         low, high = _span(best)
         self.figure.y_range.update(start=low, end=high)
@@ -106,7 +106,7 @@ class BusyLines:
         legend_above(self.figure)
         self._last = 0.0
 
-    def update(self, busy: Sequence[Busy]) -> None:
+    def update(self, busy: Sequence[WorkerLoad]) -> None:
         """Add the new measurements."""
         new = [one for one in busy if one.time > self._last]
         if not new:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.core._steps import AxisScale, edges, fitting, ticks
 from daskmetrics.core.names import Suite
-from daskmetrics.dashboard._state import SCORED, Board
+from daskmetrics.dashboard._state import SCORED, LiveState
 
 NUMBERED = 5  # latest decisions that are numbered
 MOST_STEPS, MOST_LAYERS = 26, 13  # labels along the two axes
@@ -88,29 +88,29 @@ class Heatmap:
             axis.axis_label_text_font_style = "normal"
         return fig
 
-    def update(self, board: Board, model: str, name: str, scale: str) -> None:
+    def update(self, live: LiveState, model: str, name: str, scale: str) -> None:
         """Show one quantity of one model.
 
         Parameters
         ----------
-        board : Board
+        live : LiveState
         model, name : str
             Of the model, and of the quantity.
         scale : {"log", "even", ...}
             Scale of the checkpoints; any other word selects the scale that fits.
         """
-        suite, part = board.grid.suite(model)
+        suite, part = live.grid.suite(model)
         fitted: AxisScale = scale if scale in ("log", "even") else fitting(suite.revisions)  # type: ignore[assignment]
-        if self._drawn != (board, model, fitted):
-            self._drawn = board, model, fitted
+        if self._drawn != (live, model, fitted):
+            self._drawn = live, model, fitted
             self._lay_out(suite, fitted)
-        values = board.values(name)[part]
-        self._set_colours(values, name, board)
-        mean, sd = board.belief[:, part]
+        values = live.values(name)[part]
+        self._set_colours(values, name, live)
+        mean, sd = live.posterior[:, part]
         self.cells.data.update(
-            value=values, mean=mean, sd=sd, first=board.first[part], last=board.last[part], paid=board.paid[part]
+            value=values, mean=mean, sd=sd, first=live.first[part], last=live.last[part], paid=live.paid[part]
         )
-        self._set_marks(board, part)
+        self._set_marks(live, part)
 
     def _lay_out(self, suite: Suite, scale: AxisScale) -> None:
         borders = np.array(edges(suite.revisions, scale))
@@ -133,26 +133,26 @@ class Heatmap:
         for range_, start, end in ((fig.x_range, borders[0], borders[-1]), (fig.y_range, -0.5, rows - 0.5)):
             range_.update(start=start, end=end, reset_start=start, reset_end=end)
 
-    def _set_colours(self, values: NDArray[np.float32], name: str, board: Board) -> None:
+    def _set_colours(self, values: NDArray[np.float32], name: str, live: LiveState) -> None:
         known = values[np.isfinite(values)]
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
         if name == SCORED:
-            low, high = 0.0, float(len(board.grid.tasks))
+            low, high = 0.0, float(len(live.grid.tasks))
         elif high <= low:
             low, high = low - 0.5, high + 0.5
         self.mapper.update(low=low, high=high)
-        units = board.units(name)
+        units = live.units(name)
         share = f"{len(known):,} of {len(values):,} arms"
         self.figure.title.text = f"{name}: {share}" if units in name else f"{name}, {units}: {share}"
         self.bar.title = units if len(units) < 14 else ""
 
-    def _set_marks(self, board: Board, part: slice) -> None:
-        paid = np.flatnonzero(board.paid[part])
+    def _set_marks(self, live: LiveState, part: slice) -> None:
+        paid = np.flatnonzero(live.paid[part])
         self.marks.data = {"x": self.x[paid], "y": self.y[paid]}
-        last = board.last[part]
+        last = live.last[part]
         latest = paid[np.argsort(-last[paid])][:NUMBERED]
         text = [str(number) for number in last[latest]]
         self.numbers.data = {"x": self.x[latest], "y": self.y[latest], "text": text}
-        leader = board.grid.index.get(board.leader, -1) - part.start
+        leader = live.grid.index.get(live.leader, -1) - part.start
         leaders = [leader] if 0 <= leader < len(self.x) else []
         self.star.data = {"x": self.x[leaders], "y": self.y[leaders]}

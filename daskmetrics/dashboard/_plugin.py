@@ -1,4 +1,4 @@
-"""The scheduler's side: a desk that hears of a run, and lends its board to pages and to ``/metrics``."""
+"""The scheduler's side: a plugin that receives the messages of a run and holds its state for the pages."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tornado.ioloop import PeriodicCallback
 
 from daskmetrics.core._events import StorePlanned, message_from_json
 from daskmetrics.core._topics import CLUSTER, TRAIN
-from daskmetrics.dashboard._state import Board, Curves, Grid
+from daskmetrics.dashboard._state import Grid, LiveState, TrainingCurves
 
 NAME = "daskmetrics"
-LOOK_EVERY = 2.0  # seconds between looks at how busy workers are
-REMEMBERED = 900  # such looks: half an hour
+LOAD_INTERVAL = 2.0  # seconds between measurements of the load
+MAX_LOADS = 900  # measurements that are kept: half an hour
 
 
 @dataclass(frozen=True)
-class Busy:
-    """How busy the workers were at a moment: shares of what they offer, NaN for what none offers or tells."""
+class WorkerLoad:
+    """The load of the workers at one time, as used shares; NaN for a resource that no worker has or reports."""
 
     time: float
     workers: int
@@ -33,18 +33,16 @@ class Busy:
     gpu: float
 
 
-class Desk(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
-    """What a scheduler knows of the run that it works for.
+class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
+    """The state of the latest run, of the latest training, and of the workers of a scheduler.
 
     Attributes
     ----------
-    board : Board or None
-        Of the latest run that was told of.
-    training : Curves
-        Of the latest training.
-    busy : deque of Busy
+    live : LiveState or None
+    training : TrainingCurves
+    load : deque of WorkerLoad
     cluster : str
-        A line about queue and machines, as `CLUSTER` told it last.
+        The latest message of the topic `CLUSTER` about queue and machines.
     closed : bool
         Whether the scheduler has ended.
     """
@@ -53,53 +51,53 @@ class Desk(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
-        self.board: Board | None = None
-        self.training = Curves()
-        self.busy: deque[Busy] = deque(maxlen=REMEMBERED)
+        self.live: LiveState | None = None
+        self.training = TrainingCurves()
+        self.load: deque[WorkerLoad] = deque(maxlen=MAX_LOADS)
         self.cluster = ""
         self.closed = False
-        self._looking = PeriodicCallback(self.look, LOOK_EVERY * 1000)
+        self._measuring = PeriodicCallback(self.measure_load, LOAD_INTERVAL * 1000)
 
     def open(self) -> None:
-        """Begin to listen."""
-        self.scheduler.handlers["daskmetrics_hear"] = self.hear
+        """Register the plugin and its message handler with the scheduler."""
+        self.scheduler.handlers["daskmetrics_receive"] = self.receive
         self.scheduler.add_plugin(self)
-        self._looking.start()
+        self._measuring.start()
 
     async def close(self) -> None:
         """Called by Dask when the scheduler ends."""
         self.closed = True
-        self._looking.stop()
+        self._measuring.stop()
 
-    def hear(self, news: Iterable[Mapping[str, Any]]) -> None:
-        """Entries of a journal, and further messages of the driver, in order."""
+    def receive(self, news: Iterable[Mapping[str, Any]]) -> None:
+        """Receive entries of a journal and other messages of the driver, in order."""
         messages = [message_from_json(plain) for plain in news]
         for message in messages:
             if isinstance(message, StorePlanned):
-                self.board = Board(Grid.of(message))
-        if self.board is not None:
-            self.board.hear(messages, time.monotonic())
+                self.live = LiveState(Grid.of(message))
+        if self.live is not None:
+            self.live.receive(messages, time.monotonic())
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Called by Dask for every event that anyone logs."""
+        """Called by Dask for every logged event."""
         if topic == TRAIN and isinstance(msg, dict):
-            self.training.hear(msg, time.time())
+            self.training.receive(msg, time.time())
         elif topic == CLUSTER and isinstance(msg, dict):
             self.cluster = str(msg.get("text", ""))
 
-    def look(self) -> None:
-        """Remember how busy the workers are now."""
-        self.busy.append(busy(self.scheduler.workers.values(), time.time()))
+    def measure_load(self) -> None:
+        """Record the current load of the workers."""
+        self.load.append(load_of(self.scheduler.workers.values(), time.time()))
 
 
-def desk_of(scheduler: Any) -> Desk:
-    """The desk of a scheduler; an empty one where another scheduler of this process has brought our pages."""
-    desk = scheduler.extensions.get(NAME)
-    return desk if isinstance(desk, Desk) else Desk(scheduler)
+def plugin_of(scheduler: Any) -> DashboardPlugin:
+    """The plugin of a scheduler; a new one if another scheduler of this process has added the pages."""
+    plugin = scheduler.extensions.get(NAME)
+    return plugin if isinstance(plugin, DashboardPlugin) else DashboardPlugin(scheduler)
 
 
-def busy(workers: Iterable[Any], now: float) -> Busy:
-    """How busy these workers are, as the scheduler knows them.
+def load_of(workers: Iterable[Any], now: float) -> WorkerLoad:
+    """The load of these workers, as the scheduler knows it.
 
     Parameters
     ----------
@@ -110,19 +108,19 @@ def busy(workers: Iterable[Any], now: float) -> Busy:
     workers = list(workers)
     processors = sum(worker.nthreads for worker in workers)
     cpu = sum(worker.metrics.get("cpu", 0.0) for worker in workers)
-    told = [worker.metrics["gpu_utilization"] for worker in workers if "gpu_utilization" in worker.metrics]
-    return Busy(
+    gpu = [worker.metrics["gpu_utilization"] for worker in workers if "gpu_utilization" in worker.metrics]
+    return WorkerLoad(
         time=now,
         workers=len(workers),
-        gpu_slots=_held(workers, "GPU"),
-        cpu_slots=_held(workers, "CPU"),
+        gpu_slots=_used_share(workers, "GPU"),
+        cpu_slots=_used_share(workers, "CPU"),
         cpu=cpu / 100 / processors if processors else math.nan,
-        gpu=sum(told) / len(told) / 100 if told else math.nan,
+        gpu=sum(gpu) / len(gpu) / 100 if gpu else math.nan,
     )
 
 
-def _held(workers: Sequence[Any], slot: str) -> float:
-    """Share of the slots of a name that are held; what waits at a worker holds them too, and counts once."""
-    offered = sum(worker.resources.get(slot, 0.0) for worker in workers)
-    held = sum(min(worker.used_resources.get(slot, 0.0), worker.resources.get(slot, 0.0)) for worker in workers)
-    return held / offered if offered else math.nan
+def _used_share(workers: Sequence[Any], resource: str) -> float:
+    """Used share of a resource; units that wait at a worker also use it, up to what the worker has."""
+    total = sum(worker.resources.get(resource, 0.0) for worker in workers)
+    used = sum(min(worker.used_resources.get(resource, 0.0), worker.resources.get(resource, 0.0)) for worker in workers)
+    return used / total if total else math.nan

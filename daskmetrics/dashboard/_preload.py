@@ -34,13 +34,13 @@ _register()
 
 def dask_setup(scheduler: Any) -> None:
     """Called by Dask with the new scheduler."""
-    from daskmetrics.dashboard._plugin import NAME, Desk
+    from daskmetrics.dashboard._plugin import NAME, DashboardPlugin
     from daskmetrics.dashboard._prometheus import publish
 
     try:
-        desk = Desk(scheduler)
-        scheduler.extensions[NAME] = desk
-        desk.open()
-        publish(desk)
+        plugin = DashboardPlugin(scheduler)
+        scheduler.extensions[NAME] = plugin
+        plugin.open()
+        publish(plugin)
     except Exception as error:
         log.warning("The dashboard does not show daskmetrics: %s: %s", type(error).__name__, error)

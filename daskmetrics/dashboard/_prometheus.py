@@ -11,8 +11,8 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from daskmetrics.dashboard._plugin import Desk
-from daskmetrics.dashboard._state import KINDS, Board
+from daskmetrics.dashboard._plugin import DashboardPlugin
+from daskmetrics.dashboard._state import KINDS, LiveState
 
 Family = GaugeMetricFamily | CounterMetricFamily
 
@@ -22,45 +22,45 @@ class PrometheusCollector(Collector):
 
     Attributes
     ----------
-    desks : list of Desk
+    plugins : list of DashboardPlugin
         Plugins of the schedulers of this process, the latest last. They share one registry, which shows the latest
         that is not closed.
     """
 
     def __init__(self) -> None:
-        self.desks: list[Desk] = []
+        self.plugins: list[DashboardPlugin] = []
 
     def collect(self) -> Iterator[Family]:
         """Called by prometheus_client for each scrape."""
-        self.desks = [desk for desk in self.desks if not desk.closed]
-        for desk in self.desks[-1:]:
-            yield from _load(desk)
-            yield from _training(desk)
-            if desk.board is not None:
-                yield from _run(desk.board)
+        self.plugins = [plugin for plugin in self.plugins if not plugin.closed]
+        for plugin in self.plugins[-1:]:
+            yield from _load(plugin)
+            yield from _training(plugin)
+            if plugin.live is not None:
+                yield from _run(plugin.live)
 
 
 COLLECTOR = PrometheusCollector()
 REGISTRY.register(COLLECTOR)
 
 
-def publish(desk: Desk) -> None:
+def publish(plugin: DashboardPlugin) -> None:
     """Show this plugin's numbers from now on."""
-    COLLECTOR.desks.append(desk)
+    COLLECTOR.plugins.append(plugin)
 
 
-def _load(desk: Desk) -> Iterator[Family]:
-    yield _gauge("workers", "Workers that the scheduler has", len(desk.scheduler.workers))
-    if desk.busy:
-        now = desk.busy[-1]
+def _load(plugin: DashboardPlugin) -> Iterator[Family]:
+    yield _gauge("workers", "Workers that the scheduler has", len(plugin.scheduler.workers))
+    if plugin.load:
+        now = plugin.load[-1]
         busy = {"gpu_slots": now.gpu_slots, "cpu_slots": now.cpu_slots, "cpu": now.cpu, "gpu": now.gpu}
         yield _labelled(
             "busy_ratio", "Share of what workers offer that is in use", {(k,): v for k, v in busy.items()}, "of"
         )
 
 
-def _training(desk: Desk) -> Iterator[Family]:
-    last = {(rank,): point for rank, point in desk.training.last.items()}
+def _training(plugin: DashboardPlugin) -> Iterator[Family]:
+    last = {(rank,): point for rank, point in plugin.training.last.items()}
     for place, name, about in (
         (0, "step", "Latest training step"),
         (1, "loss_nats", "Latest training loss, nats per token"),
@@ -69,26 +69,24 @@ def _training(desk: Desk) -> Iterator[Family]:
         yield _labelled(f"training_{name}", about, {rank: point[place] for rank, point in last.items()}, "rank")
 
 
-def _run(board: Board) -> Iterator[Family]:
-    yield _labelled("run_info", "The run that is shown", {(board.name, board.state): 1}, "run", "state")
-    units = {unit: count for unit, count in board.counts.items() if count}
+def _run(live: LiveState) -> Iterator[Family]:
+    yield _labelled("run_info", "The run that is shown", {(live.name, live.phase): 1}, "run", "state")
+    units = {unit: count for unit, count in live.counts.items() if count}
     yield _labelled("units", "Work units that have a record", units, "kind", "state")
-    planned = {(kind,): board.planned[kind] for kind in KINDS if kind in board.planned}
+    planned = {(kind,): live.planned[kind] for kind in KINDS if kind in live.planned}
     yield _labelled("units_planned", "Work units that there are; of scores, the exhaustive sweep's", planned, "kind")
     failures = CounterMetricFamily("daskmetrics_failures", "Units without a value, by cause", labels=["kind", "cause"])
     for (kind, status), count in units.items():
         if status != "ok":
             failures.add_metric([kind, status], count)
     yield failures
-    yield _gauge("cells_scored", "Cells that have a score", board.counts["score", "ok"])
-    yield _gauge("best_score", "Greatest mean raw score of an arm scored on every task", board.best)
-    yield _gauge("shortfall", "How much better another arm may be, in units of the reward", board.shortfall)
-    yield CounterMetricFamily(
-        "daskmetrics_cost_spent_seconds", "Assumed seconds that the search has spent", board.spent
-    )
-    yield _gauge("cost_budget_seconds", "Assumed seconds that the search may spend", board.budget)
-    yield _gauge("cost_exhaustive_seconds", "Assumed seconds of scoring every cell", board.exhaustive)
-    left = board.left(time.monotonic())
+    yield _gauge("cells_scored", "Cells that have a score", live.counts["score", "ok"])
+    yield _gauge("best_score", "Greatest mean raw score of an arm scored on every task", live.best)
+    yield _gauge("shortfall", "How much better another arm may be, in units of the reward", live.shortfall)
+    yield CounterMetricFamily("daskmetrics_cost_spent_seconds", "Assumed seconds that the search has spent", live.spent)
+    yield _gauge("cost_budget_seconds", "Assumed seconds that the search may spend", live.budget)
+    yield _gauge("cost_exhaustive_seconds", "Assumed seconds of scoring every cell", live.exhaustive)
+    left = live.left(time.monotonic())
     yield _gauge("eta_seconds", "Seconds that the present phase will still take", math.nan if left is None else left)
 
 

@@ -1,4 +1,4 @@
-"""The driver's side: what the journal and the driver know, sent to the scheduler once a second at most."""
+"""The driver's side: sends journal entries and other messages to the scheduler, at most once a second."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from daskmetrics.core._events import (
     to_json,
 )
 
-EVERY = 1.0  # seconds between messages
-AT_ONCE = 500  # entries of one message: the scheduler takes them in within some milliseconds
-THINKING = 0.02  # of the driver's time that working out what is shown may take
-LAST_WORDS = 5.0  # seconds for the end of a run to be told
+INTERVAL = 1.0  # seconds between messages
+MAX_ENTRIES = 500  # entries of one call: the scheduler handles them within some milliseconds
+COMPUTING = 0.02  # share of the driver's time that computed messages may take
+LAST_SEND = 5.0  # seconds to send the end of a run
 SHOWN = RunStarted | UnitAsked | Record | UnitsRetried | SearchEnded | RunFinished
-UNSEEN = ("worker", "attempts", "seconds")  # fields of records that no page shows
+HIDDEN = ("worker", "attempts", "seconds")  # fields of records that no page shows
 
 log = logging.getLogger(__name__)
 
 
-class Feed:
-    """Tells the pages of a cluster's dashboard what a run does, while it is entered.
+class Publisher:
+    """Context manager that publishes a run to the pages of a cluster's dashboard.
 
-    It looks at the journal from the client's own event loop, so that nothing of the run waits for it. A scheduler
-    without the pages (one that somebody else started) is left alone.
+    It reads the journal in the client's event loop, so the run never waits for it. It sends nothing to a scheduler
+    without the pages, such as one that another program has started.
 
     Parameters
     ----------
@@ -51,13 +51,13 @@ class Feed:
 
     def __init__(self, client: Client, entries: Sequence[Event]) -> None:
         self._client, self._entries = client, entries
-        self._notes: list[LiveMessage] = []
+        self._messages: list[LiveMessage] = []
         self._sent = 0
-        self._think_again = 0.0
+        self._compute_after = 0.0
         self._task: Future[None] | None = None
 
-    def __enter__(self) -> Feed:
-        self._task = asyncio.run_coroutine_threadsafe(self._go_on(), self._client.loop.asyncio_loop)
+    def __enter__(self) -> Publisher:
+        self._task = asyncio.run_coroutine_threadsafe(self._publish(), self._client.loop.asyncio_loop)
         return self
 
     def __exit__(
@@ -66,65 +66,61 @@ class Feed:
         if self._task is not None and self._task.cancel() and error is None:
             last = asyncio.run_coroutine_threadsafe(self._send(), self._client.loop.asyncio_loop)
             try:
-                last.result(LAST_WORDS)
-            except (Exception, CancelledError) as problem:  # a page that lags behind must not spoil a run
-                log.info("The end of the run was not shown: %s", problem)
+                last.result(LAST_SEND)
+            except (Exception, CancelledError) as problem:  # a slow page must not make the run fail
+                log.info("The dashboard does not show the end of the run: %s", problem)
 
-    def note(self, message: LiveMessage) -> None:
-        """Send something that the journal does not hold."""
-        self._notes.append(message)
+    def send(self, message: LiveMessage) -> None:
+        """Send a message that is not in the journal."""
+        self._messages.append(message)
 
-    def think(self, work_out: Callable[[], LiveMessage]) -> None:
-        """Tell what has to be worked out first, unless that would take too much of the driver's time."""
+    def send_computed(self, compute: Callable[[], LiveMessage]) -> None:
+        """Compute and send a message, unless this takes too much of the driver's time."""
         began = time.monotonic()
-        if began < self._think_again or self._is_over:
+        if began < self._compute_after or self._is_over:
             return
-        self.note(work_out())
+        self.send(compute())
         ended = time.monotonic()
-        self._think_again = ended + max(EVERY, (ended - began) / THINKING)
+        self._compute_after = ended + max(INTERVAL, (ended - began) / COMPUTING)
 
     @property
     def _is_over(self) -> bool:
         return self._task is None or self._task.done()
 
-    async def _go_on(self) -> None:
+    async def _publish(self) -> None:
         try:
-            if not await self._client.run_on_scheduler(_listens):
+            if not await self._client.run_on_scheduler(_has_plugin):
                 return
-            self._plan()
+            plans = [entry for entry in self._entries if isinstance(entry, StorePlanned)]
+            self._messages[:0] = plans[-1:]  # the plan comes before all records
             await self._send()
-            self.note(HistorySent())
+            self.send(HistorySent())
             while True:
                 await self._send()
-                await asyncio.sleep(EVERY)
+                await asyncio.sleep(INTERVAL)
         except Exception as error:
-            log.info("The run is not shown on the dashboard: %s", error)
-
-    def _plan(self) -> None:
-        """What is compared comes first, whatever was recorded before."""
-        plans = [entry for entry in self._entries if isinstance(entry, StorePlanned)]
-        self._notes[:0] = plans[-1:]
+            log.info("The dashboard does not show the run: %s", error)
 
     async def _send(self) -> None:
-        """Everything that has not been told yet, notes after the entries that they follow."""
-        notes, self._notes = self._notes, []
+        """Send what is new: plans, then entries, then the other messages."""
+        messages, self._messages = self._messages, []
         end = len(self._entries)
-        await self._tell([message for message in notes if isinstance(message, StorePlanned)])
+        await self._call([message for message in messages if isinstance(message, StorePlanned)])
         while self._sent < end:
-            part = self._entries[self._sent : min(end, self._sent + AT_ONCE)]
-            await self._tell([entry for entry in part if isinstance(entry, SHOWN)])
+            part = self._entries[self._sent : min(end, self._sent + MAX_ENTRIES)]
+            await self._call([entry for entry in part if isinstance(entry, SHOWN)])
             self._sent += len(part)
-        await self._tell([message for message in notes if not isinstance(message, StorePlanned)])
+        await self._call([message for message in messages if not isinstance(message, StorePlanned)])
 
-    async def _tell(self, messages: Sequence[LiveMessage]) -> None:
+    async def _call(self, messages: Sequence[LiveMessage]) -> None:
         if messages:
-            await self._client.scheduler.daskmetrics_hear(news=[_plain(message) for message in messages])
+            await self._client.scheduler.daskmetrics_receive(news=[_plain(message) for message in messages])
 
 
-def _listens(dask_scheduler: Any) -> bool:
-    """Asked first: a scheduler leaves calls of what it does not know without an answer."""
-    return "daskmetrics_hear" in dask_scheduler.handlers
+def _has_plugin(dask_scheduler: Any) -> bool:
+    """Whether the scheduler can receive messages; it would not answer calls of an unknown handler."""
+    return "daskmetrics_receive" in dask_scheduler.handlers
 
 
 def _plain(message: LiveMessage) -> dict[str, Any]:
-    return {name: value for name, value in to_json(message).items() if name not in UNSEEN}
+    return {name: value for name, value in to_json(message).items() if name not in HIDDEN}

@@ -14,8 +14,8 @@ from distributed.dashboard.components.scheduler import env
 from daskmetrics.core._text import duration
 from daskmetrics.dashboard._charts import BusyLines, CostLine
 from daskmetrics.dashboard._heatmap import Heatmap
-from daskmetrics.dashboard._plugin import Desk, desk_of
-from daskmetrics.dashboard._state import BELIEF, KINDS, SCORED, Board, Decision
+from daskmetrics.dashboard._plugin import DashboardPlugin, plugin_of
+from daskmetrics.dashboard._state import KINDS, POSTERIOR_MEAN, SCORED, Decision, LiveState
 
 WIDE = ("reason", "first")  # columns whose text may need more than one line
 INTERVAL = 1000  # milliseconds between updates
@@ -36,7 +36,7 @@ td.wide { white-space: normal; overflow-wrap: anywhere; }
 
 def run_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
     """Fill a bokeh document with the page of the scheduler's run; Dask calls it for every viewer."""
-    page = Page(desk_of(scheduler))
+    page = Page(plugin_of(scheduler))
     doc.title = "daskmetrics"
     doc.template = env.get_template("simple.html")
     doc.template_variables.update(extra)
@@ -48,9 +48,9 @@ def run_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
 class Page:
     """One viewer's page; it sends what has changed since its last update."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self._board: Board | None = None
+    def __init__(self, plugin: DashboardPlugin) -> None:
+        self.plugin = plugin
+        self._live: LiveState | None = None
         self._version = -1
         self.head = Div(stylesheets=[STYLE], sizing_mode="stretch_width")
         self.model = Select(title="Model", width=180)
@@ -72,34 +72,34 @@ class Page:
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
-        self.busy.update(self.desk.busy)
-        board = self.desk.board
-        if board is None:
+        self.busy.update(self.plugin.load)
+        live = self.plugin.live
+        if live is None:
             self.head.text = '<p class="title">Waiting for a run</p>'
             return
-        self.head.text = _head(board, self.desk)
-        if board is not self._board:
-            self._begin(board)
-        if board.version != self._version:
-            self._version = board.version
-            self._show(board)
+        self.head.text = _head(live, self.plugin)
+        if live is not self._live:
+            self._begin(live)
+        if live.version != self._version:
+            self._version = live.version
+            self._show(live)
 
-    def _begin(self, board: Board) -> None:
-        self._board, self._version = None, -1  # while the choices change
-        models = [suite.model for suite in board.grid.suites]
+    def _begin(self, live: LiveState) -> None:
+        self._live, self._version = None, -1  # while the choices change
+        models = [suite.model for suite in live.grid.suites]
         self.model.update(options=models, value=models[-1])
-        self.quantity.update(options={"": [FOLLOW], **board.names()}, value=FOLLOW)
-        self._board = board
+        self.quantity.update(options={"": [FOLLOW], **live.names()}, value=FOLLOW)
+        self._live = live
 
     def _on_select(self, attribute: str, old: str, new: str) -> None:
-        if self._board is not None:
-            self._show(self._board)
+        if self._live is not None:
+            self._show(self._live)
 
-    def _show(self, board: Board) -> None:
-        name = _current(board) if self.quantity.value == FOLLOW else self.quantity.value
-        self.heat.update(board, self.model.value, name, self.scale.value)
-        self.cost.update(board)
-        latest = [board.latest[index] for index in sorted(board.latest, reverse=True)]
+    def _show(self, live: LiveState) -> None:
+        name = _current(live) if self.quantity.value == FOLLOW else self.quantity.value
+        self.heat.update(live, self.model.value, name, self.scale.value)
+        self.cost.update(live)
+        latest = [live.latest[index] for index in sorted(live.latest, reverse=True)]
         self.decisions.text = _table(
             "Latest decisions",
             ("number", "cell", "stage", "score", "cost"),
@@ -108,15 +108,15 @@ class Page:
         self.failures.text = _table(
             "Failures",
             ("count", "what", "status", "reason", "first"),
-            [(f"{one.count:,}", one.kind, one.status, one.reason, one.example) for one in board.failures],
+            [(f"{one.count:,}", one.kind, one.status, one.reason, one.example) for one in live.failures],
         )
 
 
-def _current(board: Board) -> str:
+def _current(live: LiveState) -> str:
     """The quantity of the current phase: the first metric, then the posterior mean."""
-    if board.state == "measuring" or not board.grid.tasks:
-        return next(iter(board.grid.metrics))
-    return BELIEF if (board.belief == board.belief).any() else SCORED
+    if live.phase == "measuring" or not live.grid.tasks:
+        return next(iter(live.grid.metrics))
+    return POSTERIOR_MEAN if (live.posterior == live.posterior).any() else SCORED
 
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -135,32 +135,32 @@ def _score_text(decision: Decision) -> str:
     return "open" if decision.score != decision.score else f"{decision.score:.3f}"
 
 
-def _head(board: Board, desk: Desk) -> str:
+def _head(live: LiveState, plugin: DashboardPlugin) -> str:
     """State, progress and best score, as HTML."""
-    facts = [(escape(board.state), f"run {escape(board.name)}"), *_progress(board)]
-    if board.best == board.best:
-        facts.append((f"{board.best:.3f}", "best mean score so far"))
-    if board.leader:
-        facts.append((escape(board.leader), "leading arm" if board.state != "finished" else "best arm"))
-    left = board.left(time.monotonic())
+    facts = [(escape(live.phase), f"run {escape(live.name)}"), *_progress(live)]
+    if live.best == live.best:
+        facts.append((f"{live.best:.3f}", "best mean score so far"))
+    if live.leader:
+        facts.append((escape(live.leader), "leading arm" if live.phase != "finished" else "best arm"))
+    left = live.left(time.monotonic())
     if left:
-        facts.append((duration(left), f"left of {escape(board.state)}"))
-    facts.append((f"{len(desk.scheduler.workers)}", "workers"))
+        facts.append((duration(left), f"left of {escape(live.phase)}"))
+    facts.append((f"{len(plugin.scheduler.workers)}", "workers"))
     tiles = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in facts)
-    cluster = f'<div class="line">{escape(desk.cluster)}</div>' if desk.cluster else ""
+    cluster = f'<div class="line">{escape(plugin.cluster)}</div>' if plugin.cluster else ""
     return f'<div class="facts" style="margin-top: 8px">{tiles}</div>{cluster}'
 
 
-def _progress(board: Board) -> list[tuple[str, str]]:
+def _progress(live: LiveState) -> list[tuple[str, str]]:
     """Values and labels of the finished units and of the cost."""
     facts = []
     words = {"train": "checkpoints trained", "measure": "checkpoints measured", "score": "cells scored"}
     for kind in KINDS:
-        done, total = board.counts[kind, "ok"], board.planned.get(kind, 0)
-        failed = board.done(kind) - done
+        done, total = live.counts[kind, "ok"], live.planned.get(kind, 0)
+        failed = live.done(kind) - done
         if total or done:
             facts.append((f"{done:,} of {total:,}", words[kind] + (f", {failed:,} failed" if failed else "")))
-    if board.budget == board.budget:
-        shares = f"{board.spent / board.exhaustive:.1%} of {board.budget / board.exhaustive:.1%}"
+    if live.budget == live.budget:
+        shares = f"{live.spent / live.exhaustive:.1%} of {live.budget / live.exhaustive:.1%}"
         facts.append((shares.replace("%", " %"), "of the exhaustive cost spent"))
     return facts

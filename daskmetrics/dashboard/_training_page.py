@@ -11,8 +11,8 @@ from distributed.dashboard.components.scheduler import env
 
 from daskmetrics.core._text import plural
 from daskmetrics.dashboard._charts import COLOURS, DASHES, legend_above, plain_figure
-from daskmetrics.dashboard._plugin import desk_of
-from daskmetrics.dashboard._state import Curves
+from daskmetrics.dashboard._plugin import plugin_of
+from daskmetrics.dashboard._state import TrainingCurves
 
 INTERVAL = 1000  # milliseconds between updates
 MOST_NAMED = 16  # ranks that the legend names
@@ -20,7 +20,7 @@ MOST_NAMED = 16  # ranks that the legend names
 
 def training_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
     """Fill a bokeh document with the page of training; Dask calls it for every viewer."""
-    page = TrainingPage(desk_of(scheduler).training)
+    page = TrainingPage(plugin_of(scheduler).training)
     doc.title = "daskmetrics: training"
     doc.template = env.get_template("simple.html")
     doc.template_variables.update(extra)
@@ -32,7 +32,7 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
 class TrainingPage:
     """One viewer's page of training."""
 
-    def __init__(self, curves: Curves) -> None:
+    def __init__(self, curves: TrainingCurves) -> None:
         self.curves = curves
         self._version = -1
         self._sources: dict[str, ColumnDataSource] = {}

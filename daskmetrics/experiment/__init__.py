@@ -1,12 +1,20 @@
-"""Where the domain meets Dask: what a configuration asks for becomes work units, and their records an answer.
+"""Experiments: a configuration becomes work units on a Dask cluster, and their records a recommendation.
 
-`prepare` checks everything before anything starts; `measuring` and `searching` are the two sources of work; `work`
-holds the functions that run on workers, `embeddings` what they hand on; `run` walks through all of it. `fetching` gets
-what is not here yet, `exchange` carries scores between a run and others, `seen` tells what tasks have cost.
+| file | what it holds |
+|---|---|
+| `_prepare` | a configuration with all names resolved and checked |
+| `_run` | a run from its configuration to its recommendation |
+| `_measure`, `_search` | the two sources of work units |
+| `_worker`, `_embeddings`, `_columns` | the functions that run on workers, and what they return |
+| `_train` | suites that are trained by process groups |
+| `_estimate`, `_preview` | what a run will cost and do |
+| `_prefetch`, `_transfer` | downloads; export and import of scores |
+| `_maintain` | verify, repair, retry and unlock a run |
+| `_progress` | progress on the user's screen |
 """
 
 from daskmetrics.experiment._prepare import Experiment, prepare
 from daskmetrics.experiment._progress import Display
-from daskmetrics.experiment._run import Outcome, run
+from daskmetrics.experiment._run import RunResult, run
 
-__all__ = ["Display", "Experiment", "Outcome", "prepare", "run"]
+__all__ = ["Display", "Experiment", "RunResult", "prepare", "run"]

@@ -61,7 +61,7 @@ def estimate(experiment: Experiment, folder: RunFolder, records: Sequence[Record
     """The estimate of a run on the device that the configuration assumes."""
     costs = CostModel(experiment.config.search.device)
     units = measure.units(experiment, folder, records)
-    exhaustive = search.pose(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
+    exhaustive = search.build_problem(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
     return RunEstimate(
         checkpoints=len(experiment.checkpoints),
         arms=len(experiment.arms),

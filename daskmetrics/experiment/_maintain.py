@@ -1,6 +1,6 @@
-"""What is done to a run beside driving it: check it, repair it, give failures another chance, remove a dead lease.
+"""Maintenance of a run: verify and repair its store, reset failed units, remove the lease of a lost driver.
 
-Everything that writes takes the run's lock first, so that it cannot happen under a living driver.
+Functions that write take the run's lock first, so that no driver runs at the same time.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["CheckResult", "repair", "retry", "unlock_run", "verify"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check of a run found.
+    """The result of comparing a run's store with its journal.
 
     Attributes
     ----------
     lines : int
-        Sound lines of the journal.
+        Complete lines of the journal.
     torn : int
-        Bytes of half a line at its end, which was never committed.
+        Bytes of an incomplete last line, which was never committed.
     cells : int
-        Values, standard errors and statuses that were compared.
+        Number of values, standard errors and statuses that were compared.
     damages : tuple of Damage
     """
 
@@ -44,7 +44,7 @@ class CheckResult:
 
     @cached_property
     def damaged(self) -> tuple[Damage, ...]:
-        """Those that are damage, and not merely unfinished."""
+        """The damages that are not just missing values of an unfinished run."""
         return tuple(damage for damage in self.damages if damage.kind.is_damage)
 
     @property
@@ -58,7 +58,7 @@ def verify(folder: RunFolder) -> CheckResult:
     Raises
     ------
     DataError
-        If the journal is damaged, naming the line, or was cut.
+        If a line of the journal is damaged, or lines are missing.
     """
     found = scan(folder.must_exist().journal)
     plan = _plan(folder, found.entries)
@@ -67,14 +67,14 @@ def verify(folder: RunFolder) -> CheckResult:
 
 
 def repair(folder: RunFolder) -> CheckResult:
-    """Make the store equal to the journal; what was found and is put right now.
+    """Make the store equal to the journal; return the damages that are repaired.
 
     Raises
     ------
     LockedError
-        If a driver has the run.
+        If a driver holds the run.
     DataError
-        If the journal is damaged: it is the truth, and nothing can stand in for it.
+        If the journal is damaged: nothing can replace it.
     """
     with Journal(folder.must_exist().journal, folder.lock) as journal:
         plan = _plan(folder, journal.entries)
@@ -87,30 +87,30 @@ def repair(folder: RunFolder) -> CheckResult:
 
 
 def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
-    """Take back the failures of these units, so that the next run tries them again; how many there were.
+    """Reset those of these units that failed, so that the next run tries them again; return their number.
 
     Raises
     ------
     LockedError
-        If a driver has the run.
+        If a driver holds the run.
     """
-    wanted = set(keys)
+    requested = set(keys)
     with Journal(folder.must_exist().journal, folder.lock) as journal:
-        failed = [record.key for record in journal.records() if record.key in wanted and not record.ok]
+        failed = [record.key for record in journal.records() if record.key in requested and not record.ok]
         if failed:
             journal.append(UnitsRetried(failed))
     return len(failed)
 
 
 def unlock_run(folder: RunFolder) -> str | None:
-    """Remove the lease of a driver that will not come back; who that was, or None if nobody has the run.
+    """Remove the lease of a lost driver; return that driver, or None if no driver holds the run.
 
     Raises
     ------
     ConfigError
-        If there is no such folder.
+        If the folder does not exist.
     LockedError
-        If the driver is a living process of this machine.
+        If the driver is a running process of this machine.
     """
     if not folder.path.is_dir():
         raise ConfigError(f"No folder '{folder.path}'.")

@@ -1,4 +1,4 @@
-"""One experiment from its configuration to its recommendation, resumable at any point."""
+"""An experiment from its configuration to its recommendation, resumable at any point."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from daskmetrics.core._files import RunFolder, atomic_write, private
 from daskmetrics.core._workers import workers
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.names import Arm
-from daskmetrics.dashboard import Feed
+from daskmetrics.dashboard import Publisher
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._journal import is_finished, read
 from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment import _search as searching
+from daskmetrics.experiment import _search as search
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._prepare import VERSION, Experiment
 from daskmetrics.experiment._progress import Display, record_text
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
-UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker idles while the driver thinks
+UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker is idle while the driver decides
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a call of `run` ended: what it computed anew, and whether there was anything to do."""
+class RunResult:
+    """The result of a call of `run`: how many units were computed, and how many failed."""
 
     computed: int
     failed: int
@@ -63,37 +63,37 @@ class Outcome:
         return self.computed == 0 and self.failed == 0
 
 
-def run(experiment: Experiment, folder: RunFolder, display: Display, client: Client | None = None) -> Outcome:
-    """Measure every checkpoint, search the best arm, and journal the recommendation.
+def run(experiment: Experiment, folder: RunFolder, display: Display, client: Client | None = None) -> RunResult:
+    """Measure every checkpoint, search the best arm, and record the recommendation in the journal.
 
-    What the run's journal already holds is not computed again; a finished run is left as it is.
+    Recorded units are not computed again; a finished run is not changed.
 
     Parameters
     ----------
     experiment : Experiment
-        As `prepare` gives it.
+        The result of `prepare`.
     folder : RunFolder
-        Where the run lives; made if it does not exist.
+        Created if it does not exist.
     display : Display
-        Where progress is shown.
+        Shows the progress.
     client : distributed.Client, optional
-        Of a cluster that `connect` made and that outlives the run; by default the run has its own.
+        Of an existing cluster; by default the run starts the configured cluster and ends it.
 
     Raises
     ------
     ConfigError
-        If weights or a task's data cannot be had, or no worker arrives.
+        If weights or a task's data are not available, or no worker arrives.
     LockedError
         If another driver holds the run.
     DiskFullError
-        If there is no room for the run's files.
+        If the disk is full.
     ClusterLostError
-        If the scheduler goes away; run again to resume.
+        If the connection to the scheduler is lost; run again to resume.
     DaskmetricsError
-        If not one checkpoint could be measured.
+        If no checkpoint could be measured.
     """
     if folder.journal.exists() and is_finished(read(folder.journal), experiment.key):
-        return Outcome(0, 0)
+        return RunResult(0, 0)
     _require_inputs(experiment)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
@@ -101,15 +101,15 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
             display.message(escape(notice))
         with room_for(f"the files of the run in '{folder.path}'"):
             begin(experiment, folder, journal)
-        with _scratch(folder), _hub_left_alone(experiment):
-            outcome = _Driver(experiment, folder, journal, display).drive(client)
+        with _temporary_embeddings(folder), _offline_hub(experiment):
+            result = _RunDriver(experiment, folder, journal, display).drive(client)
         journal.append(RunFinished(experiment.key, time.time()))
-    return outcome
+    return result
 
 
 @contextmanager
-def _scratch(folder: RunFolder) -> Iterator[None]:
-    """What killed workers left of embeddings goes, before and afterwards."""
+def _temporary_embeddings(folder: RunFolder) -> Iterator[None]:
+    """Remove the files of embeddings, also those of killed workers, before and after."""
     shutil.rmtree(folder.embeddings, ignore_errors=True)
     try:
         yield
@@ -118,8 +118,8 @@ def _scratch(folder: RunFolder) -> Iterator[None]:
 
 
 @contextmanager
-def _hub_left_alone(experiment: Experiment) -> Iterator[None]:
-    """Workers that start meanwhile do not ask the hub for what is here; each such question can take a minute."""
+def _offline_hub(experiment: Experiment) -> Iterator[None]:
+    """Keep new workers from sending requests to the hub, which can take minutes, if all files are on this machine."""
     before = os.environ.get("HF_HUB_OFFLINE")
     if not experiment.missing:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -133,7 +133,7 @@ def _hub_left_alone(experiment: Experiment) -> Iterator[None]:
 
 
 def _require_inputs(experiment: Experiment) -> None:
-    """Stop now, and not in the middle, if weights or data are neither here nor to be had."""
+    """Fail before the run starts if weights or data are not on this machine and cannot be downloaded."""
     for task in experiment.tasks:
         if not task.is_local:
             task.texts()
@@ -142,7 +142,7 @@ def _require_inputs(experiment: Experiment) -> None:
 
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
-    """Write down what is going to be done, and lay out the store with everything that is known already."""
+    """Write configuration, prompts and start into the run, and create the store with all recorded metrics."""
     config = experiment.config.as_dict()
     atomic_write(folder.config, yaml.safe_dump(config, sort_keys=False))
     atomic_write(folder.corpus, json.dumps(experiment.prompts))
@@ -155,7 +155,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             checkpoints=len(experiment.checkpoints),
             tasks={task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
             widths=dict(experiment.widths),
-            window=searching.window(experiment, journal.entries),
+            window=search.window(experiment, journal.entries),
             environment=environment(*PACKAGES),
         )
     )
@@ -174,96 +174,90 @@ def _plan(experiment: Experiment) -> store.Plan:
     return _store_plan(experiment, attributes)
 
 
-class _Driver:
-    """The run on a living cluster."""
+class _RunDriver:
+    """Drives a run on a cluster: training, measuring, search."""
 
     def __init__(self, experiment: Experiment, folder: RunFolder, journal: Journal, display: Display) -> None:
         self.experiment, self.folder, self.journal, self.display = experiment, folder, journal, display
         self.computed = self.failed = 0
 
-    def drive(self, given: Client | None) -> Outcome:
-        profile = self.experiment.config.cluster
-        own = self._workers_of_its_own() if given is None else nullcontext(given)
-        with own as client, Feed(client, self.journal.entries) as feed:
+    def drive(self, given: Client | None) -> RunResult:
+        config, message = self.experiment.config, self.display.message
+        cluster: AbstractContextManager[Client] = nullcontext(given)
+        if given is None:
+            cluster = connect(config.cluster, config.name, lambda text: message(escape(text)), on_start=message)
+        with cluster as client, Publisher(client, self.journal.entries) as publisher:
             self._train(client)
-            slots = UNITS_PER_WORKER * max(profile.workers, len(workers(client)))
-            settings = Settings(slots=slots, patience=profile.patience)
-            self._measure(client, settings, feed)
+            slots = UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client)))
+            settings = Settings(slots=slots, patience=config.cluster.patience)
+            self._measure(client, settings, publisher)
             if self.experiment.tasks:
-                self._search(client, settings, feed)
+                self._search(client, settings, publisher)
             self.journal.append(_usage(client))
         self._complete_store()
-        return Outcome(self.computed, self.failed)
-
-    def _workers_of_its_own(self) -> AbstractContextManager[Client]:
-        config = self.experiment.config
-        return connect(config.cluster, config.name, self._warn, on_start=self.display.message)
+        return RunResult(self.computed, self.failed)
 
     def _train(self, client: Client) -> None:
-        """Suites of several ranks, by process groups; those of one rank are units beside the measuring."""
-        for each in self.experiment.trainings.values():
-            each.claim()
-        own = {name: each for name, each in self.experiment.trainings.items() if each.recipe.ranks > 1}
-        train.train(client, self.experiment.config, self.display, own)
+        """Train the suites of several ranks by process groups; suites of one rank are work units of `_measure`."""
+        for suite in self.experiment.trainings.values():
+            suite.claim()
+        suites = {name: suite for name, suite in self.experiment.trainings.items() if suite.recipe.ranks > 1}
+        train.train(client, self.experiment.config, self.display, suites)
         known = {record.key for record in self.journal.records()}
-        for record in train.records(own):
+        for record in train.records(suites):
             if record.key not in known:
                 self.journal.append(record)
 
-    def _warn(self, text: str) -> None:
-        self.display.message(escape(text))
-
-    def _measure(self, client: Client, settings: Settings, feed: Feed) -> None:
+    def _measure(self, client: Client, settings: Settings, publisher: Publisher) -> None:
         units = measure.units(self.experiment, self.folder, self.journal.records())
         known = {record.key for record in self.journal.records()}
         planned = {kind: [unit for unit in units if unit.kind == kind] for kind in ("train", "measure")}
-        feed.note(UnitsPlanned({kind: len(own) for kind, own in planned.items()}))
-        for kind, own in planned.items():
-            self.display.phase(kind, len(own), sum(unit.key in known for unit in own))
+        publisher.send(UnitsPlanned({kind: len(of_kind) for kind, of_kind in planned.items()}))
+        for kind, of_kind in planned.items():
+            self.display.phase(kind, len(of_kind), sum(unit.key in known for unit in of_kind))
         sweep = Sweep(units)
         run_source(sweep, client, self.journal, settings, self._show, self.display.message)
         for unit in sweep.blocked():
-            self.display.message(f"[yellow]{unit.name} was not measured, since training its suite failed[/]")
+            self.display.message(f"[yellow]{unit.name} was not measured: the training of its suite failed[/]")
 
-    def _search(self, client: Client, settings: Settings, feed: Feed) -> None:
+    def _search(self, client: Client, settings: Settings, publisher: Publisher) -> None:
         config = self.experiment.config.search
-        problem = searching.problem(self.experiment, self.journal.records())
-        key = searching.search_key(self.experiment, problem)
-        campaign = Learner(
+        problem = search.problem(self.experiment, self.journal.records())
+        key = search.search_key(self.experiment, problem)
+        learner = Learner(
             problem,
             self.experiment.policy,
-            budget=searching.budget(config),
-            window=searching.window(self.experiment, self.journal.entries),
+            budget=search.budget(config),
+            window=search.window(self.experiment, self.journal.entries),
             seed=self.experiment.search_seed,
-            decided=searching.decided(self.journal.entries, key),
+            decided=search.decided(self.journal.entries, key),
             confidence=config.confidence,
             within=config.within,
             free_running=config.free_running,
         )
-        search = searching.Search(self.experiment, campaign, key, self.folder.embeddings.resolve())
-        self.display.phase("search", math.ceil(campaign.budget))  # in the cost that the budget is counted in
-
-        feed.note(SearchStarted(campaign.budget, problem.exhaustive_cost, campaign.spent))
+        source = search.SearchSource(self.experiment, learner, key, self.folder.embeddings.resolve())
+        self.display.phase("search", math.ceil(learner.budget))  # in units of the budget's cost
+        publisher.send(SearchStarted(learner.budget, problem.exhaustive_cost, learner.spent))
 
         def show(record: Record) -> None:
-            self._show(record, campaign.spent)
-            feed.think(partial(searching.belief, self.experiment, campaign))
+            self._show(record, learner.spent)
+            publisher.send_computed(partial(search.posterior, self.experiment, learner))
 
-        run_source(search, client, self.journal, settings, show, self.display.message)
-        campaign.rebuild_posterior()  # which the clock decided
-        best = campaign.recommendation()
+        run_source(source, client, self.journal, settings, show, self.display.message)
+        learner.rebuild_posterior()  # the live posterior depends on the clock
+        best = learner.recommendation()
         self.journal.append(
             SearchEnded(
                 key=self.experiment.key,
                 location=self._location(best.arm),
                 **best.as_dict(),
-                order=campaign.outcome_order,
-                kinds=[asdict(each) for each in champions(campaign.state, self.experiment.kinds)],
+                order=learner.outcome_order,
+                kinds=[asdict(each) for each in champions(learner.state, self.experiment.kinds)],
             )
         )
 
     def _location(self, arm: Arm) -> dict[str, Any]:
-        """What a reader needs to load an arm."""
+        """Where an arm's weights are, for readers of the run."""
         location = self.experiment.locations[arm.checkpoint]
         depth = next(suite.depth for suite in self.experiment.suites if suite.model == arm.model)
         return {"path": location.path, "revision": location.revision, "depth": depth}
@@ -278,7 +272,7 @@ class _Driver:
         self.display.advance("search" if record.kind == "score" else record.kind, record_text(record), spent)
 
     def _complete_store(self) -> None:
-        """Make the store equal to the journal, whatever happened to it, and ready for readers."""
+        """Make the store equal to the journal and ready for readers."""
         records, planned = list(self.journal.records()), _plan(self.experiment)
         with room_for(f"the store '{self.folder.store}'"):
             store.restore(self.folder.store, "metrics", planned.metric_blocks(records))
@@ -288,7 +282,7 @@ class _Driver:
 
 
 def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.Plan:
-    """What the store of this experiment is to hold, and the keys of the units that fill it."""
+    """The layout of the experiment's store, and the keys of the units that fill it."""
     return store.Plan(
         template=experiment.template(attributes),
         version=VERSION,
@@ -306,9 +300,9 @@ def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.
 
 
 def _lay_out(planned: store.Plan, folder: RunFolder, journal: Journal) -> None:
-    """Have a sound store for this plan, with the metrics in it that the journal vouches for.
+    """Create the store of this plan with all recorded metrics.
 
-    A store that is there is kept, unless its metadata was damaged; of a new one the journal learns what it is.
+    An existing store of the same plan is kept unless its metadata is damaged; the journal records a new store.
     """
     known = store.Plan.latest(journal.entries)
     same = known is not None and known.template.key == planned.template.key
@@ -321,24 +315,21 @@ def _lay_out(planned: store.Plan, folder: RunFolder, journal: Journal) -> None:
     store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))
 
 
-def _used() -> dict[str, Any]:
-    """CPU seconds and largest memory of this process, in bytes; of a GPU only what torch took there."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
+def _resource_use() -> dict[str, Any]:
+    """CPU seconds and peak memory of this process in bytes; of a GPU the memory that torch reserved."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    torch = sys.modules.get("torch")  # do not import it for this
+    gpu_memory = int(torch.cuda.max_memory_reserved()) if torch and torch.cuda.is_initialized() else None
     return {
-        "cpu_seconds": own.ru_utime + own.ru_stime,
-        "memory": own.ru_maxrss * 1024,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "memory": usage.ru_maxrss * 1024,
         "cpus": len(os.sched_getaffinity(0)),
-        "gpu_memory": _gpu_memory(),
+        "gpu_memory": gpu_memory,
     }
-
-
-def _gpu_memory() -> int | None:
-    torch = sys.modules.get("torch")  # not imported for this
-    return int(torch.cuda.max_memory_reserved()) if torch and torch.cuda.is_initialized() else None
 
 
 def _usage(client: Client) -> UsageMeasured:
     """What the workers have used so far; one that leaves meanwhile is left out."""
     names = {address: str(worker["name"]) for address, worker in workers(client).items()}
-    told = client.run(_used, on_error="ignore")
-    return UsageMeasured({names[a]: own for a, own in told.items() if a in names})
+    usage = client.run(_resource_use, on_error="ignore")
+    return UsageMeasured({names[address]: used for address, used in usage.items() if address in names})

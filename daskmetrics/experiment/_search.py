@@ -1,10 +1,10 @@
-"""The second source of work: the search's picks as score units, each fed by an encoding that neighbours share."""
+"""The second source of work: the search's picks as score units; picks of one checkpoint and task share an encoding."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
@@ -25,28 +25,28 @@ from daskmetrics.experiment._embeddings import remove
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.tasks import Task
 
-LEAST_OPEN = 8  #: decisions, so that a few workers more or less decide the same
-NORMAL_95 = 1.645  # a one-sided bound that holds with a probability of 95 %
+MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
+NORMAL_95 = 1.645  # one-sided 95 % quantile of the normal distribution
 
 
-class Search:
-    """Turns the picks of a campaign into work units and their records into outcomes.
+class SearchSource:
+    """Converts the picks of a learner into work units, and their records into outcomes.
 
-    Its state is a replay: decisions of an interrupted search are asked for again, in order, before new ones are made.
+    A resumed search returns the decisions of the interrupted search again, in order, before it makes new ones.
     """
 
-    def __init__(self, experiment: Experiment, campaign: Learner, key: Key, scratch: Path) -> None:
-        self.experiment, self.campaign, self.key, self.scratch = experiment, campaign, key, scratch
+    def __init__(self, experiment: Experiment, learner: Learner, key: Key, scratch: Path) -> None:
+        self.experiment, self.learner, self.key, self.scratch = experiment, learner, key, scratch
         self._tasks = {task.name: task for task in experiment.tasks}
         self._layers = {suite.model: suite.layers for suite in experiment.suites}
-        self._decided = list(campaign.open)  # before an interruption
+        self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, Pick] = {}
-        self._used: list[Key] = []  # of encodings, the latest last
+        self._encodings: list[Key] = []  # the latest last
         self._until = time.monotonic() + 3600 * (experiment.config.search.wall_hours or math.inf)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         again, self._decided = self._decided[:n], self._decided[n:]
-        new = self.campaign.ask(n - len(again)) if time.monotonic() < self._until else []
+        new = self.learner.ask(n - len(again)) if time.monotonic() < self._until else []
         picks = [*again, *new]
         units = [self._unit(pick) for pick in picks]
         self._running |= {unit.key: pick for unit, pick in zip(units, picks, strict=True)}
@@ -55,19 +55,19 @@ class Search:
     def tell(self, record: Record) -> None:
         seconds = record.seconds if self.experiment.config.search.learn_costs else None
         pick = self._running.pop(record.key)
-        self.campaign.tell(pick.index, _outcome(record, seconds))
-        self._tidy(self._encoded(pick))
+        self.learner.tell(pick.index, _outcome(record, seconds))
+        self._remove_unused(self._encode_key(pick))
 
-    def _tidy(self, used: Key) -> None:
-        """Remove files of embeddings that have certainly been released: more than enough others were used since."""
-        self._used = [*(key for key in self._used if key != used), used]
-        needed = {self._encoded(pick) for pick in self._running.values()}
-        idle = [key for key in self._used if key not in needed]
-        for key in idle[: -(Settings.spare_inputs + 1)]:
+    def _remove_unused(self, used: Key) -> None:
+        """Remove the files of embeddings that are released: enough other encodings were used since."""
+        self._encodings = [*(key for key in self._encodings if key != used), used]
+        needed = {self._encode_key(pick) for pick in self._running.values()}
+        unused = [key for key in self._encodings if key not in needed]
+        for key in unused[: -(Settings.spare_inputs + 1)]:
             remove(self.scratch, key)
-            self._used.remove(key)
+            self._encodings.remove(key)
 
-    def _encoded(self, pick: Pick) -> Key:
+    def _encode_key(self, pick: Pick) -> Key:
         return self.experiment.encode_key(pick.cell.arm.checkpoint, self._tasks[pick.cell.task])
 
     def _unit(self, pick: Pick) -> WorkUnit:
@@ -93,7 +93,7 @@ class Search:
             resources={"CPU": 1},
             timeout=experiment.config.cluster.timeout,
             input=encode,
-            note={"search": self.key, "seed": self.campaign.seed, "pick": pick.as_dict()},
+            note={"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()},
         )
 
     def _encode_spec(self, checkpoint: Checkpoint, task: Task) -> worker.EncodeSpec:
@@ -116,96 +116,92 @@ def _outcome(record: Record, seconds: float | None) -> Outcome:
 
 
 def budget(search: config.Search) -> Budget:
-    """What a search may spend; the narrowest of what the configuration gives."""
+    """The budget of a search; the smallest of the configured limits applies."""
     return Budget(search.budget, 3600 * search.gpu_hours if search.gpu_hours else None, search.cells)
 
 
 def window(experiment: Experiment, entries: Iterable[Event]) -> int:
-    """How many decisions may be open at once: as configured, else as this run began, else enough for its workers.
+    """The number of decisions that may be open: as configured, else as this run began, else enough for its workers.
 
-    The number decides what is picked. So a run that goes on with more or fewer workers keeps the one it began with.
+    The window changes the decisions. A run that resumes with more or fewer workers therefore keeps its window.
     """
-    return settled_window(experiment, entries) or max(LEAST_OPEN, experiment.config.cluster.workers)
+    return fixed_window(experiment, entries) or max(MIN_OPEN, experiment.config.cluster.workers)
 
 
-def settled_window(experiment: Experiment, entries: Iterable[Event]) -> int | None:
-    """The `window`, unless the number of workers is still to decide it."""
+def fixed_window(experiment: Experiment, entries: Iterable[Event]) -> int | None:
+    """The `window` if it is configured or the run has begun; None if the number of workers determines it."""
     begun = (entry.window for entry in entries if isinstance(entry, RunStarted) and entry.key == experiment.key)
     return experiment.config.search.window or next(begun, None)
 
 
 def decided(entries: Iterable[Event], key: Key) -> list[Pick]:
-    """The decisions of an interrupted search, as the journal has them, as far as none is lacking."""
+    """The decisions of an interrupted search in the journal, up to the first that is missing."""
     notes = (entry.note for entry in entries if isinstance(entry, UnitAsked))
     picks = {note["pick"]["index"]: note["pick"] for note in notes if note.get("search") == key}
     return [Pick.from_dict(picks[index]) for index in takewhile(picks.__contains__, count())]
 
 
-def belief(experiment: Experiment, campaign: Learner) -> PosteriorUpdated:
+def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
     """The posterior of every arm at this moment, for the dashboard."""
-    state = campaign.state
+    state = learner.state
     known = state.posterior.without_pending()
-    places = {arm: i for i, arm in enumerate(experiment.arms)}
-    values = np.full((2, len(places)), np.nan, np.float32)
-    values[:, [places[arm] for arm in campaign.problem.arms]] = known.mean, known.sd
+    index = {arm: i for i, arm in enumerate(experiment.arms)}
+    values = np.full((2, len(index)), np.nan, np.float32)
+    values[:, [index[arm] for arm in learner.problem.arms]] = known.mean, known.sd
     bound = np.where(state.usable, known.mean + NORMAL_95 * known.sd, -np.inf)
     return PosteriorUpdated(
         values=values.tobytes(),
-        leader=str(campaign.problem.arms[state.leader]),
+        leader=str(learner.problem.arms[state.leader]),
         shortfall=float(max(0.0, np.delete(bound, state.leader).max(initial=-np.inf) - known.mean[state.leader])),
     )
 
 
 def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
-    """The search's problem: arms that could be measured, their features, and what each cell is assumed to cost."""
-    measured = {record.key: record for record in records if record.kind == "measure" and record.ok}
+    """The problem of the search: the arms that were measured, their features, and the assumed cost of each cell."""
+    recorded = {record.key: record.value["values"] for record in records if record.kind == "measure" and record.ok}
     keys = {c: experiment.measure_key(suite, c) for suite in experiment.suites for c in suite.checkpoints()}
-    kept = [replace(s, revisions=there) for s in experiment.suites if (there := _revisions(s, keys, measured))]
-    if not kept:
-        raise DaskmetricsError("Not one checkpoint could be measured, so there is nothing to search among.")
-    blocks = [measured[keys[checkpoint]].value["values"] for suite in kept for checkpoint in suite.checkpoints()]
-    return pose(experiment, kept, np.concatenate([np.array(block, dtype=float) for block in blocks]))
+    values = {checkpoint: recorded[key] for checkpoint, key in keys.items() if key in recorded}
+    if not values:
+        raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")
+    measured = [
+        replace(suite, revisions=revisions)
+        for suite in experiment.suites
+        if (revisions := tuple(c.revision for c in suite.checkpoints() if c in values))
+    ]
+    blocks = [values[checkpoint] for suite in measured for checkpoint in suite.checkpoints()]
+    return build_problem(experiment, measured, np.concatenate([np.array(block, dtype=float) for block in blocks]))
 
 
-def _revisions(suite: Suite, keys: Mapping[Checkpoint, Key], measured: Container[Key]) -> tuple[str, ...]:
-    return tuple(checkpoint.revision for checkpoint in suite.checkpoints() if keys[checkpoint] in measured)
-
-
-def pose(
+def build_problem(
     experiment: Experiment,
     suites: Sequence[Suite],
     metrics: np.ndarray | None = None,
     costs: CostModel | None = None,
 ) -> Problem:
-    """The problem over these suites, with metrics (arms, metrics) as features beside the arms' positions.
+    """The problem of these suites; metrics (arms, metrics) are features beside the positions of the arms.
 
-    Without metrics it is a preview, for which no task's data is fetched. Costs are those of the device that the
-    configuration assumes, unless given.
+    Without metrics it is a preview that reads no task's data. By default costs are those of the configured device.
     """
     arms = grid(suites)
     sizes = [task_size(task, experiment.config.protocol, here=metrics is not None) for task in experiment.tasks]
     encode, score = _costs(experiment, arms, sizes, costs or CostModel(experiment.config.search.device))
+    checkpoints = {arm.checkpoint for arm in arms}
     return Problem(
         arms=arms,
         tasks=tuple(task.name for task in experiment.tasks),
         features=arm_features(suites, metrics),
         encode_cost=encode,
         score_cost=score,
-        baseline=_baseline(experiment, arms),
+        # the configured baseline, or the last checkpoint if the baseline could not be measured
+        baseline=experiment.baseline if experiment.baseline in checkpoints else arms[-1].checkpoint,
         reward=experiment.config.search.reward,
         weights=experiment.weights,
     )
 
 
-def search_key(experiment: Experiment, posed: Problem) -> Key:
-    """Names a search: decisions of one may be taken over only by the same."""
-    return content_key("search", experiment.key, [str(arm) for arm in posed.arms])
-
-
-def _baseline(experiment: Experiment, arms: Sequence[Arm]) -> Checkpoint:
-    """The configured baseline, or the last checkpoint there is, should it have failed."""
-    there = {arm.checkpoint for arm in arms}
-    return experiment.baseline if experiment.baseline in there else arms[-1].checkpoint
+def search_key(experiment: Experiment, problem: Problem) -> Key:
+    """Content key of a search; a search may resume only from the decisions of the same search."""
+    return content_key("search", experiment.key, [str(arm) for arm in problem.arms])
 
 
 def _costs(
@@ -215,9 +211,9 @@ def _costs(
     depths = {suite.model: suite.depth for suite in experiment.suites}
     encode, score = np.empty((2, len(arms), len(sizes)))
     for model, width in experiment.widths.items():
-        own = [i for i, arm in enumerate(arms) if arm.model == model]
-        encode[own] = [costs.encode_seconds(width, depths[model], size) for size in sizes]
-        score[own] = [costs.score_seconds(width, size) for size in sizes]
+        rows = [i for i, arm in enumerate(arms) if arm.model == model]
+        encode[rows] = [costs.encode_seconds(width, depths[model], size) for size in sizes]
+        score[rows] = [costs.score_seconds(width, size) for size in sizes]
     return encode, score
 
 

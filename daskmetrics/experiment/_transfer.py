@@ -1,7 +1,7 @@
-"""Scores carried between a run and others: out as CSV or in mteb's layout, in from a folder of mteb results.
+"""Export of scores as CSV or in mteb's layout, and import of scores from a folder of mteb results.
 
-Only the driver calls this, since mteb's files do not survive several writers. A score that comes in is a record under
-the key that the search would give it, so that the search finds it and pays nothing.
+Only the driver imports, since mteb's files allow one writer. An imported score is a record with the key that the search
+would give it, so that the search uses it at no cost.
 """
 
 from __future__ import annotations
@@ -27,37 +27,26 @@ from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks._mteb import MtebTask
 from daskmetrics.tasks._mteb_results import BenchmarkResult
 
-COLUMNS = (
-    "model",
-    "revision",
-    "layer",
-    "task",
-    "kind",
-    "score",
-    "stderr",
-    "n",
-    "seconds",
-    "encode_seconds",
-    "protocol",
-)
+PLACE = ("model", "revision", "layer", "task", "kind")
+COLUMNS = (*PLACE, "score", "stderr", "n", "seconds", "encode_seconds", "protocol")
 
 
 @dataclass(frozen=True)
 class ImportCounts:
-    """What became of the results in a folder.
+    """How many results of a folder were imported, and how many were not.
 
     Attributes
     ----------
     new : int
         Scores that the run did not have.
     known : int
-        That it had.
+        Scores that the run had.
     elsewhere : int
-        Of models, revisions, layers or tasks that are not in the configuration.
+        Scores of models, revisions, layers or tasks that are not in the configuration; they are left out.
     other_protocol : int
-        Made by another protocol of ours; they are left out.
+        Scores made with another protocol of daskmetrics; they are left out.
     unmarked : int
-        Of those taken, how many do not say by which protocol they were made.
+        New and known scores that do not name their protocol.
     """
 
     new: int
@@ -68,56 +57,56 @@ class ImportCounts:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredCell:
     """A cell of a run with its record."""
 
     cell: Cell
     record: Record
 
 
-def scored(folder: RunFolder) -> list[Scored]:
-    """Every score that a run's journal holds for its latest configuration, by model, revision, layer and task."""
+def scored_cells(folder: RunFolder) -> list[ScoredCell]:
+    """All scores of a run's latest configuration, sorted by model, revision, layer and task."""
     entries = list(read_journal(folder.must_exist().journal))
     start = latest(entries, RunStarted)
-    found: dict[Cell, Record] = {}
+    scores: dict[Cell, Record] = {}
     for record in records(entries):
         if record.kind == "score" and record.ok:
-            cell = _cell(record.name)
+            cell = Cell.parse(record.name)
             if start and cell.task in start.tasks:
-                found[cell] = record
-    return [Scored(cell, found[cell]) for cell in sorted(found)]
+                scores[cell] = record
+    return [ScoredCell(cell, scores[cell]) for cell in sorted(scores)]
 
 
 def to_csv(folder: RunFolder, path: Path) -> int:
-    """Write a run's scores as CSV, one line each, as `daskmetrics replay` reads them; how many."""
+    """Write a run's scores as CSV for `daskmetrics replay`, one per line; return their number."""
     start = latest(list(read_journal(folder.must_exist().journal)), RunStarted)
-    found = scored(folder)
+    cells = scored_cells(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for each in found:
+        for each in cells:
             arm, value = each.cell.arm, each.record.value
             kind = start.tasks[each.cell.task]["kind"] if start else ""
-            own = [value.get(name) for name in ("score", "stderr", "n")]
-            about = [each.record.seconds, value.get("encode_seconds"), value.get("protocol")]
-            writer.writerow([arm.model, arm.revision, arm.layer, each.cell.task, kind, *own, *about])
-    return len(found)
+            score = [value.get(name) for name in ("score", "stderr", "n")]
+            cost = [each.record.seconds, value.get("encode_seconds"), value.get("protocol")]
+            writer.writerow([arm.model, arm.revision, arm.layer, each.cell.task, kind, *score, *cost])
+    return len(cells)
 
 
 def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
-    """Write a run's scores of the benchmark's tasks in its own layout; how many, and how many tasks of ours were not.
+    """Write a run's scores of mteb's tasks in mteb's layout; return how many were written and how many were not.
 
     Each layer is an experiment of its model and revision, with the keywords ``layer`` and ``protocol``.
     """
     names = _model_names(yaml.safe_load(folder.must_exist().config.read_text(encoding="utf-8"))["models"])
-    found = scored(folder)
-    ours = [each for each in found if (each.record.value.get("detail") or {}).get("scores")]
-    written = results.write((_result(each, names) for each in ours), path)
-    return written, len(found) - written
+    cells = scored_cells(folder)
+    of_mteb = [each for each in cells if (each.record.value.get("detail") or {}).get("scores")]
+    written = results.write((_result(each, names) for each in of_mteb), path)
+    return written, len(cells) - written
 
 
-def _result(each: Scored, names: Mapping[str, str]) -> BenchmarkResult:
+def _result(each: ScoredCell, names: Mapping[str, str]) -> BenchmarkResult:
     arm, value = each.cell.arm, each.record.value
     settings = {"layer": arm.layer, "protocol": value["protocol"][:12]} if "protocol" in value else {"layer": arm.layer}
     plain = {**value["detail"], "evaluation_time": each.record.seconds, "kg_co2_emissions": None}
@@ -125,42 +114,41 @@ def _result(each: Scored, names: Mapping[str, str]) -> BenchmarkResult:
 
 
 def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> ImportCounts:
-    """Take the results of a folder into a run's journal, as far as they are of its arms and tasks.
+    """Import those results of a folder that belong to a run's arms and tasks into its journal.
 
     Raises
     ------
     ConfigError
         If the folder holds no results by layer.
     DataError
-        If one of them is damaged.
+        If a result is damaged.
     LockedError
         If another driver holds the run.
     """
     arms = {(name, arm.revision, arm.layer): arm for arm in experiment.arms for name in _names_of(experiment, arm)}
     tasks = {task.benchmark_name: task for task in experiment.tasks if isinstance(task, MtebTask)}
-    here: list[tuple[BenchmarkResult, Arm, MtebTask]] = []
+    accepted: list[tuple[BenchmarkResult, Arm, MtebTask]] = []
     elsewhere = other = unmarked = 0
     for result in results.read(source):
         arm, task = arms.get((result.model, result.revision, result.layer)), tasks.get(result.task)
-        said = result.settings.get("protocol")
+        protocol = result.settings.get("protocol")
         if arm is None or task is None:
             elsewhere += 1
-        elif said is not None and not experiment.protocol_key.startswith(str(said)):
+        elif protocol is not None and not experiment.protocol_key.startswith(str(protocol)):
             other += 1
         else:
-            unmarked += said is None
-            here.append((result, arm, task))
+            unmarked += protocol is None
+            accepted.append((result, arm, task))
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         known = {record.key for record in journal.records() if record.ok}
-        new = {
-            record.key: record for record in (_record(experiment, *each) for each in here) if record.key not in known
-        }
+        imported = (_record(experiment, *each) for each in accepted)
+        new = {record.key: record for record in imported if record.key not in known}
         if not any(isinstance(entry, RunStarted) and entry.key == experiment.key for entry in journal.entries):
-            begin(experiment, folder, journal)  # what stands before a run's start belongs to another configuration
+            begin(experiment, folder, journal)  # entries before a run's start belong to another configuration
         for record in new.values():
             journal.append(record)
-    return ImportCounts(len(new), len(here) - len(new), elsewhere, other, unmarked)
+    return ImportCounts(len(new), len(accepted) - len(new), elsewhere, other, unmarked)
 
 
 def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: MtebTask) -> Record:
@@ -184,24 +172,16 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
 
 
 def _names_of(experiment: Experiment, arm: Arm) -> Iterator[str]:
-    """By which names the benchmark may know an arm's model: the hub's, ours, and ours with an organisation."""
+    """The names that mteb may use for an arm's model: the hub id, or the model's name with or without ``local/``."""
     model = next(model for model in experiment.config.models if model.name == arm.model)
     yield from {_model_names([model.model_dump()])[arm.model], arm.model}
 
 
 def _model_names(models: list[Mapping[str, Any]]) -> dict[str, str]:
-    """The benchmark's name of each model: the hub id, or else ours, to which it wants an organisation."""
+    """mteb's name of each model: the hub id, or the model's name after the organisation ``local``."""
     return {model["name"]: _hub_id(model["source"]) or f"local/{model['name']}" for model in models}
 
 
 def _hub_id(source: str | None) -> str | None:
     looks_local = not source or source.startswith((".", "/", "~")) or source.count("/") != 1 or Path(source).is_dir()
     return None if looks_local else source
-
-
-def _cell(name: str) -> Cell:
-    """The inverse of a cell's name."""
-    arm, _, task = name.partition(":")
-    rest, _, layer = arm.rpartition("/")
-    model, _, revision = rest.partition("@")
-    return Cell(Arm(model, revision, int(layer)), task)

@@ -20,7 +20,7 @@ from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import latest, read, records
 from daskmetrics.experiment import Experiment
 from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment import _search as searching
+from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._estimate import estimate, unit_seconds
 from daskmetrics.planning._calibration import Calibration, Sample, calibrated
 from daskmetrics.planning._workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
@@ -106,14 +106,14 @@ def _searching(
 
     @cache
     def exhaustive(costs: CostModel) -> float:
-        return searching.pose(experiment, experiment.suites, costs=costs).exhaustive_cost
+        return search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost
 
     cells = len(experiment.arms) * len(experiment.tasks)
-    budget = searching.budget(experiment.config.search)
+    budget = search.budget(experiment.config.search)
     total = exhaustive(CostModel(device))
     allowed = min(budget.within(total) / total * cells, budget.cells or cells)
     scored = sum(record.kind == "score" and record.ok for record in past)
-    window = searching.settled_window(experiment, entries)
+    window = search.fixed_window(experiment, entries)
     yield _Remaining("search", "cells", max(0, round(allowed) - scored), lambda on: exhaustive(on) / cells, window)
 
 
@@ -155,7 +155,7 @@ def _search_sample(experiment: Experiment, finished: Sequence[Record], entries: 
         }
         seconds = fsum(record.seconds for record in scores) + fsum(encoded.values())
         cpu, assumed = (
-            searching.pose(experiment, experiment.suites, costs=costs).exhaustive_cost for costs in (CPU, None)
+            search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost for costs in (CPU, None)
         )
         yield Sample("search", "cells", (seconds / len(scores),), spent / len(scores) * cpu / assumed)
 

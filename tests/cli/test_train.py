@@ -96,7 +96,7 @@ def test_a_dry_run_says_what_it_would_take(place):
     [
         ("models.0.train.size=71m", "unknown size '71m'; valid: 14m, 31m, 70m"),
         ("models.0.train.width=17", "width 17 is not divisible by 2 heads"),
-        ("models.0.train.checkpoints=[9]", "checkpoints 9 lie beyond the 8 steps"),
+        ("models.0.train.checkpoints=[9]", "checkpoint 9 is after the last step, 8"),
         ("models.0.train.corpus=gone.txt", "No corpus file 'gone.txt'"),
         ("models.0.train.init_from=gone", "holds no config.json"),
         ("models.0.train.tokenizer=gone", "holds no tokenizer.json"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from daskmetrics.dashboard._state import POINTS, Curves
+from daskmetrics.dashboard._state import MAX_POINTS, TrainingCurves
 
 
 def event(step, rank=0, **more):
@@ -10,44 +10,44 @@ def event(step, rank=0, **more):
 
 
 def test_every_rank_has_its_line():
-    curves = Curves()
+    curves = TrainingCurves()
     for rank in range(3):
-        curves.hear(event(7, rank), 1.0)
-    curves.hear(event(7, 0, model="tiny"), 1.0)
+        curves.receive(event(7, rank), 1.0)
+    curves.receive(event(7, 0, model="tiny"), 1.0)
     assert list(curves.points) == ["rank 0", "rank 1", "rank 2", "tiny rank 0"]
     assert curves.points["rank 1"] == [(7, 0.625, 100.0, 1.0)]
 
 
 def test_what_is_said_last_is_of_the_latest_training_alone():
-    curves = Curves()
+    curves = TrainingCurves()
     for step in (1, 2):
         for rank in range(3):
-            curves.hear(event(step, rank, model="tiny"), 1.0)
+            curves.receive(event(step, rank, model="tiny"), 1.0)
     assert [point[0] for point in curves.last.values()] == [2, 2, 2]
     for rank in range(2):  # a rank was lost: it goes on from step 1 with two
-        curves.hear(event(2, rank, model="tiny"), 2.0)
+        curves.receive(event(2, rank, model="tiny"), 2.0)
     assert list(curves.last) == ["tiny rank 0", "tiny rank 1"]
-    curves.hear(event(1, 0, model="small"), 3.0)
+    curves.receive(event(1, 0, model="small"), 3.0)
     assert list(curves.last) == ["small rank 0"] and len(curves.points) == 4
 
 
 def test_a_long_training_is_thinned_out():
-    curves = Curves()
-    for step in range(10 * POINTS):
-        curves.hear(event(step), 0.0)
+    curves = TrainingCurves()
+    for step in range(10 * MAX_POINTS):
+        curves.receive(event(step), 0.0)
     steps = [step for step, *_ in curves.points["rank 0"]]
-    assert len(steps) <= POINTS and steps == sorted(steps) and steps[-1] > 9.9 * POINTS
+    assert len(steps) <= MAX_POINTS and steps == sorted(steps) and steps[-1] > 9.9 * MAX_POINTS
 
 
 def test_training_that_goes_on_from_an_older_state_overwrites_what_came_after_it():
-    curves = Curves()
+    curves = TrainingCurves()
     for step in (0, 1, 2, 3, 2):
-        curves.hear(event(step), 0.0)
+        curves.receive(event(step), 0.0)
     assert [step for step, *_ in curves.points["rank 0"]] == [0, 1, 2]
 
 
 def test_events_of_other_code_do_no_harm():
-    curves = Curves()
-    curves.hear({"text": "hello"}, 0.0)
-    curves.hear({"rank": 0, "step": 1, "loss": None}, 0.0)
+    curves = TrainingCurves()
+    curves.receive({"text": "hello"}, 0.0)
+    curves.receive({"rank": 0, "step": 1, "loss": None}, 0.0)
     assert curves.version == 1 and math.isnan(curves.points["rank 0"][0][1])

@@ -9,19 +9,19 @@ from types import SimpleNamespace
 
 from benchmarks.dashboard import History
 from daskmetrics.core._events import to_json
-from daskmetrics.dashboard._plugin import Desk
+from daskmetrics.dashboard._plugin import DashboardPlugin
 from daskmetrics.dashboard._prometheus import PrometheusCollector
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
 
 
 def test_every_metric_of_the_grafana_dashboard_is_published():
-    desk = Desk(SimpleNamespace(workers={}))
-    desk.hear([to_json(message) for message in History().opening()])
-    desk.look()
-    desk.training.hear({"rank": 0, "step": 1, "loss": 2.0}, 0.0)
+    plugin = DashboardPlugin(SimpleNamespace(workers={}))
+    plugin.receive([to_json(message) for message in History().opening()])
+    plugin.measure_load()
+    plugin.training.receive({"rank": 0, "step": 1, "loss": 2.0}, 0.0)
     collector = PrometheusCollector()
-    collector.desks.append(desk)
+    collector.plugins.append(plugin)
     published = {name for family in collector.collect() for name in (family.name, f"{family.name}_total")}
     panels = json.loads(DASHBOARD.read_text())["panels"]
     asked = [name for p in panels for t in p["targets"] for name in re.findall(r"daskmetrics_\w+", t["expr"])]

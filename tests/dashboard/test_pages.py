@@ -19,7 +19,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.core._events import RunFinished
 from daskmetrics.core.names import Suite
-from daskmetrics.dashboard import Feed
+from daskmetrics.dashboard import Publisher
 from daskmetrics.dashboard._plugin import NAME
 from tests.browser import chromium, complaints
 
@@ -35,7 +35,7 @@ def prefix(client):
 
 
 @pytest.fixture
-def desk(client):
+def plugin(client):
     return client.cluster.scheduler.extensions[NAME]
 
 
@@ -57,11 +57,11 @@ def wait_until(true, seconds: float = 60.0) -> None:
 
 
 @contextmanager
-def told(client, desk, entries):
-    """A feed of a journal that holds these entries, once they have arrived."""
-    with Feed(client, entries) as feed:
-        wait_until(lambda: desk.board is not None and desk.board.name == "made-up")
-        yield feed
+def told(client, plugin, entries):
+    """A publisher of a journal that holds these entries, once they have arrived."""
+    with Publisher(client, entries) as publisher:
+        wait_until(lambda: plugin.live is not None and plugin.live.name == "made-up")
+        yield publisher
 
 
 def test_pages_are_in_the_menu_and_in_jupyterlabs_panel(prefix):
@@ -76,37 +76,37 @@ def test_without_the_prefix_there_is_nothing(prefix, path):
         get(f"{prefix.rpartition('/')[0]}/{path}")
 
 
-def test_a_feed_tells_what_was_recorded_before_and_what_comes(client, desk, history):
+def test_a_publisher_sends_what_was_recorded_before_and_what_comes(client, plugin, history):
     entries = [*history.opening(), *list(history.measured())[:9]]
-    with told(client, desk, entries) as feed:
-        wait_until(lambda: desk.board.done("measure") == 9)
+    with told(client, plugin, entries) as publisher:
+        wait_until(lambda: plugin.live.done("measure") == 9)
         entries += list(history.measured())[9:]
-        feed.think(lambda: history.belief(10))
-        wait_until(lambda: desk.board.done("measure") == 16 and desk.board.leader)
+        publisher.send_computed(lambda: history.posterior(10))
+        wait_until(lambda: plugin.live.done("measure") == 16 and plugin.live.leader)
         entries.append(RunFinished("made-up", 1.0))
-    assert desk.board.state == "finished"  # the last words were told on leaving
+    assert plugin.live.phase == "finished"  # the last words were told on leaving
 
 
-def test_a_scheduler_without_our_pages_is_left_alone(client, desk, history):
+def test_a_scheduler_without_our_pages_is_left_alone(client, plugin, history):
     handlers = client.cluster.scheduler.handlers
-    hear = handlers.pop("daskmetrics_hear")
+    receive = handlers.pop("daskmetrics_receive")
     try:
-        with Feed(client, history.opening()) as feed:
-            wait_until(lambda: feed._is_over)
-            feed.think(lambda: pytest.fail("nobody listens"))
+        with Publisher(client, history.opening()) as publisher:
+            wait_until(lambda: publisher._is_over)
+            publisher.send_computed(lambda: pytest.fail("nobody listens"))
     finally:
-        handlers["daskmetrics_hear"] = hear
+        handlers["daskmetrics_receive"] = receive
 
 
-def test_prometheus_reads_our_numbers(client, desk, prefix, history):
+def test_prometheus_reads_our_numbers(client, plugin, prefix, history):
     entries = [*history.opening(), *history.measured(), *list(history.searched())[:60]]
-    with told(client, desk, entries):
-        wait_until(lambda: desk.board.counts["score", "ok"] > 20 and desk.busy)
+    with told(client, plugin, entries):
+        wait_until(lambda: plugin.live.counts["score", "ok"] > 20 and plugin.load)
         families = {family.name: family for family in text_string_to_metric_families(get(f"{prefix}/metrics"))}
     ours = {name: family for name, family in families.items() if name.startswith("daskmetrics_")}
     units = {(s.labels["kind"], s.labels["state"]): s.value for s in ours["daskmetrics_units"].samples}
     assert units["measure", "ok"] == 16 and units["score", "ok"] == ours["daskmetrics_cells_scored"].samples[0].value
-    assert ours["daskmetrics_best_score"].samples[0].value == pytest.approx(desk.board.best)
+    assert ours["daskmetrics_best_score"].samples[0].value == pytest.approx(plugin.live.best)
     assert ours["daskmetrics_cost_spent_seconds"].type == "counter"
     assert ours["daskmetrics_workers"].samples[0].value == 2
     assert all(family.documentation for family in ours.values()) and len(ours) > 12
@@ -126,11 +126,11 @@ def test_a_scheduler_that_came_and_went_takes_no_numbers_away(prefix, client):
     assert "daskmetrics_workers 2.0" in get(f"{prefix}/metrics")
 
 
-def test_training_and_the_state_of_the_cluster_come_as_events(client, desk, prefix):
+def test_training_and_the_state_of_the_cluster_come_as_events(client, plugin, prefix):
     client.submit(report_training, 3, pure=False).result()
     client.log_event("daskmetrics-cluster", {"text": "30 jobs run, 2 wait (Priority)"})
-    wait_until(lambda: desk.cluster and len(desk.training.points) >= 3)
-    assert desk.training.points["rank 2"][-1][:3] == (19, pytest.approx(0.55), 902.0)
+    wait_until(lambda: plugin.cluster and len(plugin.training.points) >= 3)
+    assert plugin.training.points["rank 2"][-1][:3] == (19, pytest.approx(0.55), 902.0)
     assert 'daskmetrics_training_step{rank="rank 1"} 19.0' in get(f"{prefix}/metrics")
 
 
@@ -142,10 +142,10 @@ def grey(png: bytes) -> float:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 1920])
-def test_the_page_fills_up(client, desk, prefix, history, width, tmp_path):
+def test_the_page_fills_up(client, plugin, prefix, history, width, tmp_path):
     measured = list(history.measured())
     entries = [*history.opening(), *measured[:11]]
-    with told(client, desk, entries), chromium() as browser:
+    with told(client, plugin, entries), chromium() as browser:
         page = browser.new_page(viewport={"width": width, "height": 1000})
         complained = complaints(page)
         page.goto(f"{prefix}/individual-daskmetrics")
@@ -155,7 +155,7 @@ def test_the_page_fills_up(client, desk, prefix, history, width, tmp_path):
         partly = page.screenshot(path=tmp_path / "partly.png")
         entries += [*measured[11:], *list(history.searched(budget=1.0))]
         page.get_by_text("checkpoints measured").wait_for()
-        wait_until(lambda: desk.board.done("measure") == 16)
+        wait_until(lambda: plugin.live.done("measure") == 16)
         page.wait_for_timeout(3000)
         full = page.screenshot(path=tmp_path / "full.png")
         shown = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
@@ -169,9 +169,9 @@ def test_the_page_fills_up(client, desk, prefix, history, width, tmp_path):
 
 
 @pytest.mark.browser
-def test_the_page_of_training_draws_every_rank(client, desk, prefix):
+def test_the_page_of_training_draws_every_rank(client, plugin, prefix):
     client.submit(report_training, 4, pure=False).result()
-    wait_until(lambda: "rank 3" in desk.training.points)
+    wait_until(lambda: "rank 3" in plugin.training.points)
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         complained = complaints(page)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.dashboard import COST, History
 from daskmetrics.core._events import HistorySent, Record, SearchStarted, UnitAsked, UnitsPlanned, UnitsRetried
 from daskmetrics.core.names import Suite
-from daskmetrics.dashboard._state import BELIEF, DOUBT, LATEST, MEAN, SCORED, Board, Grid, Pace
+from daskmetrics.dashboard._state import LATEST, MEAN, POSTERIOR_MEAN, POSTERIOR_SD, SCORED, Grid, LiveState, PhaseTimer
 from tests.events import joined
 
 SUITES = (Suite("a", ("step0", "step1"), (0, 1), 1), Suite("b", ("step0", "step1", "step2"), (0, 1, 2), 2))
@@ -21,11 +21,11 @@ def history():
 
 
 @pytest.fixture
-def board(history):
+def live(history):
     opening = history.opening()
-    board = Board(Grid.of(opening[0]))
-    board.hear(opening, 0.0)
-    return board
+    live = LiveState(Grid.of(opening[0]))
+    live.receive(opening, 0.0)
+    return live
 
 
 def record(kind, name, value=None, key=None):
@@ -41,104 +41,104 @@ def ask(index, arm, task, search="s"):
     return UnitAsked(f"score-{arm}:{task}", f"{arm}:{task}", {"search": search, "pick": pick})
 
 
-def test_metrics_lie_where_the_models_say(board, history):
-    board.hear(history.measured(), 1.0)
-    suite, own = board.grid.suite("b")
-    plane = board.values("curvature")[own].reshape(len(suite.revisions), len(suite.layers))
+def test_metrics_lie_where_the_models_say(live, history):
+    live.receive(history.measured(), 1.0)
+    suite, own = live.grid.suite("b")
+    plane = live.values("curvature")[own].reshape(len(suite.revisions), len(suite.layers))
     quality = dict(zip(history.arms, history.quality(), strict=True))
     for arm in suite.arms():
         assert plane[suite.revisions.index(arm.revision), arm.layer] == pytest.approx(2 * quality[arm])
 
 
-def test_an_undefined_metric_is_not_a_number(board):
+def test_an_undefined_metric_is_not_a_number(live):
     value = {"layers": [0, 1], "names": ["curvature"], "values": [[None], [0.5]]}
-    board.hear([record("measure", "a@step1", value)], 1.0)
-    assert np.isnan(board.values("curvature")[board.grid.index["a@step1/0"]])
-    assert board.values("curvature")[board.grid.index["a@step1/1"]] == 0.5
+    live.receive([record("measure", "a@step1", value)], 1.0)
+    assert np.isnan(live.values("curvature")[live.grid.index["a@step1/0"]])
+    assert live.values("curvature")[live.grid.index["a@step1/1"]] == 0.5
 
 
-def test_an_arm_has_a_mean_once_all_tasks_were_scored(board):
-    at = board.grid.index["b@step2/1"]
-    board.hear([ask(0, "b@step2/1", "s"), record("score", "b@step2/1:s", {"score": 0.25})], 1.0)
-    assert np.isnan(board.values(MEAN)[at]) and board.values(SCORED)[at] == 1 and np.isnan(board.best)
-    board.hear([ask(1, "b@step2/1", "t"), record("score", "b@step2/1:t", {"score": 0.75})], 2.0)
-    assert board.values(MEAN)[at] == board.best == 0.5
-    assert board.curve[-1][:2] == (2 * COST, 0.5)
-    assert (board.first[at], board.last[at], board.paid[at]) == (1, 2, 2)
+def test_an_arm_has_a_mean_once_all_tasks_were_scored(live):
+    at = live.grid.index["b@step2/1"]
+    live.receive([ask(0, "b@step2/1", "s"), record("score", "b@step2/1:s", {"score": 0.25})], 1.0)
+    assert np.isnan(live.values(MEAN)[at]) and live.values(SCORED)[at] == 1 and np.isnan(live.best)
+    live.receive([ask(1, "b@step2/1", "t"), record("score", "b@step2/1:t", {"score": 0.75})], 2.0)
+    assert live.values(MEAN)[at] == live.best == 0.5
+    assert live.curve[-1][:2] == (2 * COST, 0.5)
+    assert (live.first[at], live.last[at], live.paid[at]) == (1, 2, 2)
 
 
-def test_a_score_that_is_told_twice_counts_once(board):
+def test_a_score_that_is_told_twice_counts_once(live):
     for _ in range(2):
-        board.hear(
+        live.receive(
             [record("score", "b@step2/1:s", {"score": 0.25}), record("score", "b@step2/1:t", {"score": 0.75})], 1.0
         )
-    assert board.best == 0.5 and board.counts["score", "ok"] == 2
+    assert live.best == 0.5 and live.counts["score", "ok"] == 2
 
 
-def test_failures_are_grouped_and_can_be_taken_back(board):
-    board.hear([record("measure", "a@step0"), record("measure", "a@step1")], 1.0)
-    (group,) = board.failures
+def test_failures_are_grouped_and_can_be_taken_back(live):
+    live.receive([record("measure", "a@step0"), record("measure", "a@step1")], 1.0)
+    (group,) = live.failures
     assert (group.kind, group.count, group.example) == ("measure", 2, "a@step0")
-    board.hear([UnitsRetried(["measure-a@step0"])], 2.0)
-    assert board.failures[0].count == 1
-    board.hear([record("measure", "a@step1", {"layers": [], "names": [], "values": []})], 3.0)
-    assert not board.failures and board.counts["measure", "ok"] == 1 and board.counts["measure", "error"] == 0
+    live.receive([UnitsRetried(["measure-a@step0"])], 2.0)
+    assert live.failures[0].count == 1
+    live.receive([record("measure", "a@step1", {"layers": [], "names": [], "values": []})], 3.0)
+    assert not live.failures and live.counts["measure", "ok"] == 1 and live.counts["measure", "error"] == 0
 
 
-def test_decisions_are_listed_with_their_scores_and_those_of_an_earlier_search_are_not(board):
-    board.hear([ask(0, "a@step1/0", "s"), record("score", "a@step1/0:s", {"score": 0.3})], 1.0)
-    assert board.latest[1].score == 0.3
-    board.hear([ask(0, "a@step1/1", "s", search="another")], 2.0)
-    assert [one.name for one in board.latest.values()] == ["a@step1/1:s"] and board.spent == 0
-    board.hear([ask(i, "a@step1/1", "s", search="another") for i in range(1, 3 * LATEST)], 3.0)
-    assert len(board.latest) == LATEST and max(board.latest) == 3 * LATEST
+def test_decisions_are_listed_with_their_scores_and_those_of_an_earlier_search_are_not(live):
+    live.receive([ask(0, "a@step1/0", "s"), record("score", "a@step1/0:s", {"score": 0.3})], 1.0)
+    assert live.latest[1].score == 0.3
+    live.receive([ask(0, "a@step1/1", "s", search="another")], 2.0)
+    assert [one.name for one in live.latest.values()] == ["a@step1/1:s"] and live.spent == 0
+    live.receive([ask(i, "a@step1/1", "s", search="another") for i in range(1, 3 * LATEST)], 3.0)
+    assert len(live.latest) == LATEST and max(live.latest) == 3 * LATEST
 
 
-def test_a_decision_that_is_asked_for_again_after_an_interruption_counts_once(board):
-    board.hear([ask(0, "a@step1/0", "s"), ask(1, "a@step1/0", "t"), ask(0, "a@step1/0", "s")], 1.0)
-    assert board.paid[board.grid.index["a@step1/0"]] == 2 and list(board.latest) == [1, 2]
-    board.hear([record("score", "a@step1/0:s", {"score": 0.3})], 2.0)
-    assert board.spent == COST
+def test_a_decision_that_is_asked_for_again_after_an_interruption_counts_once(live):
+    live.receive([ask(0, "a@step1/0", "s"), ask(1, "a@step1/0", "t"), ask(0, "a@step1/0", "s")], 1.0)
+    assert live.paid[live.grid.index["a@step1/0"]] == 2 and list(live.latest) == [1, 2]
+    live.receive([record("score", "a@step1/0:s", {"score": 0.3})], 2.0)
+    assert live.spent == COST
 
 
-def test_beliefs_come_ready(board, history):
-    told = history.belief(0)
-    board.hear([told], 1.0)
+def test_beliefs_come_ready(live, history):
+    told = history.posterior(0)
+    live.receive([told], 1.0)
     mean, sd = np.frombuffer(told.values, np.float32).reshape(2, -1)
-    np.testing.assert_array_equal(board.values(BELIEF), mean)
-    np.testing.assert_array_equal(board.values(DOUBT), sd)
-    assert board.leader == told.leader
+    np.testing.assert_array_equal(live.values(POSTERIOR_MEAN), mean)
+    np.testing.assert_array_equal(live.values(POSTERIOR_SD), sd)
+    assert live.leader == told.leader
 
 
 def test_the_time_left_follows_the_pace():
-    assert Pace(since=10.0, before=4).left(now=20.0, done=9, whole=19) == pytest.approx(20.0)
-    assert Pace(10.0, 4).left(20.0, 4, 19) is None and Pace(10.0, 4).left(20.0, 19, 19) == 0
+    assert PhaseTimer(since=10.0, before=4).left(now=20.0, done=9, whole=19) == pytest.approx(20.0)
+    assert PhaseTimer(10.0, 4).left(20.0, 4, 19) is None and PhaseTimer(10.0, 4).left(20.0, 19, 19) == 0
 
 
-def test_the_phases_of_a_run(board, history):
-    assert board.state == "measuring"
-    board.hear([UnitsPlanned({"train": 3, "measure": 5}), HistorySent()], 10.0)
-    board.hear([record("train", "a@step0", {"loss": 1.0}), record("train", "a@step1", {"loss": 1.0})], 14.0)
-    assert board.left(14.0) == pytest.approx(6 * 4 / 2)
-    board.hear([SearchStarted(10 * COST, exhaustive=100.0, spent=0.0)], 20.0)
-    board.hear([ask(0, "a@step1/0", "s"), record("score", "a@step1/0:s", {"score": 0.3})], 25.0)
-    assert board.state == "searching" and board.left(25.0) == pytest.approx(45.0)
+def test_the_phases_of_a_run(live, history):
+    assert live.phase == "measuring"
+    live.receive([UnitsPlanned({"train": 3, "measure": 5}), HistorySent()], 10.0)
+    live.receive([record("train", "a@step0", {"loss": 1.0}), record("train", "a@step1", {"loss": 1.0})], 14.0)
+    assert live.left(14.0) == pytest.approx(6 * 4 / 2)
+    live.receive([SearchStarted(10 * COST, exhaustive=100.0, spent=0.0)], 20.0)
+    live.receive([ask(0, "a@step1/0", "s"), record("score", "a@step1/0:s", {"score": 0.3})], 25.0)
+    assert live.phase == "searching" and live.left(25.0) == pytest.approx(45.0)
 
 
-def test_what_belongs_to_no_arm_or_is_no_news_is_passed_over(board):
-    before = board.version
-    board.hear([joined("w")], 1.0)
-    assert board.version == before
-    board.hear(
+def test_what_belongs_to_no_arm_or_is_no_news_is_passed_over(live):
+    before = live.version
+    live.receive([joined("w")], 1.0)
+    assert live.version == before
+    live.receive(
         [record("score", "other@step1/0:s", {"score": 1.0}), record("score", "a@step1/0:u", {"score": 1.0})], 1.0
     )
-    assert np.isnan(board.best)
+    assert np.isnan(live.best)
 
 
 def test_the_whole_grid_of_the_paper_is_taken_in():
     history = History()
-    board = Board(Grid.of(history.opening()[0]))
-    board.hear([*history.opening(), *history.measured(), *islice(history.searched(), 20_000)], 1.0)
-    failed = sum(group.count for group in board.failures if group.kind == "score")
-    assert board.counts["score", "ok"] + failed == board.done("score") > 9000 and len(board.curve) < 5000
-    assert np.nansum(board.values(SCORED)) == board.counts["score", "ok"]
+    live = LiveState(Grid.of(history.opening()[0]))
+    live.receive([*history.opening(), *history.measured(), *islice(history.searched(), 20_000)], 1.0)
+    failed = sum(group.count for group in live.failures if group.kind == "score")
+    assert live.counts["score", "ok"] + failed == live.done("score") > 9000 and len(live.curve) < 5000
+    assert np.nansum(live.values(SCORED)) == live.counts["score", "ok"]

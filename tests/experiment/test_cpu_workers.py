@@ -14,7 +14,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import content_key
 from daskmetrics.execution import Journal, Settings
 from daskmetrics.execution import run as run_source
-from daskmetrics.experiment import _search as searching
+from daskmetrics.experiment import _search as search
 from daskmetrics.tasks import _probes as probes
 
 WIDTH = 8
@@ -56,12 +56,12 @@ def test_trees_run_on_cpu_workers_beside_encoding(two_kinds: Client, narrow: Pat
     cluster = {"embeddings": "10kB"}  # less than they need, so that they go through files
     wanted = {"name": "trees", "models": [model], "corpus": {"prompts": 8}, "tasks": TASKS, "cluster": cluster}
     prepared = experiment.prepare(config.parse({**wanted, "search": {"reward": "mean"}}))
-    problem = searching.pose(prepared, prepared.suites)
-    campaign = Learner(problem, policy_named("sweep"), budget=1.0, window=6, seed=0)
+    problem = search.build_problem(prepared, prepared.suites)
+    learner = Learner(problem, policy_named("sweep"), budget=1.0, window=6, seed=0)
     folder = RunFolder(tmp_path / "run").create()
-    search = searching.Search(prepared, campaign, content_key("trees"), folder.embeddings)
+    source = search.SearchSource(prepared, learner, content_key("trees"), folder.embeddings)
     with Journal(folder.journal, folder.lock) as journal:
-        run_source(search, two_kinds, journal, Settings())
+        run_source(source, two_kinds, journal, Settings())
         records = [record for record in journal.records() if record.kind == "score"]
     assert len(records) == 2 * len(TASKS) and all(record.ok for record in records), records
     assert {record.worker for record in records} == {"CPU"}

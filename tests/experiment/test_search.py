@@ -16,7 +16,7 @@ from daskmetrics.core._events import UnitAsked
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import seed_of
 from daskmetrics.execution import Record, Settings
-from daskmetrics.experiment import _search as searching
+from daskmetrics.experiment import _search as search
 from tests.events import started
 
 
@@ -42,18 +42,18 @@ class Bench:
     """A search whose units are answered by hand."""
 
     def __init__(self, experiment, decided=(), lost=()):
-        self.problem = searching.problem(experiment, measured(experiment, lost))
-        self.key = searching.search_key(experiment, self.problem)
+        self.problem = search.problem(experiment, measured(experiment, lost))
+        self.key = search.search_key(experiment, self.problem)
         config = experiment.config.search
-        self.campaign = Learner(
+        self.learner = Learner(
             self.problem,
             policy_named(config.policy),
             budget=config.budget,
-            window=searching.window(experiment, ()),
+            window=search.window(experiment, ()),
             seed=0,
             decided=decided,
         )
-        self.search = searching.Search(experiment, self.campaign, self.key, Path())
+        self.search = search.SearchSource(experiment, self.learner, self.key, Path())
         self.entries: list[UnitAsked] = []
 
     def drive(self, slots=4, seed=0, stop_after=10_000, known=()):
@@ -106,7 +106,7 @@ def test_the_order_of_arrival_changes_nothing(prepared, seed):
     quiet, shuffled = Bench(prepared()), Bench(prepared())
     first, second = quiet.drive(slots=1), shuffled.drive(slots=6, seed=seed)
     assert [unit.key for unit in first] == [unit.key for unit in second]
-    assert quiet.campaign.recommendation() == shuffled.campaign.recommendation()
+    assert quiet.learner.recommendation() == shuffled.learner.recommendation()
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 7, 12])
@@ -114,19 +114,19 @@ def test_it_goes_on_from_the_journal(prepared, stop_after):
     quiet, broken = Bench(prepared()), Bench(prepared())
     quiet.drive()
     asked = broken.drive(stop_after=stop_after)
-    resumed = Bench(prepared(), decided=searching.decided(broken.entries, broken.key))
+    resumed = Bench(prepared(), decided=search.decided(broken.entries, broken.key))
     known = {unit.key for unit in asked[: stop_after // 2]}  # what was recorded before the interruption
     again = resumed.drive(seed=stop_after, known=known)
     assert not {unit.key for unit in again} & known
-    assert resumed.campaign.picks == quiet.campaign.picks
-    assert resumed.campaign.recommendation() == quiet.campaign.recommendation()
+    assert resumed.learner.picks == quiet.learner.picks
+    assert resumed.learner.recommendation() == quiet.learner.recommendation()
 
 
 def test_decisions_of_another_search_are_not_taken_over(prepared):
     bench = Bench(prepared())
     bench.drive(stop_after=5)
-    assert searching.decided(bench.entries, "another") == []
-    assert len(searching.decided(bench.entries, bench.key)) >= 5
+    assert search.decided(bench.entries, "another") == []
+    assert len(search.decided(bench.entries, bench.key)) >= 5
 
 
 def test_a_checkpoint_that_could_not_be_measured_takes_no_part(prepared):
@@ -141,7 +141,7 @@ def test_no_checkpoint_at_all_is_an_error(prepared):
     experiment = prepared()
     lost = tuple(map(str, experiment.checkpoints))
     with pytest.raises(DaskmetricsError, match="Not one checkpoint"):
-        searching.problem(experiment, measured(experiment, lost))
+        search.problem(experiment, measured(experiment, lost))
 
 
 def test_failed_cells_are_not_asked_for_again(prepared):
@@ -152,13 +152,13 @@ def test_failed_cells_are_not_asked_for_again(prepared):
         failed = Record(units[0].key, units[0].name, "score", "nan", reason="not finite")
         bench.search.tell(failed if len(asked) % 3 == 0 else answer(units[0]))
     assert len({unit.key for unit in asked}) == len(asked)
-    assert bench.campaign.recommendation().failed == len(asked) // 3
+    assert bench.learner.recommendation().failed == len(asked) // 3
 
 
 def test_an_objective_weighs_the_tasks_and_leaves_keys_of_numbers_alone(prepared):
     plain, weighed = prepared(), prepared(search={"objective": "stdlib:order", "weights": {"stdlib:order": 2}})
-    assert searching.pose(plain, plain.suites).objective_weights.tolist() == [0.5, 0.5]
-    assert searching.pose(weighed, weighed.suites).objective_weights.tolist() == [1.0, 0.0]
+    assert search.build_problem(plain, plain.suites).objective_weights.tolist() == [0.5, 0.5]
+    assert search.build_problem(weighed, weighed.suites).objective_weights.tolist() == [1.0, 0.0]
     assert weighed.numbers_key == plain.numbers_key and weighed.key != plain.key
 
 
@@ -201,25 +201,25 @@ def test_a_policy_may_be_an_object_or_a_place(prepared):
 
 def test_every_kind_of_budget_and_the_wanted_confidence_end_a_search(prepared):
     experiment = prepared(search={"cells": 5, "gpu_hours": 2, "budget": 0.5})
-    limits = searching.budget(experiment.config.search)
+    limits = search.budget(experiment.config.search)
     assert (limits.share, limits.cost, limits.cells) == (0.5, 7200, 5)
 
 
 def test_no_cell_is_asked_for_when_the_time_is_over(prepared):
     experiment = prepared(search={"wall_hours": 1e-9})
-    posed = searching.pose(experiment, experiment.suites)
-    campaign = Learner(posed, experiment.policy, budget=1.0, window=4, seed=0)
-    late = searching.Search(experiment, campaign, "key", Path())
+    posed = search.build_problem(experiment, experiment.suites)
+    learner = Learner(posed, experiment.policy, budget=1.0, window=4, seed=0)
+    late = search.SearchSource(experiment, learner, "key", Path())
     time.sleep(0.001)
     assert late.ask(3) == []
-    assert len(searching.Search(prepared(), campaign, "key", Path()).ask(3)) == 3
+    assert len(search.SearchSource(prepared(), learner, "key", Path()).ask(3)) == 3
 
 
 def test_the_window_follows_the_workers_until_a_run_has_begun(prepared):
     few, many = (prepared(cluster={"kind": "local", "workers": workers}) for workers in (2, 32))
     assert few.key == many.key
-    assert [searching.window(each, ()) for each in (few, many)] == [8, 32]
+    assert [search.window(each, ()) for each in (few, many)] == [8, 32]
     begun = [started("another", window=5), started(many.key, window=32)]
-    assert searching.window(few, begun) == searching.settled_window(few, begun) == 32
-    assert searching.settled_window(few, ()) is None
-    assert searching.window(prepared(search={"window": 4}), begun) == 4
+    assert search.window(few, begun) == search.fixed_window(few, begun) == 32
+    assert search.fixed_window(few, ()) is None
+    assert search.window(prepared(search={"window": 4}), begun) == 4

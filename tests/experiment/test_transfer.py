@@ -125,12 +125,12 @@ def test_results_of_others_need_no_protocol_and_no_worker(local_mteb: ModuleType
     assert (taken.new, taken.unmarked) == (len(LAYERS), len(LAYERS))
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
     assert (record.value["score"], record.seconds, record.worker) == (0.5, 3.0, "imported")
-    problem = search.pose(only, only.suites)
-    campaign = Learner(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
+    problem = search.build_problem(only, only.suites)
+    learner = Learner(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
     with Journal(run.journal, run.lock) as journal:
-        loop = Loop(search.Search(only, campaign, "key", tmp_path), journal, Settings())
+        loop = Loop(search.SearchSource(only, learner, "key", tmp_path), journal, Settings())
         assert list(loop.step(0.0)) == [] and loop.done  # without a single worker
-    assert campaign.recommendation().arm.layer == LAYERS[-1]
+    assert learner.recommendation().arm.layer == LAYERS[-1]
 
 
 def test_scores_leave_as_csv_for_a_replay(first: RunFolder, tmp_path: Path) -> None:

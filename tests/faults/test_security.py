@@ -132,7 +132,7 @@ class Place:
             config.parse({**SMALL, "models": [{"name": "a", "source": str(self.path / "suite")}]})
         )
 
-    def run(self, prepared: experiment.Experiment) -> experiment.Outcome:
+    def run(self, prepared: experiment.Experiment) -> experiment.RunResult:
         console = Console(file=self.said, width=200)
         with experiment.Display(console) as display:
             return experiment.run(prepared, self.folder, display)
