@@ -163,8 +163,7 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
     with open_journal(folder.path) as journal, Display() as display:
         if command.retry_failed:
             retry_failed(spec, journal)
-        tracker = ItemTracker(spec.items, spec.options.retries)
-        tracker.replay(journal.entries)
+        tracker = ItemTracker(spec.items, spec.options.retries, journal.entries)
         finished = len(tracker.results())
         _report_earlier_runs(spec, journal, finished, display)
         display.phase("map", len(spec.items), finished)
@@ -195,10 +194,10 @@ class _Progress:
 
 
 def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display: Display) -> None:
-    if finished:
-        display.message(f"{finished} of {len(spec.items)} items are recorded already.")
     from daskmetrics.execution._journal import latest
 
+    if finished:
+        display.message(f"{finished} of {len(spec.items)} items are recorded already.")
     header = latest(journal.entries, MapStarted)
     if header and header.function != spec.function.name:
         display.message(f"[yellow]The folder was last used by {header.function}; its results are kept.[/]")
@@ -225,11 +224,9 @@ def _preview(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -
     from daskmetrics.execution._journal import read
     from daskmetrics.execution.map._tracker import ItemTracker
 
-    tracker = ItemTracker(spec.items, spec.options.retries)
-    journal = command.run_folder.journal
-    if journal.exists():
-        tracker.replay(read(journal))
-    total, left, size = len(spec.items), len(tracker.unfinished()), spec.options.batch_size
+    journal, size = command.run_folder.journal, spec.options.batch_size
+    entries = read(journal) if journal.exists() else ()
+    total, left = len(spec.items), len(ItemTracker(spec.items, spec.options.retries, entries).unfinished())
     counts = ((pins.cpus, "CPU"), (pins.gpus, "GPU"))
     each = [f"{plural(n, what)} of its own" for n, what in counts if n is not None]
     if profile.kind == "slurm":

@@ -174,29 +174,24 @@ def _run_parallel(
 
 def _check_function(spec: MapSpec, client: Client) -> None:
     """Load the function on a worker, so that a missing module is reported before the first item."""
-    error = _load_on_worker(spec, client)
+    name, resources = spec.function.name, dict(spec.options.resources)
+    error: str | None = None
+    for _ in range(PROBES):
+        future = client.submit(_load_error, spec.function.payload, pure=False, resources=resources)
+        try:
+            error = future.result(timeout=PROBE_SECONDS)
+            break
+        except TimeoutError:
+            offered = f" that offers {resources}" if resources else ""
+            raise ConfigError(f"No worker{offered} answered within {PROBE_SECONDS:.0f} s.") from None
+        except KilledWorker as killed:  # a coincidence, or the module ends its process: try again
+            error = describe(killed)
     if error is not None:
-        name = spec.function.name
         raise ConfigError(
             f"The workers cannot load {name}: {error}. Install '{name.partition(':')[0]}' on the workers, or refer to "
             "the function by its file (module.py:function); in Python, cloudpickle.register_pickle_by_value(module) "
             "sends the module to the workers."
         )
-
-
-def _load_on_worker(spec: MapSpec, client: Client) -> str | None:
-    resources = dict(spec.options.resources)
-    for left in reversed(range(PROBES)):
-        future = client.submit(_load_error, spec.function.payload, pure=False, resources=resources)
-        try:
-            return future.result(timeout=PROBE_SECONDS)  # type: ignore[no-any-return]
-        except TimeoutError:
-            offered = f" that offers {resources}" if resources else ""
-            raise ConfigError(f"No worker{offered} answered within {PROBE_SECONDS:.0f} s.") from None
-        except KilledWorker as error:  # by chance, or by the function's module
-            if not left:
-                return describe(error)
-    raise AssertionError("unreachable")
 
 
 def _load_error(payload: bytes) -> str | None:

@@ -28,9 +28,7 @@ def begin(spec: MapSpec, journal: Journal) -> None:
 
 def retry_failed(spec: MapSpec, journal: Journal) -> int:
     """Reset the items that failed, so that they run again with all their retries; returns how many."""
-    tracker = ItemTracker(spec.items, spec.options.retries)
-    tracker.replay(journal.entries)
-    failed = [result.key for result in tracker.failed()]
+    failed = [result.key for result in ItemTracker(spec.items, spec.options.retries, journal.entries).failed()]
     if failed:
         journal.append(ItemsRetried(failed))
     return len(failed)
@@ -62,9 +60,7 @@ def read_map(folder: str | Path) -> RecordedMap:
     if header is None or not is_map(place.path):
         raise ConfigError(f"The run in '{place.path}' is not a map. Start one with: daskmetrics map module.py:function")
     items = tuple(_read_items(_items_file(place.path)))
-    tracker = ItemTracker(items, header.retries)
-    tracker.replay(entries)
-    return RecordedMap(header, items, tuple(tracker.results()))
+    return RecordedMap(header, items, tuple(ItemTracker(items, header.retries, entries).results()))
 
 
 def results(folder: str | Path) -> list[ItemResult]:

@@ -150,14 +150,12 @@ def _source(function: Any) -> str:
         return _bytecode(code) if code else repr(getattr(function, "__qualname__", type(function)))
 
 
-def _bytecode(code: CodeType) -> str:
-    """Replaces the source of a function that was typed into an interpreter."""
-    parts = [_bytecode(part) if isinstance(part, CodeType) else _constant(part) for part in code.co_consts]
+def _bytecode(code: Any) -> str:
+    """Replaces the source of a function that was typed into an interpreter; ``code`` may be a constant."""
+    if not isinstance(code, CodeType):
+        return repr(sorted(map(repr, code)) if isinstance(code, frozenset) else code)  # sets have no order
+    parts = [_bytecode(part) for part in code.co_consts]
     return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, parts])
-
-
-def _constant(value: Any) -> str:
-    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)  # sets have no order
 
 
 def load(reference: str) -> Callable[..., Any]:

@@ -43,8 +43,7 @@ class MapSource:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.function, self.options, self.clock = spec.function, spec.options, clock
-        self.tracker = ItemTracker(spec.items, spec.options.retries)
-        self.tracker.replay(entries)
+        self.tracker = ItemTracker(spec.items, spec.options.retries, entries)
         self.on_result: Callable[[ItemResult], None] = lambda result: None
         self._fresh: deque[Item] = deque()
         self._suspects: deque[tuple[Item, ...]] = deque()

@@ -62,13 +62,15 @@ class _ItemState:
 
 
 class ItemTracker:
-    """Tracks all items: rebuilt from the journal, then updated by every batch that finishes.
+    """State of all items: rebuilt from the journal, then updated by every batch that finishes.
 
     Parameters
     ----------
     items : sequence of Item
     retries : int
         How often a failed item is tried again; at most once after a timeout or lack of memory with the item alone.
+    entries : iterable of Event
+        The journal so far; items that this map does not have are ignored.
 
     Examples
     --------
@@ -82,13 +84,13 @@ class ItemTracker:
     'quarantined'
     """
 
-    def __init__(self, items: Sequence[Item], retries: int) -> None:
+    def __init__(self, items: Sequence[Item], retries: int, entries: Iterable[Event] = ()) -> None:
         self._states = {item.key: _ItemState(item) for item in items}
         self._budgets = {"timeout": min(2, 1 + retries), "oom": min(2, 1 + retries)}
         self._budget = 1 + retries
+        self._replay(entries)
 
-    def replay(self, entries: Iterable[Event]) -> None:
-        """Rebuild the state from a journal; items that this map does not have are ignored."""
+    def _replay(self, entries: Iterable[Event]) -> None:
         asked: dict[Key, Sequence[Key]] = {}
         seen: set[Key] = set()
         for entry in entries:
