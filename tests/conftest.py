@@ -14,6 +14,7 @@ from distributed import Client
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
+from tests.slurm.site import site
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,6 +33,13 @@ def client() -> Iterator[Client]:
     """Two real worker processes."""
     with connect(Cluster(workers=2)) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a real Slurm with eight nodes of four GPUs."""
+    with site(tmp_path_factory.mktemp("slurm")) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

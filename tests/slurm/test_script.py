@@ -29,8 +29,8 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_job_script_is_as_recorded(name):
-    wanted, changes = CASES[name]
-    profile = config.cluster(wanted, **changes)
+    base, changes = CASES[name]
+    profile = config.cluster(base, **changes)
     text = script(profile, pools(profile)[-1])
     recorded = ROOT / "tests" / "slurm" / "recorded" / f"{name}.sbatch"
     if os.environ.get("DASKMETRICS_RECORD"):

@@ -49,36 +49,36 @@ def partition(facts: Facts) -> Finding | None:
         return None
     names = [each.name for each in facts.slurm.site.partitions]
     remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
-    found, name = partition_of(facts), facts.profile.partition
-    if found is None and name:
+    chosen, name = partition_of(facts), facts.profile.partition
+    if chosen is None and name:
         return failure(str(unknown("partition", name, names)), remedy)
-    if found is None:
+    if chosen is None:
         return failure("the profile names no partition, and the site has no default one", remedy)
-    if not found.up:
-        return failure(f"partition {found.name} is not up", f"wait, or use another one: {', '.join(names)}")
-    return good(f"partition {found.name} is up")
+    if not chosen.up:
+        return failure(f"partition {chosen.name} is not up", f"wait, or use another one: {', '.join(names)}")
+    return good(f"partition {chosen.name} is up")
 
 
 def nodes(facts: Facts) -> Finding | None:
     """The partition has nodes that accept jobs."""
-    if (found := partition_of(facts)) is None:
+    if (chosen := partition_of(facts)) is None:
         return None
-    usable = sum(each.count for each in found.nodes if each.is_usable)
-    total = sum(each.count for each in found.nodes)
+    usable = sum(each.count for each in chosen.nodes if each.is_usable)
+    total = sum(each.count for each in chosen.nodes)
     if not usable:
-        return failure(f"none of the {total} nodes of {found.name} accepts jobs", "see: sinfo -R")
-    return good(f"{usable} of {total} nodes of {found.name} accept jobs")
+        return failure(f"none of the {total} nodes of {chosen.name} accepts jobs", "see: sinfo -R")
+    return good(f"{usable} of {total} nodes of {chosen.name} accept jobs")
 
 
 def account(facts: Facts) -> Finding | None:
     """The account may use the partition."""
-    if (found := partition_of(facts)) is None or facts.slurm is None:
+    if (chosen := partition_of(facts)) is None or facts.slurm is None:
         return None
     name, accounts = facts.profile.account, facts.slurm.accounts
-    if found.accounts and name not in found.accounts:
+    if chosen.accounts and name not in chosen.accounts:
         return failure(
-            f"partition {found.name} accepts only the accounts {', '.join(found.accounts)}, got {name or 'none'}",
-            f"--set cluster.account={found.accounts[0]}, or another partition",
+            f"partition {chosen.name} accepts only the accounts {', '.join(chosen.accounts)}, got {name or 'none'}",
+            f"--set cluster.account={chosen.accounts[0]}, or another partition",
         )
     if accounts and name and name not in accounts:
         remedy = f"--set cluster.account={accounts[0]} (your accounts: {', '.join(accounts)})"
@@ -98,20 +98,20 @@ def limits(facts: Facts) -> Finding | None:
 
 def gres(facts: Facts) -> Finding | None:
     """Nodes have the GPUs that a job requests."""
-    found, profile = partition_of(facts), facts.profile
-    if found is None or not profile.gpus_per_job:
+    chosen, profile = partition_of(facts), facts.profile
+    if chosen is None or not profile.gpus_per_job:
         return None
-    available = found.gpus
+    available = chosen.gpus
     kinds = ", ".join(sorted(f"{name or 'gpu'} ({count})" for name, count in available.items())) or "none"
     if not available or (profile.gpu_type and not available[profile.gpu_type]):
         other = next((name for name in available if name), None)
         remedy = f"--set cluster.gpu_type={other}" if other else "another partition, or --set cluster.gpus_per_job=0"
-        return failure(f"partition {found.name} has no {profile.gpu_type or 'GPUs'}; its GPUs: {kinds}", remedy)
-    most = max((_gpus_per_node(each, profile.gpu_type) for each in found.nodes if each.is_usable), default=0)
+        return failure(f"partition {chosen.name} has no {profile.gpu_type or 'GPUs'}; its GPUs: {kinds}", remedy)
+    most = max((_gpus_per_node(each, profile.gpu_type) for each in chosen.nodes if each.is_usable), default=0)
     if profile.gpus_per_job > most:
-        message = f"a job requests {profile.gpus_per_job} GPUs, a node of {found.name} has {most}"
+        message = f"a job requests {profile.gpus_per_job} GPUs, a node of {chosen.name} has {most}"
         return failure(message, f"--set cluster.gpus_per_job={most}")
-    return good(f"partition {found.name} has {kinds}")
+    return good(f"partition {chosen.name} has {kinds}")
 
 
 def _gpus_per_node(nodes: Nodes, kind: str | None) -> int:
@@ -120,23 +120,23 @@ def _gpus_per_node(nodes: Nodes, kind: str | None) -> int:
 
 def walltime(facts: Facts) -> Finding | None:
     """The partition allows the jobs' walltime."""
-    if (found := partition_of(facts)) is None or found.longest is None:
+    if (chosen := partition_of(facts)) is None or chosen.longest is None:
         return None
     requested = float(parse_walltime(facts.profile.walltime))
-    if requested > found.longest:
-        message = f"jobs request {duration(requested)}, {found.name} allows {duration(found.longest)}"
-        hours, minutes = divmod(int(found.longest // 60), 60)
+    if requested > chosen.longest:
+        message = f"jobs request {duration(requested)}, {chosen.name} allows {duration(chosen.longest)}"
+        hours, minutes = divmod(int(chosen.longest // 60), 60)
         return failure(message, f"--set 'cluster.walltime=\"{hours:02d}:{minutes:02d}:00\"'")
-    return good(f"{duration(requested)} of at most {duration(found.longest)}")
+    return good(f"{duration(requested)} of at most {duration(chosen.longest)}")
 
 
 def memory(facts: Facts) -> Finding | None:
     """Nodes have the memory that a job requests."""
-    found, profile = partition_of(facts), facts.profile
-    if found is None or profile.memory is None:
+    chosen, profile = partition_of(facts), facts.profile
+    if chosen is None or profile.memory is None:
         return None
     requested = parse_bytes(profile.memory) * max(1, profile.gpus_per_job) / 2**30
-    most = max((each.memory for each in found.nodes), default=0) / 2**10
+    most = max((each.memory for each in chosen.nodes), default=0) / 2**10
     if requested > most:
         message = f"a job requests {requested:.0f} GiB, the largest node has {most:.0f}"
         return failure(message, "a smaller cluster.memory (it is per worker), or fewer gpus_per_job")
@@ -145,15 +145,15 @@ def memory(facts: Facts) -> Finding | None:
 
 def cpus(facts: Facts) -> Finding | None:
     """Nodes have the CPUs that a job requests, and enough for all their GPUs."""
-    found, profile = partition_of(facts), facts.profile
-    if found is None or not found.nodes:
+    chosen, profile = partition_of(facts), facts.profile
+    if chosen is None or not chosen.nodes:
         return None
     processes = max(1, profile.gpus_per_job)
-    requested, most = profile.threads * processes, max(each.cpus for each in found.nodes)
+    requested, most = profile.threads * processes, max(each.cpus for each in chosen.nodes)
     if requested > most:
         message = f"a job requests {requested} CPUs, the largest node has {most}"
         return failure(message, f"--set cluster.threads={most // processes}")
-    share = min((each.cpus / sum(each.gpus.values()) for each in found.nodes if each.gpus), default=float(most))
+    share = min((each.cpus / sum(each.gpus.values()) for each in chosen.nodes if each.gpus), default=float(most))
     if profile.gpus_per_job and profile.threads > share:
         message = f"{profile.threads} CPUs per GPU, but a node has {share:g} for each: some of its GPUs stay unused"
         return warning(message, f"--set cluster.threads={max(1, int(share))}")

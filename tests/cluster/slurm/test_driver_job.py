@@ -40,8 +40,8 @@ def test_a_misspelt_key_of_the_section_is_named():
 
 
 def test_the_submitted_configuration_reads_back_unchanged():
-    wanted = config.parse({"name": "x", "models": [{"name": "m", "source": "s"}], "cluster": SITE})
-    assert config.parse(yaml.safe_load(yaml.safe_dump(wanted.as_dict()))) == wanted
+    parsed = config.parse({"name": "x", "models": [{"name": "m", "source": "s"}], "cluster": SITE})
+    assert config.parse(yaml.safe_load(yaml.safe_dump(parsed.as_dict()))) == parsed
 
 
 @pytest.mark.parametrize(
