@@ -75,9 +75,10 @@ class ArmKernel:
 
     def __call__(self, left: Ints, right: Ints) -> Floats:
         """Covariance matrix of two sets of arms (L, R)."""
-        kernel = self._models[:, self.problem.model_index[right]][self.problem.model_index[left]]
-        for table, (_, index) in zip(self._tables, self.problem.axes, strict=True):
-            kernel *= table[:, index[right]][index[left]]  # copying whole rows is faster than single numbers
+        models, index = MODELS + (1 - MODELS) * np.eye(len(self.problem.models)), self.problem.model_index
+        kernel = models[:, index[right]][index[left]]
+        for table, (_, place) in zip(self._tables, self.problem.axes, strict=True):
+            kernel *= table[:, place[right]][place[left]]  # copying whole rows is faster than single numbers
         metrics = self._metrics
         if metrics.shape[1]:
             kernel += METRIC * np.exp(_squared_distance(metrics[left], metrics[right]) / (-2.0 * metrics.shape[1]))
@@ -91,10 +92,6 @@ class ArmKernel:
     @property
     def _metrics(self) -> Floats:
         return self.problem.features[:, 2 + len(self.problem.models) :]
-
-    @cached_property
-    def _models(self) -> Floats:
-        return MODELS + (1 - MODELS) * np.eye(len(self.problem.models))
 
     @cached_property
     def _tables(self) -> list[Floats]:

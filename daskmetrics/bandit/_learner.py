@@ -111,7 +111,7 @@ class Learner:
     seed : int
     decided : sequence of Pick
         Decisions of an interrupted search. They are repeated without calling the policy, and `open` lists them until
-        their outcomes are told.
+        their outcomes are reported.
     confidence : float or None
         Stop once the recommended arm is within ``within`` of the best with this probability.
     within : float
@@ -250,21 +250,17 @@ class Learner:
         return [i for i in self._workers.order if i in self._outcomes]
 
     def _next(self) -> tuple[Stage, Choice] | None:
-        """The next decision, if the outcomes so far determine it."""
+        """The next decision; None if too many are open, an outcome that it needs is missing, or the search is over."""
         while self._choice is None:
             needed = self._needed
-            if not self._may_decide(needed):
+            self._count_arrived(needed)
+            if self._arrived < len(needed) or len(self._picks) - len(needed) >= self.window:
                 return None
             if self._decided_on != len(needed):
                 self._choice, self._decided_on = self._decide(needed), len(needed)
             elif self.free_running or not self._workers.advance():
                 return None
         return self._choice
-
-    def _may_decide(self, needed: Sequence[int]) -> bool:
-        """Whether one more decision may be open, and all outcomes that it needs have arrived."""
-        self._count_arrived(needed)
-        return len(self._picks) - len(needed) < self.window and self._arrived >= len(needed)
 
     @property
     def _needed(self) -> list[int]:
@@ -320,9 +316,11 @@ class Learner:
 
     def _state(self, known: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
         whole = self.budget >= self.problem.exhaustive_cost
+        pending = np.ones(len(self._cells), dtype=bool)
+        pending[list(known)] = False
         return State(
             problem=self.problem,
-            cells=self._in_order(known),
+            cells=[self._cells[i] for i in (*known, *np.flatnonzero(pending).tolist())],
             outcomes=[self._outcomes[i] for i in known],
             paid=self._costs.paid,
             cost=self._costs.cost(self._workers.held),
@@ -331,12 +329,6 @@ class Learner:
             budget=math.inf if whole else self.budget,
             cache=cache or self._deciding,
         )
-
-    def _in_order(self, known: Sequence[int]) -> list[tuple[int, int]]:
-        """All cells; those with a known outcome come first."""
-        pending = np.ones(len(self._cells), dtype=bool)
-        pending[list(known)] = False
-        return [self._cells[i] for i in (*known, *np.flatnonzero(pending).tolist())]
 
     def _commit(self, stage: Stage, choice: Choice, known: int) -> Pick:
         needs_encoding = self._costs.needs_encoding(choice.arm, choice.task)

@@ -87,7 +87,8 @@ class Problem:
             raise DataError("load_cost must be equal for all layers of a checkpoint, which are loaded together.")
         if not len(self.baseline_arms):
             raise DataError(f"The baseline {self.baseline} has no arm among the {cells[0]} arms of the search.")
-        if self.weights is not None and not _are_weights(self.weights, cells[1]):
+        weights = (1.0,) * cells[1] if self.weights is None else self.weights
+        if len(weights) != cells[1] or not all(0 <= w < math.inf for w in weights) or not sum(weights) > 0:
             raise DataError(
                 f"weights must be {cells[1]} numbers, none negative and at least one positive; got {self.weights}."
             )
@@ -276,10 +277,6 @@ def _standardised(columns: Floats) -> Floats:
     # a constant column has a tiny spread from rounding
     varies = sd > 1e-9 * np.abs(np.where(known, columns, 0.0)).max(axis=0, initial=0.0)
     return np.asarray(centred[:, varies] / sd[varies])
-
-
-def _are_weights(weights: Sequence[float], count: int) -> bool:
-    return len(weights) == count and all(math.isfinite(w) and w >= 0 for w in weights) and sum(weights) > 0
 
 
 def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:

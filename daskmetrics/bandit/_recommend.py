@@ -172,15 +172,12 @@ class Confidence:
     Attributes
     ----------
     best, within : float
-    margin : float
-        In units of the reward.
     credible : tuple of int
         The smallest set of arms that contains the best one with probability `CREDIBLE`, most likely first.
     """
 
     best: float
     within: float
-    margin: float
     credible: tuple[int, ...]
 
 
@@ -213,7 +210,6 @@ def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable:
     return Confidence(
         best=float(share[-1]),
         within=float((draws[:, -1] >= most - margin).mean()),
-        margin=margin,
         credible=tuple(int(each) for each in arms[order[:needed]]),
     )
 

@@ -1,4 +1,4 @@
-"""The verb, as it is called."""
+"""The verb `replay` in a process of its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_policies_are_compared_and_files_written(scores):
         (("scores.csv", "--workers", "1,many"), "'--workers 1,many' is not a list"),
         (("scores.csv", "--model", "n"), "Unknown model 'n'"),
         (("scores.csv", "--objective", "chep"), "Unknown objective 'chep'. Did you mean 'cheap'?"),
-        (("scores.csv", "--subset", "5"), "A subset of 5 tasks was asked for; the table has 2"),
+        (("scores.csv", "--subset", "5"), "Cannot draw 5 tasks: the table has 2"),
         (("scores.csv", "--budget", "2"), "A search needs a budget"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_mistake_is_one_message(scores, words, message):
     assert message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_metrics_that_are_not_there_cannot_be_left_out(scores):
+def test_missing_metrics_cannot_be_left_out(scores):
     (scores / "bare.csv").write_text("layer,task,score\n0,t,0.5\n1,t,0.6\n")
     done = call(scores, "bare.csv", "--ablate", "metrics")
     assert done.returncode == 2 and "has no metrics to leave out" in done.stderr
