@@ -23,7 +23,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 @dataclass
-class Learner:
+class TrainingState:
     """A model in training.
 
     Attributes
@@ -47,7 +47,7 @@ class Learner:
     step: int
 
 
-def new(recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None = None) -> Learner:
+def new(recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None = None) -> TrainingState:
     """A learner at step 0, or at the step of a resume state.
 
     Parameters
@@ -73,10 +73,12 @@ def new(recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None 
     if state:
         optimizer.load_state_dict(state["optimizer"])
         scaler.load_state_dict(state["scaler"])
-    return Learner(model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0)
+    return TrainingState(model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0)
 
 
-def take_step(learner: Learner, recipe: Recipe, passes: Sequence[Batch], reporter: ProgressReporter) -> torch.Tensor:
+def take_step(
+    learner: TrainingState, recipe: Recipe, passes: Sequence[Batch], reporter: ProgressReporter
+) -> torch.Tensor:
     """Take the next step on this rank's examples; return its loss, scaled so that the mean over ranks is the mean loss.
 
     The gradient is the mean over the examples of all ranks and passes, however they are divided.
@@ -105,7 +107,7 @@ def take_step(learner: Learner, recipe: Recipe, passes: Sequence[Batch], reporte
     return total
 
 
-def evaluate(learner: Learner, recipe: Recipe, passes: Sequence[Batch]) -> float:
+def evaluate(learner: TrainingState, recipe: Recipe, passes: Sequence[Batch]) -> float:
     """Mean loss in nats on examples that are the same for every revision."""
     size = sum(len(batch["ids"]) for batch in passes)
     learner.model.eval()
@@ -124,7 +126,7 @@ def _loss(model: Any, recipe: Recipe, batch: Batch, world: World) -> torch.Tenso
         return networks.loss(model, tensors)
 
 
-def save(learner: Learner, path: Path) -> None:
+def save(learner: TrainingState, path: Path) -> None:
     """Write the resume state; a process killed meanwhile leaves the old file or the new one."""
     state = {
         "model": learner.model.state_dict(),

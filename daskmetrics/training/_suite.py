@@ -34,7 +34,7 @@ from daskmetrics.training._batches import effective, examples, passes
 
 if TYPE_CHECKING:
     from daskmetrics.training._distributed import ProgressReporter, World
-    from daskmetrics.training._learning import Learner
+    from daskmetrics.training._learning import TrainingState
 
 VERSION = 2  # of the code: raise it when equal recipes no longer give equal weights
 MOST_POINTS = 500  # steps whose mean loss is reported
@@ -238,7 +238,7 @@ class _TrainingLoop:
         self.reporter.report(revision=revision, **result)
 
 
-def _restored(recipe: Recipe, folder: Path, world: World, most: int) -> Learner:
+def _restored(recipe: Recipe, folder: Path, world: World, most: int) -> TrainingState:
     """The learner from the newest readable state up to a step, or a new one."""
     from daskmetrics.training import _learning as learning
 
@@ -253,7 +253,7 @@ def newest_step(folder: Path) -> int:
     return next((step_of(path.stem) or 0 for path in _states(folder / "resume")), 0)
 
 
-def save_state(learner: Learner, states: Path) -> None:
+def save_state(learner: TrainingState, states: Path) -> None:
     """Save the resume state, then remove older ones."""
     from daskmetrics.training import _learning as learning
 
