@@ -90,7 +90,7 @@ class Chosen:
         scenario = question.scenario
         return replace(scenario, subset=scenario.subset and 3) if self.small else scenario
 
-    def own(self, question: Question, budget: float, workers: Sequence[int] = (1,)) -> list[ReplayTrial]:
+    def tested(self, question: Question, budget: float, workers: Sequence[int] = (1,)) -> list[ReplayTrial]:
         """Searches by the policy under test."""
         plan = ReplayPlan(
             self.known,
@@ -131,12 +131,12 @@ def show(table: Table) -> None:
 
 def found_by_budget(chosen: Chosen) -> None:
     """Claims 1 and 3 in short: each search is given exactly the budget in question."""
-    own: list[ReplayTrial] = []
+    tested: list[ReplayTrial] = []
     rows = []
     for question in (*RIVALLED, *OTHERS):
         for share, goal in question.goals.items():
-            trials = chosen.own(question, share)
-            own += trials
+            trials = chosen.tested(question, share)
+            tested += trials
             confident = [trial for trial in trials if trial.path[-1].confidence >= CONFIDENT]
             rates = success(trials, 1.0), success(confident, 1.0)
             found, true = (f"{rate.hits} of {rate.of}" for rate in rates)
@@ -150,25 +150,25 @@ def found_by_budget(chosen: Chosen) -> None:
         f"found, of those with a confidence of {CONFIDENT:.0%} or more",
     )
     show(Table(header, tuple(rows), f"{chosen.policy}: found within a budget"))
-    show(confidence_table(own))
+    show(confidence_table(tested))
 
 
 def found_by_cost(chosen: Chosen) -> None:
     """Claims 1 and 3: every policy under four costs; then the calibration of its confidence."""
-    own: list[ReplayTrial] = []
+    tested: list[ReplayTrial] = []
     every: dict[tuple[str, float], dict[Setting, Rate]] = {}
     for question in RIVALLED:
         print(f"{question.about}\n{describe(ReplayPlan(chosen.known, chosen.scenario(question), RIVAL_BUDGET))}")
-        trials = chosen.own(question, OWN_BUDGET)
+        trials = chosen.tested(question, OWN_BUDGET)
         show(confidence_table(trials))
-        own += trials
+        tested += trials
         trials += chosen.rivals(question)
         show(success_table(trials, [share for share in COST_SHARES if share <= RIVAL_BUDGET]))
         groups = by_setting(trials).items()
         for share in question.goals:
             every[question.name, share] = {setting: success(each, share) for setting, each in groups}
     show(_side_by_side(every))
-    show(confidence_table(own))
+    show(confidence_table(tested))
 
 
 def _side_by_side(every: Mapping[tuple[str, float], Mapping[Setting, Rate]]) -> Table:
@@ -196,11 +196,13 @@ def on_workers(chosen: Chosen) -> None:
     loaded = replace(pulled, scenario=replace(pulled.scenario, overhead=0.0, load=30.0))
     rows = []
     for label, question, numbers in (("30 s per pull", pulled, (1, 8, 32)), ("30 s per load", loaded, (32,))):
-        trials = chosen.own(question, 0.02, numbers)
+        trials = chosen.tested(question, 0.02, numbers)
         rows += [_speed(f"{setting}, {label}", each) for setting, each in by_setting(trials).items()]
     plan = ReplayPlan(chosen.known, chosen.scenario(pulled), RIVAL_BUDGET)
     every = [trial for seed in range(chosen.rival_seeds) for trial in one_arm_at_a_time(plan, "gp-ei", seed, (8, 32))]
-    rows += [_speed(f"one arm at a time, {setting}, 30 s per pull", own) for setting, own in by_setting(every).items()]
+    rows += [
+        _speed(f"one arm at a time, {setting}, 30 s per pull", group) for setting, group in by_setting(every).items()
+    ]
     header = ("R16", "median h", "p90 h", "lasting h", "p90 h", "busy", "while deciding", "end h", "seeds")
     note = "goal at 32 workers, 30 s per load: 0.03 h in the median, 0.12 h at the 90th percentile"
     show(Table(header, tuple(rows), "Hours until within 1 % of the best: first, and for good", (note,)))
