@@ -1,4 +1,4 @@
-"""Where the checkpoints of a model lie: in folders, or in the hub's cache on this machine."""
+"""The places of a model's checkpoints: folders, or the cache of the hub on this machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, Suite, content_key, select_revisions, training_order
 
-_WHOLE = 4 << 20  # files up to 4 MiB are read whole for their fingerprint
+_WHOLE = 4 << 20  # files up to 4 MiB are read completely
 _BLOCK = 1 << 16
 _BESIDE_WEIGHTS = (".json", ".txt", ".model")
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where one checkpoint can be loaded from, and what is there.
+    """The place of one checkpoint, and a key of its content.
 
     Attributes
     ----------
@@ -30,9 +30,9 @@ class Location:
     revision : str or None
         The hub's revision; None for a folder.
     identity : str
-        Content of the weights (folder), commit (hub), or recipe (a suite trained here): part of every key.
+        Key of the weights (folder), of the commit (hub), or of the recipe (a trained suite): part of every key.
     pickled : bool
-        Whether pickled weights may be loaded where there are no safetensors.
+        Whether pickled weights may be loaded if there is no .safetensors file.
     """
 
     path: str
@@ -43,7 +43,7 @@ class Location:
 
 @dataclass(frozen=True)
 class LocatedSuite:
-    """A suite, and where its checkpoints lie.
+    """A suite, and the places of its checkpoints.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class LocatedSuite:
     width : int
         Hidden size.
     missing : tuple of str
-        Hub revisions that are not on this machine yet.
+        Hub revisions that are not in the local cache.
     """
 
     suite: Suite
@@ -63,12 +63,12 @@ class LocatedSuite:
 
 
 def locate(model: Model) -> LocatedSuite:
-    """Look up the checkpoints that a model's configuration names; nothing is loaded or downloaded.
+    """Find the checkpoints of a model's configuration; nothing is loaded or downloaded.
 
     Raises
     ------
     ConfigError
-        If the folder is missing, holds no model, or a revision does not exist.
+        If the folder is missing or has no model in it, or a revision does not exist.
     """
     source = model.source or ""
     looks_local = source.startswith((".", "/", "~")) or source.count("/") != 1
@@ -84,12 +84,12 @@ def locate(model: Model) -> LocatedSuite:
 
 
 def revisions_of(model: Model, available: Sequence[str] | None) -> tuple[str, ...]:
-    """The revisions that a configuration asks for, of those there are (None: not known).
+    """The revisions that a configuration selects from the available ones (None: not known).
 
     Raises
     ------
     ConfigError
-        If one does not exist, naming the model.
+        If one does not exist; the message names the model.
     """
     try:
         return select_revisions(model.revisions, available)
@@ -98,7 +98,7 @@ def revisions_of(model: Model, available: Sequence[str] | None) -> tuple[str, ..
 
 
 def layers_of(model: Model, depth: int) -> tuple[int, ...]:
-    """The layers that a configuration asks for, of a model with this many blocks."""
+    """The layers that a configuration selects, for a model with this many blocks."""
     if model.layers == "all":
         return tuple(range(depth + 1))
     if model.layers == "blocks":
@@ -108,16 +108,16 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
 
 def _find_folder(model: Model, folder: Path) -> LocatedSuite:
     if (folder / "config.json").is_file():
-        places = {"main": folder}
+        folders = {"main": folder}
     else:
-        places = {path.name: path for path in folder.iterdir() if (path / "config.json").is_file()}
-    if not places:
-        raise ConfigError(f"Model '{model.name}': '{folder}' holds no model: no config.json in it or one level below.")
-    revisions = revisions_of(model, training_order(places))
-    depth, width = _shape(places[revisions[0]] / "config.json")
+        folders = {path.name: path for path in folder.iterdir() if (path / "config.json").is_file()}
+    if not folders:
+        raise ConfigError(f"Model '{model.name}': no model in '{folder}': no config.json in it or in its sub-folders.")
+    revisions = revisions_of(model, training_order(folders))
+    depth, width = _shape(folders[revisions[0]] / "config.json")
     suite = Suite(model.name, revisions, layers_of(model, depth), depth)
     locations = tuple(
-        Location(str(places[name].resolve()), None, fingerprint(places[name], model.pickled), model.pickled)
+        Location(str(folders[name].resolve()), None, fingerprint(folders[name], model.pickled), model.pickled)
         for name in revisions
     )
     return LocatedSuite(suite, locations, width)
@@ -127,14 +127,14 @@ def _find_on_hub(model: Model) -> LocatedSuite:
     from huggingface_hub import try_to_load_from_cache
 
     assert model.source is not None
-    revisions = _hub_revisions(model)
+    revisions = ("main",) if model.revisions == "all" else revisions_of(model, None)
     configs = [try_to_load_from_cache(model.source, "config.json", revision=name) for name in revisions]
     cached = [Path(path) for path in configs if isinstance(path, str)]
     depth, width = _shape(cached[0]) if cached else (model.depth, model.width)
     if depth is None or width is None:
         raise ConfigError(
-            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so that its shape is "
-            "unknown: write 'depth:' and 'width:' into the configuration, or a local folder as 'source'."
+            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so its shape is not "
+            "known: write 'depth:' and 'width:' into the configuration, or use a local folder as 'source'."
         )
     locations = tuple(
         # the snapshot folder of a cached revision is named by its commit
@@ -150,25 +150,19 @@ def _find_on_hub(model: Model) -> LocatedSuite:
     return LocatedSuite(Suite(model.name, revisions, layers_of(model, depth), depth), locations, width, missing)
 
 
-def _hub_revisions(model: Model) -> tuple[str, ...]:
-    if model.revisions == "all":
-        return ("main",)
-    return revisions_of(model, None)
-
-
 def require_on_hub(model: Model, missing: Sequence[str]) -> None:
-    """Make sure that revisions which are not cached can be fetched from the hub.
+    """Check that revisions that are not cached can be fetched from the hub.
 
     Raises
     ------
     ConfigError
-        If the hub is switched off or cannot be reached, or a revision does not exist there.
+        If the hub is disabled or cannot be reached, or a revision does not exist there.
     """
     if not missing:
         return
     assert model.source is not None
     some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-    remedy = f"Fetch them where there is a network: hf download {model.source} --revision {missing[0]}"
+    remedy = f"Fetch them on a machine with a network: hf download {model.source} --revision {missing[0]}"
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
         raise ConfigError(f"Model '{model.name}': {some} not in the hub's cache, and HF_HUB_OFFLINE is set. {remedy}")
     from huggingface_hub import HfApi
@@ -178,17 +172,17 @@ def require_on_hub(model: Model, missing: Sequence[str]) -> None:
         refs = HfApi().list_repo_refs(model.source)
     except RepositoryNotFoundError:
         raise ConfigError(f"Model '{model.name}': the hub has no repository '{model.source}'.") from None
-    except Exception as error:  # whatever a proxy, a firewall or the client makes of "no network"
-        reason = f"{type(error).__name__}"
+    except Exception as error:  # a missing network can raise anything: proxy, firewall, client
         raise ConfigError(
-            f"Model '{model.name}': {some} not in the hub's cache, and the hub cannot be reached ({reason}). {remedy}"
+            f"Model '{model.name}': {some} not in the hub's cache, and the hub cannot be reached "
+            f"({type(error).__name__}). {remedy}"
         ) from None
-    there = {ref.name for ref in (*refs.branches, *refs.tags)}
-    absent = [name for name in missing if name not in there]
-    if absent:
-        known = ", ".join(training_order(there)[:8])
+    available = {ref.name for ref in (*refs.branches, *refs.tags)}
+    unknown = [name for name in missing if name not in available]
+    if unknown:
+        known = ", ".join(training_order(available)[:8])
         raise ConfigError(
-            f"Model '{model.name}': {model.source} has no revision {', '.join(absent)}. It has {known}, ..."
+            f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has {known}, ..."
         )
 
 
@@ -200,7 +194,7 @@ def _shape(config: Path) -> tuple[int, int]:
         for names in (("num_hidden_layers", "n_layer", "num_layers"), ("hidden_size", "n_embd", "d_model"))
     )
     if depth is None or width is None:
-        raise DataError(f"'{config}' does not say how deep and wide the model is (num_hidden_layers, hidden_size).")
+        raise DataError(f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size).")
     return depth, width
 
 
@@ -212,22 +206,22 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def fingerprint(folder: Path, pickled: bool = False) -> Key:
-    """A key of the content of a model folder: small files whole; of large ones size, ends and 64 blocks between.
+    """Key of the content of a model folder: small files as a whole; for large files size, ends and 64 blocks.
 
     Raises
     ------
     ConfigError
-        If there are no weights, or pickled ones that were not allowed.
+        If there are no weights, or only pickled weights and these are not allowed.
     """
-    there = sorted(folder.iterdir())
-    kinds = {path.suffix for path in there}
+    paths = sorted(folder.iterdir())
+    kinds = {path.suffix for path in paths}
     weights = ".bin" if pickled and ".safetensors" not in kinds else ".safetensors"
     if weights not in kinds:
         raise ConfigError(
-            f"'{folder}' holds no weights: no .safetensors file. (Pickled .bin files are loaded only if the model says "
-            "'pickled: true', and even then no code in them is run.)"
+            f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only with 'pickled: true' "
+            "for the model, and even then no code in them is run.)"
         )
-    return content_key([(path.name, _digest(path)) for path in there if path.suffix in (weights, *_BESIDE_WEIGHTS)])
+    return content_key([(path.name, _digest(path)) for path in paths if path.suffix in (weights, *_BESIDE_WEIGHTS)])
 
 
 def _digest(path: Path) -> str:
