@@ -1,7 +1,7 @@
 """Writes the table of docs/metrics.md from the catalogue of metrics.
 
 python docs/catalogue.py           write it
-python docs/catalogue.py --check   fail if it is not what the catalogue says
+python docs/catalogue.py --check   fail if it differs from the catalogue
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEAD = "| metric | of | definition | unit | parameters | source | cost per layer
 
 
 def page(text: str) -> str:
-    """The page with its table as the catalogue has it."""
+    """The page with the table of the catalogue."""
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     return before + BEGIN + HEAD + "".join(map(_row, CATALOGUE.values())) + END + after
@@ -31,10 +31,10 @@ def _row(metric: Metric) -> str:
 
 
 def main() -> int:
-    """Write or check the page; the exit code."""
+    """Write or check the page; returns the exit code."""
     old = TARGET.read_text(encoding="utf-8")
     if "--check" in sys.argv[1:]:
-        print("fresh" if page(old) == old else "docs/metrics.md is not what the catalogue says: run make docs")
+        print("fresh" if page(old) == old else "docs/metrics.md differs from the catalogue: run make docs")
         return int(page(old) != old)
     TARGET.write_text(page(old), encoding="utf-8")
     return 0

@@ -218,8 +218,8 @@ def fingerprint(folder: Path, pickled: bool = False) -> Key:
     weights = ".bin" if pickled and ".safetensors" not in kinds else ".safetensors"
     if weights not in kinds:
         raise ConfigError(
-            f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only with 'pickled: true' "
-            "for the model, and even then no code in them is run.)"
+            f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only with "
+            "'pickled: true' for the model, and even then no code in them is run.)"
         )
     return content_key([(path.name, _digest(path)) for path in paths if path.suffix in (weights, *_BESIDE_WEIGHTS)])
 
