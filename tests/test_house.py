@@ -1,4 +1,4 @@
-"""The rules of the house that a machine can check."""
+"""Rules of the code base that a tool can check."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_check(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_file_is_longer_than_a_sitting():
+def test_no_file_is_longer_than_400_lines():
     long = {
         str(path.relative_to(ROOT)): lines
         for path in [*ROOT.glob("daskmetrics/**/*.py"), *ROOT.glob("tests/**/*.py")]
@@ -52,7 +52,7 @@ def test_the_driver_never_imports_torch(command):
     assert done.stdout.strip() == "[]"
 
 
-def test_help_imports_next_to_nothing():
+def test_help_imports_no_heavy_library():
     """No time is asserted: what costs time is importing libraries, and that is counted."""
     heavy = "{'numpy', 'dask', 'rich', 'pydantic', 'yaml'}"
     code = f"import sys; import daskmetrics.cli; print(sorted({heavy} & set(sys.modules)))"

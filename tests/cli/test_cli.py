@@ -49,7 +49,7 @@ def test_a_mistake_gives_one_message_and_exit_code_2_and_starts_nothing(tmp_path
 
 
 @pytest.mark.parametrize("command", ["status", "report", "best"])
-def test_a_run_that_is_not_there_is_named(tmp_path, command):
+def test_the_error_for_a_missing_run_names_it(tmp_path, command):
     done = call(tmp_path, command, "runs/none")
     assert done.returncode == 2
     assert "No run in 'runs/none'" in done.stderr

@@ -41,7 +41,7 @@ def test_one_model_folder(tmp_path):
     assert found.suite.layers == (0, 1, 2)
 
 
-def test_equal_content_has_equal_identity_wherever_it_lies(tmp_path):
+def test_equal_content_has_equal_identity_in_any_folder(tmp_path):
     first, second = (checkpoints.fingerprint(checkpoint(tmp_path / name, b"w" * 5_000_000)) for name in ("a", "b"))
     other = checkpoints.fingerprint(checkpoint(tmp_path / "c", b"w" * 4_999_999 + b"x"))
     assert first == second != other
@@ -56,7 +56,7 @@ def test_a_missing_folder_is_named(source, message):
         checkpoints.locate(model(source))
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path):
+def test_a_folder_without_a_model_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"no model in .*: no config\.json"):
         checkpoints.locate(model(tmp_path))
 
@@ -68,7 +68,7 @@ def test_pickled_weights_are_not_loaded(tmp_path):
         checkpoints.locate(model(folder))
 
 
-def test_a_config_without_a_shape_is_refused(tmp_path):
+def test_a_config_without_a_shape_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no depth and width of the model"):
         checkpoints.locate(model(checkpoint(tmp_path / "one", hidden_size=None)))
 
@@ -80,12 +80,12 @@ def test_a_hub_id_needs_no_network_to_be_counted(tmp_path, monkeypatch):
     assert found.missing == found.suite.revisions
 
 
-def test_a_hub_id_of_unknown_shape_says_what_to_write():
+def test_the_error_for_a_hub_id_of_unknown_shape_has_a_remedy():
     with pytest.raises(ConfigError, match="'depth:' and 'width:'"):
         checkpoints.locate(model("org/model-7m", revisions="main"))
 
 
-def test_offline_and_not_cached_stops_with_the_remedy(monkeypatch):
+def test_a_revision_that_is_not_cached_is_an_error_offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match=r"step0 not in the hub's cache.*hf download org/model-7m --revision step0"):
         checkpoints.require_on_hub(model("org/model-7m"), ["step0"])

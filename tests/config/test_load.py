@@ -65,14 +65,14 @@ def test_settings_reach_any_depth(tmp_path):
 
 
 @pytest.mark.parametrize("setting", ["budget", "=3", "models.3.name=x", "name.deep=1"])
-def test_a_bad_setting_is_refused(tmp_path, setting):
+def test_a_bad_setting_is_an_error(tmp_path, setting):
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump(SMALL))
     with pytest.raises(ConfigError, match="--set"):
         config.load(path, [setting])
 
 
-def test_a_named_section_can_be_changed_by_a_setting(tmp_path):
+def test_a_setting_can_change_a_section_that_is_a_name(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump(with_(cluster="a100", protocol="paper")))
     found = config.load(path, ["cluster.workers=3", "protocol.max_length=64"])
@@ -80,13 +80,13 @@ def test_a_named_section_can_be_changed_by_a_setting(tmp_path):
     assert (found.protocol.padding, found.protocol.max_length) == ("left", 64)
 
 
-def test_the_site_stands_between_the_profile_and_the_experiment():
+def test_the_site_overrides_the_profile_and_the_experiment_overrides_both():
     with dask.config.set({"daskmetrics.cluster": {"account": "site", "workers": 5}}):
         found = config.parse(with_(cluster={"profile": "a100", "workers": 9})).cluster
     assert (found.account, found.gpu_type, found.workers) == ("site", "a100", 9)
 
 
-def test_the_environment_stands_above_the_site_and_mappings_are_merged(tmp_path):
+def test_the_environment_overrides_the_site_and_mappings_are_merged(tmp_path):
     (tmp_path / "site.yaml").write_text(
         "daskmetrics: {cluster: {account: site, qos: low, exports: {A: '1', B: '1'}, scoring: {workers: 3}}}"
     )
@@ -123,25 +123,25 @@ def test_the_environment_stands_above_the_site_and_mappings_are_merged(tmp_path)
         ({"max_jobs": 0}, "greater than or equal to 1"),
     ],
 )
-def test_an_impossible_profile_is_refused(keys, message):
+def test_an_impossible_profile_is_an_error(keys, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         config.cluster({"kind": "slurm", **keys})
 
 
 @pytest.mark.parametrize("text", ["a: [1", "- a\n- b", "\x00"])
-def test_a_file_that_is_no_mapping_is_refused(tmp_path, text):
+def test_a_file_that_is_not_a_mapping_is_an_error(tmp_path, text):
     path = tmp_path / "x.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=re.escape(str(path))):
         config.load(path)
 
 
-def test_a_missing_file_names_the_ready_made_ones():
+def test_the_error_for_a_missing_file_lists_the_ready_made_ones():
     with pytest.raises(ConfigError, match=r"No configuration file 'demo.yml'.*demo\.yaml"):
         config.load("demo.yml")
 
 
-def test_a_configuration_survives_its_own_file(tmp_path):
+def test_a_configuration_equals_what_its_file_gives(tmp_path):
     first = config.parse(with_(cluster="a100", protocol="paper"))
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(first.as_dict()))

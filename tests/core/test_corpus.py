@@ -37,7 +37,7 @@ def words_of(documents: tuple[corpus.Document, ...]) -> str:
     return " ".join(" ".join(document.text.split()) for document in documents)
 
 
-def test_training_documents_quote_no_held_out_paragraph() -> None:
+def test_training_documents_share_no_paragraph_with_held_out_documents() -> None:
     trained = words_of(corpus.train())
     paragraphs = [line for document in corpus.held_out() for line in document.text.splitlines()]
     assert not [line for line in paragraphs if len(line.split()) >= 8 and line in trained]
@@ -70,7 +70,7 @@ def test_prompts_of_a_file_drop_blank_lines_and_copies(tmp_path: Path) -> None:
         (b"\xff\xfe\n", "is not UTF-8"),
     ],
 )
-def test_an_unusable_file_says_what_to_do(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_the_error_for_an_unusable_file_has_a_remedy(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "prompts.txt"
     if content is not None:
         path.write_bytes(content)
@@ -78,7 +78,7 @@ def test_an_unusable_file_says_what_to_do(tmp_path: Path, content: bytes | None,
         corpus.prompts(str(path), 2, seed=0)
 
 
-def test_training_texts_refuse_an_empty_file(tmp_path: Path) -> None:
+def test_an_empty_file_of_training_texts_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="is empty"):
         corpus.training_texts(str(tmp_path / "empty.txt"))

@@ -30,21 +30,21 @@ def writer(tmp_path):
     process.communicate()
 
 
-def test_what_a_living_process_writes_is_left_alone(writer, tmp_path):
+def test_partial_files_of_a_living_process_stay(writer, tmp_path):
     before = sorted(path.name for path in tmp_path.iterdir())
     files.remove_partial(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert len(before) == 2
 
 
-def test_what_a_killed_process_was_writing_is_swept(writer, tmp_path):
+def test_partial_files_of_a_killed_process_are_removed(writer, tmp_path):
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
     files.remove_partial(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_first_to_finish_wins(tmp_path):
+def test_the_first_process_to_finish_wins(tmp_path):
     with files.atomic_folder(tmp_path / "a") as part:
         (part / "x").write_text("late")
         (tmp_path / "a").mkdir()

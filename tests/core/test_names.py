@@ -37,12 +37,12 @@ def test_the_ranges_of_pythia():
 
 
 @pytest.mark.parametrize("wanted", ["step3", ["step0", "step77"]])
-def test_a_revision_that_does_not_exist_is_named_with_those_that_do(wanted):
+def test_the_error_for_a_missing_revision_lists_the_available_ones(wanted):
     with pytest.raises(ConfigError, match=r"'step(3|77)' does not exist. Available: step0, step1"):
         select_revisions(wanted, FOLDER)
 
 
-def test_an_open_range_of_a_hub_id_says_how_to_end_it():
+def test_an_open_range_of_a_hub_id_needs_an_end():
     with pytest.raises(ConfigError, match="every 1000 to 143000"):
         select_revisions("every 1000", None)
 
@@ -62,7 +62,7 @@ def test_keys_are_equal_exactly_when_contents_are(a, b):
     assert (content_key(a) == content_key(b)) == (a == b)
 
 
-def test_a_suite_in_a_notebook_says_what_it_holds_and_trusts_no_name():
+def test_a_suite_in_a_notebook_shows_its_size_and_escapes_names():
     shown = Suite("<b>", ("step0", "step1"), (0, 1, 2), 5)._repr_html_()
     assert "2, step0 to step1" in shown and "3 of 6, 0 to 2" in shown and "&lt;b&gt;" in shown
     assert "color: inherit" in shown and "<script" not in shown

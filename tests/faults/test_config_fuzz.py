@@ -81,7 +81,7 @@ PLACES = [place for place in places(WHOLE) if place]
 
 @settings(max_examples=2000, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3), st.none() | st.text(max_size=20))
-def test_whatever_stands_anywhere_is_taken_or_named(changes, extra_key):
+def test_any_value_in_any_place_is_accepted_or_named(changes, extra_key):
     data = copy.deepcopy(WHOLE)
     for place, value in changes:
         try:
@@ -180,7 +180,7 @@ def test_a_number_that_yaml_reads_as_text_is_a_number(tmp_path):
 @pytest.mark.parametrize(
     "setting", ["a", "=1", "a.b.c=1", "name=[", "models.9.name=x", "models=1", "..=1", "name=\x00"]
 )
-def test_settings_of_the_command_line_are_named_too(tmp_path, monkeypatch, setting):
+def test_invalid_settings_of_the_command_line_are_named(tmp_path, monkeypatch, setting):
     monkeypatch.chdir(tmp_path)
     Path("x.yaml").write_text(yaml.safe_dump({"name": "x", "models": [{"name": "a", "source": "./m"}]}))
     done = CliRunner().invoke(main, ["run", "x.yaml", "--set", setting])

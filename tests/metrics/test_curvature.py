@@ -59,7 +59,7 @@ def test_collinear_points_are_straight_and_never_nan(direction):
 
 
 @given(seed=st.integers(0, 99), times=st.lists(st.integers(1, 3), min_size=6, max_size=6))
-def test_standing_still_changes_nothing(seed, times):
+def test_repeated_tokens_change_nothing(seed, times):
     tokens = torch.from_numpy(np.random.default_rng(seed).normal(size=(6, 3)))
     assert one(tokens.repeat_interleave(torch.tensor(times), 0)) == pytest.approx(one(tokens))
 

@@ -44,7 +44,7 @@ def test_two_clusters_of_two_over_all_permutations():
 
 
 @pytest.mark.parametrize("rows", [torch.eye(5), torch.ones(5, 3)], ids=["orthonormal", "rank one"])
-def test_without_anything_to_pair_it_is_zero(rows):
+def test_views_without_common_information_give_zero(rows):
     assert dime(rows, rows).item() == pytest.approx(0, abs=1e-9)
 
 

@@ -103,7 +103,7 @@ def test_order_of_adding_changes_no_bit(states, seed):
         np.testing.assert_array_equal(getattr(shuffled, field), getattr(reduce(states), field))
 
 
-def test_a_layer_that_is_not_finite_has_reasons_and_leaves_the_others_alone(states):
+def test_a_layer_that_is_not_finite_has_reasons_and_does_not_change_others(states):
     clean = reduce(states)
     states[2, 0][3, 4] = torch.inf
     reduced = reduce(states)
@@ -124,7 +124,7 @@ def test_padding_may_hold_anything(states):
     np.testing.assert_array_equal(reduce(states).values, clean.values)
 
 
-def test_a_second_view_that_is_not_finite_spoils_only_what_reads_it(states):
+def test_a_second_view_that_is_not_finite_affects_only_metrics_of_views(states):
     states[0, 1][0, 0] = torch.nan
     reduced = reduce(states)
     assert set(reduced.reasons) == {(0, name) for name in ("infonce", "alignment", "lidar", "dime")}
@@ -139,7 +139,7 @@ def test_vectors_that_are_not_finite_count_as_such():
     assert reducer.finish().reasons == {(0, "effective_rank"): "layer 0: states are not finite for 2 of 2 prompts"}
 
 
-def test_what_was_never_added_is_missed(states):
+def test_prompts_that_were_not_added_are_counted_as_missing(states):
     some = reduce(states, batches=[(0, [0, 1, 2], 0), (2, list(range(8)), 0)])
     assert some.reasons[0, "curvature"] == "layer 0: states are missing for 5 of 8 prompts"
     assert some.reasons[2, "infonce"] == "layer 2: states of the second view are missing for 8 of 8 prompts"
@@ -169,7 +169,7 @@ def test_a_single_prompt_has_no_standard_error():
     assert reduced.status[0, 0] == Status.OK
 
 
-def test_views_are_asked_for_only_where_a_metric_compares_them():
+def test_views_are_needed_only_if_a_metric_compares_them():
     assert Reducer(resolve(["curvature", "infonce"]), [0], 2).needs_views
     assert not Reducer(resolve(["curvature", "anisotropy"]), [0], 2).needs_views
     wanted = {"infonce": 2, "lidar": 4, "lidar(views=3)": 3, "cka_next": 1}
@@ -186,7 +186,7 @@ def test_token_metrics_do_not_read_the_second_view(states):
     np.testing.assert_array_equal(reducer.finish().values, expected.values)
 
 
-def test_a_wrong_layer_or_view_is_refused(states):
+def test_a_wrong_layer_or_view_is_an_error(states):
     reducer = Reducer(resolve(["curvature"]), LAYERS, PROMPTS)
     with pytest.raises(ValueError, match="Layer 3 was added, but only 0, 2, 5 were announced"):
         reducer.add(3, torch.tensor([0]), torch.ones(1, 2, 2), torch.ones(1, 2), torch.ones(1, 2))
@@ -195,7 +195,7 @@ def test_a_wrong_layer_or_view_is_refused(states):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_goes_in_and_full_comes_out(states, dtype):
+def test_half_precision_input_gives_double_precision_results(states, dtype):
     halves = {place: array.to(dtype) for place, array in states.items()}
     np.testing.assert_allclose(reduce(halves).values, reduce(states).values, rtol=0.1, atol=0.1)
 
@@ -211,7 +211,7 @@ def mean_length(vectors: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(vectors, dim=1).mean()
 
 
-def test_a_metric_of_ones_own_travels_to_a_worker(states, monkeypatch):
+def test_a_custom_metric_can_be_sent_to_a_worker(states, monkeypatch):
     monkeypatch.setitem(sys.modules, "my_metrics", sys.modules[__name__])
     mine = Metric("norm", "pooled", "1", "mean length", "my_metrics:mean_length")
     chosen = pickle.loads(pickle.dumps(resolve([mine, "curvature(k=2)"])))

@@ -38,7 +38,7 @@ def test_zero_vectors_are_at_chance(prompts):
     assert infonce(zeros, zeros).item() == pytest.approx(math.log(2 * prompts - 1))
 
 
-def test_the_views_may_change_places():
+def test_the_views_are_interchangeable():
     first, second = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 6, 4)))
     assert infonce(first, second).item() == pytest.approx(infonce(second, first).item())
 

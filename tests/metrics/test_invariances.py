@@ -119,7 +119,7 @@ def test_any_shape_gives_a_number_or_nan(metric, seed, rows, width, zero):
 
 @METRICS
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
-def test_what_is_not_finite_gives_nan(metric, poison):
+def test_values_that_are_not_finite_give_nan(metric, poison):
     arrays = draw(metric, 0)
     arrays[0][3, 2] = poison
     assert np.isnan(value(metric, arrays))
@@ -135,7 +135,7 @@ def test_half_precision_is_computed_in_full(metric, dtype):
 @METRICS
 @FEW
 @given(seed=SEEDS, times=st.integers(2, 3))
-def test_saying_everything_again_adds_nothing(metric, seed, times):
+def test_duplicated_rows_change_nothing(metric, seed, times):
     # not so of a path, of pairs of different prompts, and of what counts prompts
     family = metric.name.partition("(")[0]
     if {metric.name, family} & COUNTED or family == "curvature" or "norm" in metric.name or "paper" in metric.name:
@@ -174,7 +174,7 @@ def test_padding_does_not_matter(metric, seed, left, right, filler):
 
 
 @TOKEN_METRICS
-def test_company_in_the_batch_does_not_matter(metric):
+def test_other_texts_in_the_batch_do_not_matter(metric):
     prompts = torch.stack([draw(metric, seed)[0] for seed in range(5)])
     together = metric.load()(prompts, torch.ones(5, 7, dtype=torch.bool))
     np.testing.assert_allclose(together, [value(metric, [prompt]) for prompt in prompts], rtol=1e-6)
@@ -183,7 +183,7 @@ def test_company_in_the_batch_does_not_matter(metric):
 @pytest.mark.parametrize("metric", [each for each in VARIANTS if each.jackknife], ids=lambda metric: metric.name)
 @FEW
 @given(seed=SEEDS, rows=st.integers(3, 9), zero=st.booleans())
-def test_leaving_one_out_is_leaving_one_out(metric, seed, rows, zero):
+def test_leave_one_out_equals_the_metric_without_each_prompt(metric, seed, rows, zero):
     arrays = draw(metric, seed, rows)
     if zero:
         arrays[0][1] = 0

@@ -38,7 +38,7 @@ def test_agrees_with_the_loop(q, prompts, width, seed):
 
 
 @pytest.mark.parametrize("q", [2, 4])
-def test_views_that_agree_leave_the_prompts_less_their_mean(q):
+def test_equal_views_give_the_rank_of_the_centred_prompts(q):
     assert lidar(*[torch.eye(5)] * q).item() == pytest.approx(4)
     assert lidar(*[torch.eye(5, 50)] * q).item() == pytest.approx(4)
 

@@ -59,7 +59,7 @@ def test_one_token_and_equal_tokens_are_undefined():
 
 
 @given(seed=st.integers(0, 99))
-def test_saying_every_token_twice_changes_nothing(seed):
+def test_duplicated_tokens_change_nothing(seed):
     tokens = torch.from_numpy(np.random.default_rng(seed).normal(size=(5, 4)))
     assert one(tokens.repeat(2, 1)) == pytest.approx(one(tokens))
 

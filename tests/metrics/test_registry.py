@@ -38,13 +38,13 @@ def test_all_are_nineteen_by_their_defaults_and_load():
     assert [metric.load().__name__ for metric in resolve(["all"])] == names
 
 
-def test_order_is_kept_and_what_is_named_twice_comes_once():
+def test_order_is_kept_and_duplicates_are_dropped():
     assert [metric.name for metric in resolve(["infonce", "curvature", "infonce"])] == ["infonce", "curvature"]
     assert resolve(["infonce", "all"])[0].name == "infonce"
     assert len(resolve(["infonce", "all", "spectral"])) == 19
 
 
-def test_families_share_out_the_catalogue():
+def test_every_metric_has_one_family():
     sizes = {name: len(resolve([name])) for name in ("tokens", "spectral", "geometry", "views", "layers")}
     assert sizes == {"tokens": 2, "spectral": 9, "geometry": 3, "views": 4, "layers": 1}
 
@@ -72,7 +72,7 @@ def test_parameters_are_those_of_the_function(metric):
         ("rankme(eps=1e-9)", "rankme(eps=1e-09)"),
     ],
 )
-def test_one_meaning_has_one_name_which_is_a_call_again(call, name):
+def test_equal_settings_have_one_name_which_can_be_parsed(call, name):
     (metric,) = resolve([call])
     assert metric.name == name
     assert resolve([name]) == (metric,)
@@ -101,19 +101,19 @@ def test_one_meaning_has_one_name_which_is_a_call_again(call, name):
         ("spectral(centred=true)", "Unknown metric 'spectral'"),
     ],
 )
-def test_a_call_that_does_not_fit_is_refused_with_the_remedy(call, message):
+def test_the_error_for_an_invalid_call_has_a_remedy(call, message):
     with pytest.raises(ConfigError, match=message):
         resolve([call])
 
 
-def test_an_unknown_name_meets_its_neighbour():
+def test_the_error_for_an_unknown_name_suggests_the_nearest():
     with pytest.raises(
         ConfigError, match=r"Unknown metric 'curvatur'\. Did you mean 'curvature'\? Valid: alignment, all, alpha_req"
     ):
         resolve(["all", "curvatur"])
 
 
-def test_a_metric_of_ones_own_is_named_by_its_place_or_passed(plug_in):
+def test_a_custom_metric_is_named_by_its_place_or_passed(plug_in):
     plug_in("metrics_of_a_plug_in:mine")
     assert resolve(["metrics_of_a_plug_in:mine"]) == resolve([mine]) == (mine,)
     assert mine.identity == "mine@math:floor"
@@ -133,12 +133,12 @@ def test_the_catalogue_cannot_be_changed():
         catalogue()["mine"] = mine
 
 
-def test_an_input_that_does_not_exist_is_refused():
+def test_an_unknown_input_is_an_error():
     with pytest.raises(ConfigError, match=r"Unknown input of metric 'mine' 'token'\. Did you mean 'tokens'\?"):
         Metric("mine", "token", "nats", "", "math:floor")
 
 
-def test_a_plug_in_joins(plug_in):
+def test_a_plug_in_is_in_the_catalogue(plug_in):
     plug_in("metrics_of_a_plug_in:mine")
     assert resolve(["mine"]) == (mine,)
     assert resolve(["all"])[-1] == mine
@@ -153,7 +153,7 @@ def test_a_plug_in_joins(plug_in):
         ("metrics_of_nobody:mine", "cannot be loaded: No module named 'metrics_of_nobody'"),
     ],
 )
-def test_a_plug_in_that_does_not_fit_is_named(plug_in, value, message):
+def test_the_error_for_an_invalid_plug_in_names_it(plug_in, value, message):
     plug_in(value)
     with pytest.raises(ConfigError, match=message):
         catalogue()
@@ -168,7 +168,7 @@ def test_names_views_and_answers_need_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_tables_of_the_docs_are_in_step():
+def test_the_tables_of_the_docs_are_up_to_date():
     page = ROOT / "docs" / "metrics.md"
     check = [sys.executable, ROOT / "docs" / "catalogue.py", "--check"]
     assert subprocess.run(check, check=False).returncode == 0

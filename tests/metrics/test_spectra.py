@@ -45,7 +45,7 @@ def test_spectrum_is_the_squared_singular_values(shape):
     np.testing.assert_allclose(spectrum(torch.from_numpy(rows)).numpy(), expected)
 
 
-def test_a_matrix_that_is_not_finite_does_not_spoil_its_batch():
+def test_a_matrix_that_is_not_finite_does_not_affect_its_batch():
     rows = torch.eye(3).repeat(2, 1, 1)
     rows[0, 1, 1] = torch.nan
     assert entropy(spectrum(rows)).isnan().tolist() == [True, False]
@@ -62,7 +62,7 @@ def test_a_good_spectrum_passes_its_check_bit_for_bit(size, rank):
 
 
 @pytest.mark.parametrize("spoil", ["unfinished", "shifted", "swapped for equal sums", "not finite"])
-def test_a_bad_spectrum_is_solved_again(spoil):
+def test_a_wrong_spectrum_is_computed_again(spoil):
     rows = torch.randn(6, 16, 32, generator=torch.Generator().manual_seed(1))
     matrices = gram(unit_rows(rows))
     good = torch.linalg.eigvalsh(matrices)

@@ -69,7 +69,7 @@ def test_hooks_see_what_transformers_returns(tmp_path, minilm, kind):
 
 
 @pytest.mark.parametrize("deepest", [0, 1, 3])
-def test_nothing_below_the_deepest_wanted_layer_runs(tmp_path, minilm, deepest):
+def test_no_block_after_the_deepest_requested_layer_runs(tmp_path, minilm, deepest):
     network = AutoModel.from_pretrained(build("gpt_neox", tmp_path / "0", minilm)).eval()
     ran = []
     for i, block in enumerate(network.layers):
@@ -80,7 +80,7 @@ def test_nothing_below_the_deepest_wanted_layer_runs(tmp_path, minilm, deepest):
     assert not any(block._forward_pre_hooks for block in network.layers)
 
 
-def test_an_architecture_that_returns_too_little_is_named(tmp_path, minilm):
+def test_the_error_for_missing_hidden_states_names_the_architecture(tmp_path, minilm):
     network = AutoModel.from_pretrained(build("gpt_neox", tmp_path / "0", minilm)).eval()
     network.config.num_hidden_layers = 4
     ids = torch.arange(8)[None]

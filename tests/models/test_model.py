@@ -91,7 +91,7 @@ def test_an_encoder_without_a_final_norm(minilm):
         np.testing.assert_allclose(vectors[layer], expected, atol=2e-5)
 
 
-def test_long_texts_are_cut_at_what_the_model_has_positions_for(neox):
+def test_long_texts_are_cut_at_the_number_of_positions(neox):
     model = LoadedModel(at(neox), Protocol(max_length=1000))
     assert model.max_length == 64
     assert np.isfinite(model.encode(["word " * 500], [3], "mean")).all()

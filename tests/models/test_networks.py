@@ -100,7 +100,7 @@ def test_sharded_files(tmp_path, minilm):
 
 
 @pytest.mark.parametrize("change", ["a further key", "another dtype", "another config"])
-def test_what_is_laid_out_differently_is_loaded_by_transformers(tmp_path, minilm, change):
+def test_weights_of_another_layout_are_loaded_by_transformers(tmp_path, minilm, change):
     folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
     path = folders[1] / "model.safetensors"
     weights = load_file(path)
@@ -125,7 +125,7 @@ def test_weights_that_are_not_all_in_the_files_are_never_swapped(tmp_path, minil
     assert network.names is None
 
 
-def test_weights_under_another_meaning_are_not_matched(tmp_path, minilm):
+def test_transposed_weights_are_not_matched(tmp_path, minilm):
     folder = build("gpt_neox", tmp_path / "0", minilm)
     weights = dict(open_weights(at(folder)))
     module = AutoModel.from_pretrained(folder)

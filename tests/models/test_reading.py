@@ -67,7 +67,7 @@ def test_a_model_that_is_kept_keeps_its_weights(neox, tmp_path, minilm, fresh_po
     assert np.array_equal(kept.encode(TEXTS, [3], "mean"), before)
 
 
-def test_checkpoints_with_equal_tokenizers_share_what_was_read(neox, tmp_path, minilm, fresh_tokens, monkeypatch):
+def test_checkpoints_with_equal_tokenizers_share_tokens(neox, tmp_path, minilm, fresh_tokens, monkeypatch):
     other = build("gpt_neox", tmp_path / "other", minilm, seed=1)
     calls = []
     original = tokens.Tokenizer._tokenize
@@ -111,7 +111,7 @@ def budgets(monkeypatch):
     return model._BUDGETS
 
 
-def test_too_little_memory_halves_the_budget_for_good(neox, budgets, fresh_pool):
+def test_out_of_memory_halves_the_budget_permanently(neox, budgets, fresh_pool):
     expected = LoadedModel(at(neox), Protocol(batch_tokens=200)).encode(TEXTS, range(4), "mean")
     read = LoadedModel(at(neox), Protocol(batch_tokens=200))
     memory = Memory(read, 60)
@@ -125,7 +125,7 @@ def test_too_little_memory_halves_the_budget_for_good(neox, budgets, fresh_pool)
     assert max(memory.requests) <= 60
 
 
-def test_only_the_batch_that_did_not_fit_is_read_again(neox, budgets, fresh_pool):
+def test_only_the_batch_that_ran_out_of_memory_is_repeated(neox, budgets, fresh_pool):
     read = LoadedModel(at(neox), Protocol(batch_tokens=64))
     batches = plan_batches(tokens.Tokenizer(at(neox))(TEXTS, 64).lengths, 64)
     seen, fail = [], [batches[-2]]
@@ -148,7 +148,7 @@ def test_one_text_that_does_not_fit_is_an_error(neox, budgets, fresh_pool):
         read.encode(TEXTS, [3], "mean")
 
 
-def test_what_overflows_in_half_precision_is_read_in_float32(tmp_path, minilm, fresh_pool):
+def test_texts_that_overflow_in_half_precision_are_read_in_float32(tmp_path, minilm, fresh_pool):
     folder = build("gpt_neox", tmp_path / "0", minilm)
     network = AutoModel.from_pretrained(folder)
     with torch.no_grad():

@@ -20,7 +20,7 @@ def test_no_more_than_one_checkpoint_is_held(tmp_path, minilm):
     assert prefetch._weights is None
 
 
-def test_what_cannot_be_read_yet_is_no_error(tmp_path):
+def test_files_that_cannot_be_read_yet_are_not_an_error(tmp_path):
     prefetch = Prefetch()
     prefetch.begin(at(tmp_path / "not trained yet"))
     assert prefetch.take(at(tmp_path / "not trained yet")) is None

@@ -44,7 +44,7 @@ def rows_of(content: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_columns_say_what_a_task_is(written: Write, kind: str) -> None:
+def test_the_columns_decide_the_kind_of_task(written: Write, kind: str) -> None:
     content, texts, main = KINDS[kind]
     task = one(f"file:{written('own.csv', content)}")
     assert (task.kind, task.main_score, task.name) == (kind, main, "file:own.csv")
@@ -78,7 +78,7 @@ def test_every_format_holds_the_same(written: Write, tmp_path: Path) -> None:
     assert sorted(one(f"file:{tmp_path / 'own'}").texts()) == sorted(row["text"] for row in rows)
 
 
-def test_columns_of_other_names_are_named(written: Write) -> None:
+def test_other_column_names_are_given_as_options(written: Write) -> None:
     path = written("reviews.csv", LABELLED.replace("text,label", "body,stars"))
     task = one(f"file:{path}(text=body, label=stars)")
     assert task.key == one(f"file:{written('own.csv', LABELLED)}").key
@@ -162,6 +162,6 @@ def test_each_broken_file_has_its_own_error(written: Write, tmp_path: Path, case
     assert Path(path).name in str(caught.value) or options
 
 
-def test_two_files_of_one_name_are_refused(written: Write) -> None:
+def test_two_files_with_one_name_are_an_error(written: Write) -> None:
     with pytest.raises(ConfigError, match=r"Two tasks are named 'file:own.csv'"):
         resolve([f"file:{written('a/own.csv', LABELLED)}", f"file:{written('b/own.csv', PAIRS)}"])

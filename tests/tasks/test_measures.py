@@ -31,14 +31,14 @@ def naive_mrr(queries: np.ndarray, documents: np.ndarray) -> float:
 
 @settings(max_examples=20, deadline=None)
 @cases
-def test_retrieve_is_the_mean_reciprocal_rank(seed: int, pairs: int, width: int) -> None:
+def test_mean_reciprocal_rank_agrees_with_the_loop(seed: int, pairs: int, width: int) -> None:
     queries, documents = np.random.default_rng(seed).normal(size=(2, pairs, width))
     assert measures.mean_reciprocal_rank(queries, documents).value == pytest.approx(naive_mrr(queries, documents))
 
 
 @settings(max_examples=20, deadline=None)
 @cases
-def test_match_and_grade_are_those_of_the_libraries(seed: int, pairs: int, width: int) -> None:
+def test_average_precision_and_spearman_agree_with_the_libraries(seed: int, pairs: int, width: int) -> None:
     generator = np.random.default_rng(seed)
     first, second = generator.normal(size=(2, pairs, width))
     labels, grades = np.arange(pairs) % 2, generator.integers(0, 5, pairs).astype(float)
@@ -52,7 +52,7 @@ def test_match_and_grade_are_those_of_the_libraries(seed: int, pairs: int, width
 
 @settings(max_examples=20, deadline=None)
 @cases
-def test_search_is_the_ndcg_of_scikit_learn(seed: int, documents: int, width: int) -> None:
+def test_ndcg_agrees_with_scikit_learn(seed: int, documents: int, width: int) -> None:
     generator = np.random.default_rng(seed)
     queries, corpus = generator.normal(size=(5, width)), generator.normal(size=(documents, width))
     gains = generator.integers(0, 3, (5, documents)) * (generator.random((5, documents)) < 0.3)
@@ -64,7 +64,7 @@ def test_search_is_the_ndcg_of_scikit_learn(seed: int, documents: int, width: in
 
 @settings(max_examples=20, deadline=None)
 @cases
-def test_rerank_is_the_mean_average_precision(seed: int, candidates: int, width: int) -> None:
+def test_mean_average_precision_agrees_with_scikit_learn(seed: int, candidates: int, width: int) -> None:
     generator = np.random.default_rng(seed)
     queries, documents = generator.normal(size=(3, width)), generator.normal(size=(candidates, width))
     relevant = generator.random((3, candidates)) < 0.4
@@ -84,7 +84,7 @@ def test_ties_count_against_the_embeddings() -> None:
     assert measures.v_measure(same, np.arange(10) % 2, seed=0).value == 0
 
 
-def test_errors_are_as_large_as_scores_differ() -> None:
+def test_errors_have_the_size_of_the_differences_between_draws() -> None:
     """Over many data sets of one kind the scores spread as the errors say, within a factor of two."""
     found: dict[str, list] = {"match": [], "grade": [], "cluster": []}
     for seed in range(40):

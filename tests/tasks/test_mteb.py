@@ -89,7 +89,7 @@ def ordinary_scores(local: ModuleType, name: str, plain: Plain) -> list[float]:
 
 
 @every_kind
-def test_scores_are_those_of_an_ordinary_encoder(local_mteb: ModuleType, minilm: Path, plain: Plain, name: str) -> None:
+def test_scores_equal_those_of_an_ordinary_encoder(local_mteb: ModuleType, minilm: Path, plain: Plain, name: str) -> None:
     task = task_of(local_mteb, name)
     assert task.kind == KINDS[name]
     one_by_one = Protocol(batch_tokens=1)
@@ -103,7 +103,7 @@ def test_scores_are_those_of_an_ordinary_encoder(local_mteb: ModuleType, minilm:
 
 
 @every_kind
-def test_a_score_repeats_whatever_was_scored_before(local_mteb: ModuleType, name: str) -> None:
+def test_a_score_does_not_depend_on_earlier_scores(local_mteb: ModuleType, name: str) -> None:
     task = task_of(local_mteb, name)
     first = task.evaluate(noise(task), seed=0)
     other = task.evaluate(noise(task, 1), seed=0)
@@ -111,7 +111,7 @@ def test_a_score_repeats_whatever_was_scored_before(local_mteb: ModuleType, name
     assert first.detail is not None and first.detail["task_name"] == name
 
 
-def test_the_global_generators_are_left_alone(local_mteb: ModuleType) -> None:
+def test_the_global_generators_do_not_change(local_mteb: ModuleType) -> None:
     task = task_of(local_mteb, "LocalClustering")
     random.seed(3)
     np.random.seed(3)
@@ -121,7 +121,7 @@ def test_the_global_generators_are_left_alone(local_mteb: ModuleType) -> None:
     assert (np.random.get_state()[1] == before[1]).all()
 
 
-def test_texts_are_written_down_once(
+def test_texts_are_written_once(
     local_mteb: ModuleType, session_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = task_of(local_mteb, "LocalSTS")
@@ -143,7 +143,7 @@ def test_other_data_is_another_task(local_mteb: ModuleType) -> None:
     assert task_of(local_mteb, "LocalPairs").key == before
 
 
-def test_other_data_in_a_folder_of_the_same_name_is_seen(
+def test_other_data_in_a_folder_of_the_same_name_is_not_confused(
     local_mteb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = task_of(local_mteb, "LocalRetrieval")
@@ -157,20 +157,20 @@ def test_other_data_in_a_folder_of_the_same_name_is_seen(
     assert after.key != before.key and after.evaluate(noise(after), seed=0).n == 30
 
 
-def test_data_that_is_not_here_says_what_gets_it(session_cache: Path) -> None:
+def test_the_error_for_missing_data_names_the_command_that_fetches_it(session_cache: Path) -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     with pytest.raises(ConfigError, match="daskmetrics prefetch --task mteb:BIOSSES"):
         MtebTask("BIOSSES").texts()
 
 
 @pytest.mark.parametrize(("place", "message"), [("BIOSES", "no task 'BIOSES'"), ("nowhere:Task", "cannot be imported")])
-def test_a_task_that_does_not_exist_is_told(session_cache: Path, place: str, message: str) -> None:
+def test_an_unknown_task_is_an_error(session_cache: Path, place: str, message: str) -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     with pytest.raises(ConfigError, match=message):
         MtebTask(place).texts()
 
 
-def test_the_wrong_number_of_rows_is_refused(local_mteb: ModuleType) -> None:
+def test_a_wrong_number_of_rows_is_an_error(local_mteb: ModuleType) -> None:
     with pytest.raises(DataError, match="mteb:LocalSTS"):
         task_of(local_mteb, "LocalSTS").evaluate(np.zeros((1, 4)), seed=0)
 

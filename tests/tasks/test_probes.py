@@ -27,7 +27,7 @@ def test_classify_converges_on_any_scale(width: int, scale: float) -> None:
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_every_probe_learns_what_is_there_and_nothing_else(probe: str) -> None:
+def test_every_probe_learns_signal_and_not_noise(probe: str) -> None:
     skip_without(probe)
     generator, labels = np.random.default_rng(0), np.arange(240) % 4
     noise = generator.normal(size=(240, 8))
@@ -47,7 +47,7 @@ def test_every_probe_repeats_and_its_seed_counts(probe: str) -> None:
     assert len(others) > 1
 
 
-def test_a_probe_whose_library_is_absent_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "library_version", lambda probe: ("", ""))
     with pytest.raises(ConfigError, match=r"pip install 'daskmetrics\[trees\]'"):
         probes.require("lightgbm")

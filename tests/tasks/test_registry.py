@@ -14,7 +14,7 @@ from daskmetrics.tasks._mteb import MtebTask
 from daskmetrics.tasks._stdlib import TASKS
 
 
-def test_naming_tasks_is_light() -> None:
+def test_resolving_tasks_imports_no_heavy_library() -> None:
     code = """
 import sys
 from daskmetrics.tasks import resolve
@@ -48,7 +48,7 @@ def test_an_unknown_name_lists_the_valid_ones(name: str) -> None:
         resolve([name])
 
 
-def test_a_package_can_bring_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_can_offer_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("own:task", "tests_own_task:TASK", registry.GROUP)
     module = type(sys)("tests_own_task")
     module.TASK = TASKS["stdlib:order"]  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ def test_a_package_can_bring_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve(["own:task"])[0] is TASKS["stdlib:order"]
 
 
-def test_without_the_benchmark_its_texts_say_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_the_benchmark_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mteb", None)
     task = MtebTask("Banking77Classification")
     assert (task.name, task.kind, task.main_score) == ("mteb:Banking77Classification", "classification", "accuracy")

@@ -75,7 +75,7 @@ def test_seeds_of_63_bits_are_fine(task: StdlibTask) -> None:
 
 
 @tasks
-def test_a_task_travels_to_a_worker(task: StdlibTask) -> None:
+def test_a_task_can_be_sent_to_a_worker(task: StdlibTask) -> None:
     there = pickle.loads(pickle.dumps(task))
     assert there == task
     assert there.key == task.key
@@ -83,7 +83,7 @@ def test_a_task_travels_to_a_worker(task: StdlibTask) -> None:
 
 @tasks
 @pytest.mark.parametrize("wrong", ["rows", "nan"])
-def test_unfit_embeddings_are_refused(task: StdlibTask, wrong: str) -> None:
+def test_invalid_embeddings_are_an_error(task: StdlibTask, wrong: str) -> None:
     embeddings = np.zeros((len(task.texts()) - (wrong == "rows"), 4))
     if wrong == "nan":
         embeddings[0, 0] = np.nan
