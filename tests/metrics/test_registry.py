@@ -92,12 +92,12 @@ def test_equal_settings_have_one_name_which_can_be_parsed(call, name):
         ("prompt_entropy(centred=2)", "centred must be true or false, got 2"),
         ("prompt_entropy(norm=logn)", "Unknown norm of metric 'prompt_entropy' 'logn'. Did you mean 'logN'"),
         ("prompt_entropy(norm=2)", "norm must be none or logN or"),
-        ("prompt_entropy(alpha=2", "is no metric: write NAME or NAME.* in quotes where a YAML list"),
-        ("centred=false)", "is no metric: write NAME"),
-        ("curvature(2)", "is no metric"),
-        ("curvature(k=__import__('os'))", "is no metric"),
-        ("curvature(**{'k': 2})", "is no metric"),
-        ("a.b(k=2)", "is no metric"),
+        ("prompt_entropy(alpha=2", "is not a metric: write NAME or NAME.* in quotes inside a YAML list"),
+        ("centred=false)", "is not a metric: write NAME"),
+        ("curvature(2)", "is not a metric"),
+        ("curvature(k=__import__('os'))", "is not a metric"),
+        ("curvature(**{'k': 2})", "is not a metric"),
+        ("a.b(k=2)", "is not a metric"),
         ("spectral(centred=true)", "Unknown metric 'spectral'"),
     ],
 )
@@ -148,9 +148,9 @@ def test_a_plug_in_is_in_the_catalogue(plug_in):
     ("value", "message"),
     [
         ("metrics_of_a_plug_in:taken", "'curvature' of 'metrics_of_a_plug_in:taken' exists already"),
-        ("metrics_of_a_plug_in:pytest", "must name a Metric, but is a module"),
+        ("metrics_of_a_plug_in:pytest", "must be a Metric, but is a module"),
         ("metrics_of_a_plug_in:gone", "cannot be loaded: .* Repair or uninstall it"),
-        ("metrics_of_nobody:mine", "cannot be loaded: No module named 'metrics_of_nobody'"),
+        ("metrics_of_no_module:mine", "cannot be loaded: No module named 'metrics_of_no_module'"),
     ],
 )
 def test_the_error_for_an_invalid_plug_in_names_it(plug_in, value, message):
@@ -159,7 +159,7 @@ def test_the_error_for_an_invalid_plug_in_names_it(plug_in, value, message):
         catalogue()
 
 
-def test_names_views_and_answers_need_no_torch():
+def test_names_views_and_results_need_no_torch():
     code = (
         "import sys, daskmetrics.metrics, daskmetrics.metrics._views, daskmetrics.metrics._reduced;"
         "daskmetrics.metrics.resolve(['all']);"
@@ -172,6 +172,6 @@ def test_the_tables_of_the_docs_are_up_to_date():
     page = ROOT / "docs" / "metrics.md"
     check = [sys.executable, ROOT / "docs" / "catalogue.py", "--check"]
     assert subprocess.run(check, check=False).returncode == 0
-    differs = page.read_text(encoding="utf-8").partition("## Which definition")[2]
+    differs = page.read_text(encoding="utf-8").partition("## Definitions, and")[2]
     rows = [line.split("|")[1].strip(" `") for line in differs.splitlines() if line.startswith("| `")]
     assert rows == list(CATALOGUE)
