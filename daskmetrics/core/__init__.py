@@ -15,7 +15,7 @@
 `_workers`     the workers of a Dask client
 `_gpus`        the GPUs of a machine
 `_environment` versions of the software and kind of machine
-`_events`      names of the events that workers send to the live pages
+`_topics`      names of the topics on which workers send events to the live pages
 ============== =====================================================================
 
 Modules with a leading underscore are internal.
