@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from daskmetrics.core._text import plural
 from daskmetrics.core.status import Status
 from daskmetrics.metrics._metric import Metric
 from daskmetrics.metrics._reduced import Reduced
@@ -107,7 +108,9 @@ class Reducer:
         """
         kept = self._kept.get(layer) or self._start(layer, pooled)
         if view not in range(len(kept.vectors)):
-            raise ValueError(f"View {view} was added, but the metrics read views 0 to {len(kept.vectors) - 1}.")
+            raise ValueError(
+                f"View {view} was added, but the metrics read {plural(len(kept.vectors), 'view')}, from 0 on."
+            )
         rows, mask = rows.to(pooled.device), mask.bool()
         kept.seen[view, rows] = True
         kept.finite[view, rows] = _finite(states, mask) & pooled.isfinite().all(-1)

@@ -188,9 +188,9 @@ def test_token_metrics_do_not_read_the_second_view(states):
 
 def test_a_wrong_layer_or_view_is_an_error(states):
     reducer = Reducer(resolve(["curvature"]), LAYERS, PROMPTS)
-    with pytest.raises(ValueError, match="Layer 3 was added, but only 0, 2, 5 were announced"):
+    with pytest.raises(ValueError, match="Layer 3 was added, but the layers are 0, 2, 5"):
         reducer.add(3, torch.tensor([0]), torch.ones(1, 2, 2), torch.ones(1, 2), torch.ones(1, 2))
-    with pytest.raises(ValueError, match="View 1 was added, but these metrics read 1, counted from 0"):
+    with pytest.raises(ValueError, match="View 1 was added, but the metrics read 1 view, from 0 on"):
         add(reducer, states, 0, [0], 1)
 
 

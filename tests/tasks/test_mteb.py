@@ -89,7 +89,7 @@ def ordinary_scores(local: ModuleType, name: str, plain: Plain) -> list[float]:
 
 
 @every_kind
-def test_scores_equal_those_of_an_ordinary_encoder(local_mteb: ModuleType, minilm: Path, plain: Plain, name: str) -> None:
+def test_scores_equal_those_of_a_plain_encoder(local_mteb: ModuleType, minilm: Path, plain: Plain, name: str) -> None:
     task = task_of(local_mteb, name)
     assert task.kind == KINDS[name]
     one_by_one = Protocol(batch_tokens=1)
@@ -121,9 +121,7 @@ def test_the_global_generators_do_not_change(local_mteb: ModuleType) -> None:
     assert (np.random.get_state()[1] == before[1]).all()
 
 
-def test_texts_are_written_once(
-    local_mteb: ModuleType, session_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_written_once(local_mteb: ModuleType, session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(local_mteb, "LocalSTS")
     texts = task.texts()
     assert task.is_local and len(set(texts)) == len(texts)
