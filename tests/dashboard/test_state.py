@@ -110,8 +110,8 @@ def test_beliefs_come_ready(live, history):
     assert live.leader == told.leader
 
 
-def test_the_time_left_follows_the_pace():
-    assert PhaseTimer(since=10.0, before=4).left(now=20.0, done=9, whole=19) == pytest.approx(20.0)
+def test_the_remaining_time_follows_from_the_progress():
+    assert PhaseTimer(since=10.0, before=4).left(now=20.0, done=9, total=19) == pytest.approx(20.0)
     assert PhaseTimer(10.0, 4).left(20.0, 4, 19) is None and PhaseTimer(10.0, 4).left(20.0, 19, 19) == 0
 
 

@@ -140,7 +140,7 @@ def test_a_checkpoint_that_could_not_be_measured_takes_no_part(prepared):
 def test_no_checkpoint_at_all_is_an_error(prepared):
     experiment = prepared()
     lost = tuple(map(str, experiment.checkpoints))
-    with pytest.raises(DaskmetricsError, match="Not one checkpoint"):
+    with pytest.raises(DaskmetricsError, match="No checkpoint could be measured"):
         search.problem(experiment, measured(experiment, lost))
 
 
