@@ -1,4 +1,4 @@
-"""What the page of a run costs the scheduler: the paper's grid, made-up records, one viewer who looks at all of it.
+"""The cost of the dashboard's run page for the scheduler: the paper's grid, simulated records, one viewer.
 
 python -m benchmarks.dashboard                5,184 arms x 32 tasks, a record every 10 ms for 20 s
 python -m benchmarks.dashboard --seconds 2    the same, smaller
@@ -45,7 +45,7 @@ COST = 2.0  # assumed seconds of every cell
 
 
 class History:
-    """A run that is made up: the news that its driver would send, in their order."""
+    """A simulated run: the messages that its driver would send, in order."""
 
     def __init__(self, suites: tuple[Suite, ...] = SUITES, tasks: tuple[str, ...] = TASKS, seed: int = 0) -> None:
         self.suites, self.tasks, self.arms = suites, tasks, grid(suites)
@@ -87,7 +87,7 @@ class History:
         ]
 
     def measured(self) -> Iterator[Record]:
-        """A record per checkpoint; one in forty has failed."""
+        """A record per checkpoint; one of forty has failed."""
         quality = dict(zip(self.arms, self.quality().tolist(), strict=True))
         for suite in self.suites:
             for number, checkpoint in enumerate(suite.checkpoints()):
@@ -97,7 +97,7 @@ class History:
                 yield self._record(f"m{checkpoint}", str(checkpoint), "measure", value, number % 40 == 17)
 
     def searched(self, budget: float = 0.2) -> Iterator[LiveMessage]:
-        """Decisions and their records, promising arms first and each on all tasks, and a posterior every 200 cells."""
+        """Decisions and their records, best arms first and each on all tasks, and a posterior every 200 cells."""
         quality = self.quality()
         yield SearchStarted(budget * self.exhaustive, self.exhaustive, spent=0.0)
         order = np.argsort(-(quality + self.random.normal(0, 0.05, len(quality))))
@@ -115,7 +115,7 @@ class History:
                 index += 1
 
     def posterior(self, known: int) -> PosteriorUpdated:
-        """A posterior that grows surer."""
+        """A posterior whose standard deviation falls with the number of known cells."""
         sd = np.full(len(self.arms), 0.3 / (1 + known / 500))
         mean = self.quality() + self.random.normal(0, 1, len(sd)) * sd * 0.2
         leader = int(mean.argmax())
@@ -130,7 +130,7 @@ class History:
 
 
 async def measure(seconds: float, rate: float) -> dict[str, float]:
-    """Let a real scheduler hear records at this rate, first unseen and then with a viewer's WebSocket open."""
+    """Send records to a real scheduler at this rate, first without and then with a viewer's WebSocket."""
     from distributed import Scheduler
 
     settings = {
@@ -162,12 +162,12 @@ async def measure(seconds: float, rate: float) -> dict[str, float]:
     return {
         "arms": len(history.arms),
         "cells": len(history.arms) * len(TASKS),
-        "taking in 432 measured checkpoints, ms": 1e3 * replayed,
-        f"taking in {rate:.0f} entries, ms": 1e3 * float(np.median(hearing)),
+        "receiving 432 measured checkpoints, ms": 1e3 * replayed,
+        f"receiving {rate:.0f} entries, ms": 1e3 * float(np.median(hearing)),
         "one update of a page, ms (median)": 1e3 * float(np.median(updates)),
         "one update of a page, ms (greatest)": 1e3 * max(updates),
         "a scheduler without a run, % of a core": 100 * idle,
-        "more with a run that nobody looks at, %": 100 * (unseen - idle),
+        "more with a run and no viewer, %": 100 * (unseen - idle),
         "more with a viewer, %": 100 * (seen - idle),
     }
 
@@ -185,7 +185,7 @@ while True:
 
 @contextmanager
 def _update_times(found: list[float]) -> Iterator[None]:
-    """Time every look of every page."""
+    """Time every update of every page."""
     plain = Page.update
 
     def timed(page: Page) -> None:
@@ -206,7 +206,7 @@ def _timed(work: Callable[[], Any]) -> float:
 
 
 async def _cpu(seconds: float, each_second: Callable[[], None]) -> float:
-    """Share of a core that this process takes while something is done once a second."""
+    """Share of a core that this process uses while it does something once a second."""
     began, used = time.perf_counter(), time.process_time()
     while time.perf_counter() < began + seconds:
         each_second()

@@ -72,7 +72,7 @@ def undisturbed(tmp_path_factory) -> Place:
     return place
 
 
-def test_the_last_screen_names_the_best_arm_and_where_everything_lies(undisturbed):
+def test_the_summary_names_the_best_arm_and_all_files(undisturbed):
     code, out, _ = undisturbed.call("run", "config.yaml")
     assert code == 0
     assert "Nothing to do" in out
@@ -83,7 +83,7 @@ def test_the_last_screen_names_the_best_arm_and_where_everything_lies(undisturbe
         assert (undisturbed.run_folder / path).exists()
 
 
-def test_the_answer_holds_in_the_store(undisturbed):
+def test_the_store_holds_the_scores_of_the_best_arm(undisturbed):
     run = dm.open(undisturbed.run_folder)
     best = run.best()
     for task, measured in best.scores.items():
@@ -94,19 +94,19 @@ def test_the_answer_holds_in_the_store(undisturbed):
     assert run.metrics.sizes == {"model": 2, "checkpoint": 5, "layer": 3}
 
 
-def test_the_winner_loads_by_its_snippet(undisturbed):
+def test_the_snippet_loads_the_best_arm(undisturbed):
     namespace: dict = {}
     exec(dm.open(undisturbed.run_folder).best().code, namespace)
     assert namespace["embed"](["one", "two words"]).shape[0] == 2
 
 
-def test_a_finished_run_is_left_as_it_is(undisturbed):
+def test_a_finished_run_is_not_changed(undisturbed):
     before = undisturbed.journal.read_bytes()
     assert undisturbed.call("run", "config.yaml")[0] == 0
     assert undisturbed.journal.read_bytes() == before
 
 
-def test_a_larger_budget_goes_on_from_what_is_known(undisturbed):
+def test_a_larger_budget_continues_from_the_recorded_units(undisturbed):
     known = {entry.key for entry in read(undisturbed.journal) if isinstance(entry, Record)}
     code, _, err = undisturbed.call("run", "config.yaml", "--set", "search.budget=0.8")
     assert code == 0, err
@@ -115,7 +115,7 @@ def test_a_larger_budget_goes_on_from_what_is_known(undisturbed):
     assert known <= set(records)
 
 
-def test_killed_at_any_moment_and_run_again_it_ends_the_same(tmp_path):
+def test_a_run_that_is_killed_and_resumed_has_the_same_result(tmp_path):
     quiet, killed = Place(tmp_path / "quiet"), Place(tmp_path / "killed")
     assert quiet.call("run", "config.yaml")[0] == 0
     total = len(quiet.journal.read_bytes().splitlines())
@@ -135,7 +135,7 @@ def test_killed_at_any_moment_and_run_again_it_ends_the_same(tmp_path):
 
 
 def _kill_when(place: Place, lines: int, kind: signal.Signals) -> None:
-    """Run, and send the driver a signal once the journal has so many lines; its workers must not stay behind."""
+    """Run, and send the driver a signal once the journal has so many lines; its workers must end too."""
     process = place.start("run", "config.yaml")
     deadline = time.monotonic() + 400
     while process.poll() is None and time.monotonic() < deadline:
@@ -150,13 +150,13 @@ def _kill_when(place: Place, lines: int, kind: signal.Signals) -> None:
     assert not alive
 
 
-def test_a_store_that_was_damaged_is_mended_by_the_next_run(undisturbed):
+def test_the_next_run_repairs_a_damaged_store(undisturbed):
     arrays = undisturbed.arrays()
     chunk = next(path for path in (undisturbed.run_folder / "store.zarr/a/metrics/c").rglob("*") if path.is_file())
     chunk.write_bytes(chunk.read_bytes()[:-4])
     assert undisturbed.call("run", "config.yaml", "--set", "search.budget=0.9")[0] == 0
-    mended = undisturbed.arrays()
-    np.testing.assert_array_equal(mended["/a/metrics"], arrays["/a/metrics"])
+    repaired = undisturbed.arrays()
+    np.testing.assert_array_equal(repaired["/a/metrics"], arrays["/a/metrics"])
 
 
 def test_a_real_encoder_has_all_its_seven_layers_measured(tmp_path, minilm):

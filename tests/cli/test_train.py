@@ -1,4 +1,4 @@
-"""The verb `train` as a user calls it, and `run` on what it made."""
+"""The command `train`, and `run` on the suites that it trained."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def place(tmp_path) -> Path:
 def test_train_then_run_then_nothing_to_do(place):
     done = call(place, "train", "small.yaml")
     assert done.returncode == 0, done.stderr
-    for said in ("two-ranks: 5 checkpoints, loss", "one-rank: 5 checkpoints, loss", "loss.png"):
-        assert said in done.stdout
-    for said in ("rank 0: node", "rank 1: node", "GPU none", "GiB free", "tokens/s"):
-        assert said in done.stderr
+    for part in ("two-ranks: 5 checkpoints, loss", "one-rank: 5 checkpoints, loss", "loss.png"):
+        assert part in done.stdout
+    for part in ("rank 0: node", "rank 1: node", "GPU none", "GiB free", "tokens/s"):
+        assert part in done.stderr
     suites = {path: path.stat().st_mtime_ns for path in (place / "cache").rglob("model.safetensors")}
     assert len(suites) == 10
 
@@ -60,7 +60,7 @@ def test_train_then_run_then_nothing_to_do(place):
     assert "Nothing to do" in call(place, "run", "small.yaml").stdout
 
 
-def test_run_alone_trains_by_a_process_group_in_a_named_folder(place):
+def test_run_trains_by_a_process_group_in_a_named_folder(place):
     done = call(place, "run", "small.yaml", "--set", "ddp.folder=suites")
     assert done.returncode == 0, done.stderr
     assert "rank 1: node" in done.stderr
@@ -73,11 +73,11 @@ def test_run_alone_trains_by_a_process_group_in_a_named_folder(place):
     assert "does not hold the suite of this recipe" in other.stderr
 
 
-def test_a_dry_run_says_what_it_would_take(place):
+def test_a_dry_run_shows_ranks_steps_memory_and_disk(place):
     words = ["--set", "models.0.train.accumulate=4", "--set", "models.0.train.learning_rate=0.01"]
     done = call(place, "train", "small.yaml", "--dry-run", *words)
     assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.split())
+    shown = " ".join(done.stdout.split())
     for text in (
         "ranks 2",
         "64 sequences = 8 per pass x 4 passes x 2 ranks",
@@ -87,12 +87,12 @@ def test_a_dry_run_says_what_it_would_take(place):
         "disk 0.7 MB of checkpoints in",
         "Nothing was started.",
     ):
-        assert text in said, text
+        assert text in shown, text
     assert not (place / "cache").exists()
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "text"),
     [
         ("models.0.train.size=71m", "unknown size '71m'; valid: 14m, 31m, 70m"),
         ("models.0.train.width=17", "width 17 is not divisible by 2 heads"),
@@ -105,16 +105,16 @@ def test_a_dry_run_says_what_it_would_take(place):
         ("ddp.timeut=5", "Did you mean 'timeout'?"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(place, setting, said):
+def test_an_invalid_recipe_is_an_error_before_anything_starts(place, setting, text):
     from daskmetrics.core.errors import ConfigError
     from daskmetrics.experiment import _train as train
 
     with pytest.raises(ConfigError) as refused:
         train.suites_to_train(config.load(place / "small.yaml", [setting]))
-    assert said in str(refused.value)
+    assert text in str(refused.value)
 
 
-def test_a_configuration_that_trains_nothing_is_told_so(place):
+def test_a_configuration_without_training_is_an_error(place):
     (place / "none.yaml").write_text("name: none\nmodels: [{name: a, source: there}]\n")
     done = call(place, "train", "none.yaml")
     assert done.returncode == 2

@@ -9,7 +9,7 @@ def event(step, rank=0, **more):
     return {"rank": rank, "step": step, "loss": 5.0 / (step + 1), "tokens_per_second": 100.0, **more}
 
 
-def test_every_rank_has_its_line():
+def test_every_rank_has_a_line():
     curves = TrainingCurves()
     for rank in range(3):
         curves.receive(event(7, rank), 1.0)
@@ -18,20 +18,20 @@ def test_every_rank_has_its_line():
     assert curves.points["rank 1"] == [(7, 0.625, 100.0, 1.0)]
 
 
-def test_what_is_said_last_is_of_the_latest_training_alone():
+def test_the_last_reports_are_those_of_the_latest_training():
     curves = TrainingCurves()
     for step in (1, 2):
         for rank in range(3):
             curves.receive(event(step, rank, model="tiny"), 1.0)
     assert [point[0] for point in curves.last.values()] == [2, 2, 2]
-    for rank in range(2):  # a rank was lost: it goes on from step 1 with two
+    for rank in range(2):  # a rank was lost: training restarts from step 1 with two
         curves.receive(event(2, rank, model="tiny"), 2.0)
     assert list(curves.last) == ["tiny rank 0", "tiny rank 1"]
     curves.receive(event(1, 0, model="small"), 3.0)
     assert list(curves.last) == ["small rank 0"] and len(curves.points) == 4
 
 
-def test_a_long_training_is_thinned_out():
+def test_the_points_of_a_long_training_are_thinned():
     curves = TrainingCurves()
     for step in range(10 * MAX_POINTS):
         curves.receive(event(step), 0.0)
@@ -39,14 +39,14 @@ def test_a_long_training_is_thinned_out():
     assert len(steps) <= MAX_POINTS and steps == sorted(steps) and steps[-1] > 9.9 * MAX_POINTS
 
 
-def test_training_that_goes_on_from_an_older_state_overwrites_what_came_after_it():
+def test_a_restart_from_an_older_state_replaces_later_points():
     curves = TrainingCurves()
     for step in (0, 1, 2, 3, 2):
         curves.receive(event(step), 0.0)
     assert [step for step, *_ in curves.points["rank 0"]] == [0, 1, 2]
 
 
-def test_events_of_other_code_do_no_harm():
+def test_events_of_other_code_are_ignored():
     curves = TrainingCurves()
     curves.receive({"text": "hello"}, 0.0)
     curves.receive({"rank": 0, "step": 1, "loss": None}, 0.0)

@@ -1,4 +1,4 @@
-"""The pages as a viewer has them: served by a real scheduler behind its private prefix, looked at by a real browser."""
+"""The pages of a real scheduler behind its private prefix, in a real browser."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def wait_until(true, seconds: float = 60.0) -> None:
 
 
 @contextmanager
-def told(client, plugin, entries):
-    """A publisher of a journal that holds these entries, once they have arrived."""
+def publishing(client, plugin, entries):
+    """A publisher of a journal with these entries, once they have arrived."""
     with Publisher(client, entries) as publisher:
         wait_until(lambda: plugin.live is not None and plugin.live.name == "made-up")
         yield publisher
@@ -71,36 +71,36 @@ def test_pages_are_in_the_menu_and_in_jupyterlabs_panel(prefix):
 
 
 @pytest.mark.parametrize("path", ["individual-daskmetrics", "individual-daskmetrics-training", "metrics"])
-def test_without_the_prefix_there_is_nothing(prefix, path):
+def test_without_the_prefix_there_is_no_page(prefix, path):
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(f"{prefix.rpartition('/')[0]}/{path}")
 
 
-def test_a_publisher_sends_what_was_recorded_before_and_what_comes(client, plugin, history):
+def test_a_publisher_sends_old_and_new_entries(client, plugin, history):
     entries = [*history.opening(), *list(history.measured())[:9]]
-    with told(client, plugin, entries) as publisher:
+    with publishing(client, plugin, entries) as publisher:
         wait_until(lambda: plugin.live.done("measure") == 9)
         entries += list(history.measured())[9:]
         publisher.send_computed(lambda: history.posterior(10))
         wait_until(lambda: plugin.live.done("measure") == 16 and plugin.live.leader)
         entries.append(RunFinished("made-up", 1.0))
-    assert plugin.live.phase == "finished"  # the last words were told on leaving
+    assert plugin.live.phase == "finished"  # sent on exit
 
 
-def test_a_scheduler_without_our_pages_is_left_alone(client, plugin, history):
+def test_nothing_is_sent_to_a_scheduler_without_the_pages(client, plugin, history):
     handlers = client.cluster.scheduler.handlers
     receive = handlers.pop("daskmetrics_receive")
     try:
         with Publisher(client, history.opening()) as publisher:
             wait_until(lambda: publisher._is_over)
-            publisher.send_computed(lambda: pytest.fail("nobody listens"))
+            publisher.send_computed(lambda: pytest.fail("no handler"))
     finally:
         handlers["daskmetrics_receive"] = receive
 
 
-def test_prometheus_reads_our_numbers(client, plugin, prefix, history):
+def test_prometheus_reads_the_metrics(client, plugin, prefix, history):
     entries = [*history.opening(), *history.measured(), *list(history.searched())[:60]]
-    with told(client, plugin, entries):
+    with publishing(client, plugin, entries):
         wait_until(lambda: plugin.live.counts["score", "ok"] > 20 and plugin.load)
         families = {family.name: family for family in text_string_to_metric_families(get(f"{prefix}/metrics"))}
     ours = {name: family for name, family in families.items() if name.startswith("daskmetrics_")}
@@ -120,13 +120,13 @@ def report_training(ranks: int) -> None:
             get_worker().log_event("daskmetrics-train", event)
 
 
-def test_a_scheduler_that_came_and_went_takes_no_numbers_away(prefix, client):
+def test_a_scheduler_that_ended_does_not_remove_the_metrics_of_another(prefix, client):
     with connect(Cluster(workers=1)) as other:
         assert "daskmetrics_workers 1.0" in get(f"{other.dashboard_link.removesuffix('/status')}/metrics")
     assert "daskmetrics_workers 2.0" in get(f"{prefix}/metrics")
 
 
-def test_training_and_the_state_of_the_cluster_come_as_events(client, plugin, prefix):
+def test_training_and_cluster_are_received_as_events(client, plugin, prefix):
     client.submit(report_training, 3, pure=False).result()
     client.log_event("daskmetrics-cluster", {"text": "30 jobs run, 2 wait (Priority)"})
     wait_until(lambda: plugin.cluster and len(plugin.training.points) >= 3)
@@ -142,12 +142,12 @@ def grey(png: bytes) -> float:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 1920])
-def test_the_page_fills_up(client, plugin, prefix, history, width, tmp_path):
+def test_the_page_shows_new_values(client, plugin, prefix, history, width, tmp_path):
     measured = list(history.measured())
     entries = [*history.opening(), *measured[:11]]
-    with told(client, plugin, entries), chromium() as browser:
+    with publishing(client, plugin, entries), chromium() as browser:
         page = browser.new_page(viewport={"width": width, "height": 1000})
-        complained = complaints(page)
+        errors = complaints(page)
         page.goto(f"{prefix}/individual-daskmetrics")
         page.get_by_text("prompt_entropy").first.wait_for(state="attached")
         page.get_by_text("11 of 16").wait_for()
@@ -162,9 +162,9 @@ def test_the_page_fills_up(client, plugin, prefix, history, width, tmp_path):
         named = [
             page.get_by_text(text).count() for text in ("best mean score so far", "Latest decisions", "small@step")
         ]
-    assert not complained
+    assert not errors
     assert grey(partly) > 0.05 > 0.002 > grey(full)
-    assert shown[0] <= shown[1]  # nothing sticks out to the right
+    assert shown[0] <= shown[1]  # nothing is wider than the window
     assert all(named)
 
 
@@ -174,7 +174,7 @@ def test_the_page_of_training_draws_every_rank(client, plugin, prefix):
     wait_until(lambda: "rank 3" in plugin.training.points)
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
-        complained = complaints(page)
+        errors = complaints(page)
         page.goto(f"{prefix}/individual-daskmetrics-training")
         page.get_by_text("4 ranks, step 19, 3,606 tokens per second in total").wait_for()
-    assert not complained
+    assert not errors

@@ -41,23 +41,23 @@ def ask(index, arm, task, search="s"):
     return UnitAsked(f"score-{arm}:{task}", f"{arm}:{task}", {"search": search, "pick": pick})
 
 
-def test_metrics_lie_where_the_models_say(live, history):
+def test_metrics_are_at_their_layer_and_checkpoint(live, history):
     live.receive(history.measured(), 1.0)
-    suite, own = live.grid.suite("b")
-    plane = live.values("curvature")[own].reshape(len(suite.revisions), len(suite.layers))
+    suite, part = live.grid.suite("b")
+    plane = live.values("curvature")[part].reshape(len(suite.revisions), len(suite.layers))
     quality = dict(zip(history.arms, history.quality(), strict=True))
     for arm in suite.arms():
         assert plane[suite.revisions.index(arm.revision), arm.layer] == pytest.approx(2 * quality[arm])
 
 
-def test_an_undefined_metric_is_not_a_number(live):
+def test_an_undefined_metric_is_nan(live):
     value = {"layers": [0, 1], "names": ["curvature"], "values": [[None], [0.5]]}
     live.receive([record("measure", "a@step1", value)], 1.0)
     assert np.isnan(live.values("curvature")[live.grid.index["a@step1/0"]])
     assert live.values("curvature")[live.grid.index["a@step1/1"]] == 0.5
 
 
-def test_an_arm_has_a_mean_once_all_tasks_were_scored(live):
+def test_an_arm_has_a_mean_when_all_tasks_are_scored(live):
     at = live.grid.index["b@step2/1"]
     live.receive([ask(0, "b@step2/1", "s"), record("score", "b@step2/1:s", {"score": 0.25})], 1.0)
     assert np.isnan(live.values(MEAN)[at]) and live.values(SCORED)[at] == 1 and np.isnan(live.best)
@@ -67,7 +67,7 @@ def test_an_arm_has_a_mean_once_all_tasks_were_scored(live):
     assert (live.first[at], live.last[at], live.paid[at]) == (1, 2, 2)
 
 
-def test_a_score_that_is_told_twice_counts_once(live):
+def test_a_score_that_is_received_twice_counts_once(live):
     for _ in range(2):
         live.receive(
             [record("score", "b@step2/1:s", {"score": 0.25}), record("score", "b@step2/1:t", {"score": 0.75})], 1.0
@@ -75,7 +75,7 @@ def test_a_score_that_is_told_twice_counts_once(live):
     assert live.best == 0.5 and live.counts["score", "ok"] == 2
 
 
-def test_failures_are_grouped_and_can_be_taken_back(live):
+def test_failures_are_grouped_and_can_be_reset(live):
     live.receive([record("measure", "a@step0"), record("measure", "a@step1")], 1.0)
     (group,) = live.failures
     assert (group.kind, group.count, group.example) == ("measure", 2, "a@step0")
@@ -85,7 +85,7 @@ def test_failures_are_grouped_and_can_be_taken_back(live):
     assert not live.failures and live.counts["measure", "ok"] == 1 and live.counts["measure", "error"] == 0
 
 
-def test_decisions_are_listed_with_their_scores_and_those_of_an_earlier_search_are_not(live):
+def test_the_decisions_of_the_latest_search_are_listed_with_their_scores(live):
     live.receive([ask(0, "a@step1/0", "s"), record("score", "a@step1/0:s", {"score": 0.3})], 1.0)
     assert live.latest[1].score == 0.3
     live.receive([ask(0, "a@step1/1", "s", search="another")], 2.0)
@@ -101,13 +101,13 @@ def test_a_decision_that_is_asked_for_again_after_an_interruption_counts_once(li
     assert live.spent == COST
 
 
-def test_beliefs_come_ready(live, history):
-    told = history.posterior(0)
-    live.receive([told], 1.0)
-    mean, sd = np.frombuffer(told.values, np.float32).reshape(2, -1)
+def test_posteriors_are_shown_as_they_are_received(live, history):
+    message = history.posterior(0)
+    live.receive([message], 1.0)
+    mean, sd = np.frombuffer(message.values, np.float32).reshape(2, -1)
     np.testing.assert_array_equal(live.values(POSTERIOR_MEAN), mean)
     np.testing.assert_array_equal(live.values(POSTERIOR_SD), sd)
-    assert live.leader == told.leader
+    assert live.leader == message.leader
 
 
 def test_the_remaining_time_follows_from_the_progress():
@@ -125,7 +125,7 @@ def test_the_phases_of_a_run(live, history):
     assert live.phase == "searching" and live.left(25.0) == pytest.approx(45.0)
 
 
-def test_what_belongs_to_no_arm_or_is_no_news_is_passed_over(live):
+def test_unknown_arms_and_messages_are_ignored(live):
     before = live.version
     live.receive([joined("w")], 1.0)
     assert live.version == before
@@ -135,7 +135,7 @@ def test_what_belongs_to_no_arm_or_is_no_news_is_passed_over(live):
     assert np.isnan(live.best)
 
 
-def test_the_whole_grid_of_the_paper_is_taken_in():
+def test_the_whole_grid_of_the_paper_is_received():
     history = History()
     live = LiveState(Grid.of(history.opening()[0]))
     live.receive([*history.opening(), *history.measured(), *islice(history.searched(), 20_000)], 1.0)

@@ -67,6 +67,6 @@ def test_trees_run_on_cpu_workers_beside_encoding(two_kinds: Client, narrow: Pat
     assert {record.worker for record in records} == {"CPU"}
     assert {record.value["encoded_on"] for record in records} == {"GPU"}
     assert all(record.value["score"] > 1 / 12 for record in records)
-    told = records[0].value
-    assert told["protocol"] == prepared.protocol_key and told["bytes"] == 2 * 480 * WIDTH * 4
-    assert {"scikit-learn", "lightgbm"} <= told["versions"].keys()
+    value = records[0].value
+    assert value["protocol"] == prepared.protocol_key and value["bytes"] == 2 * 480 * WIDTH * 4
+    assert {"scikit-learn", "lightgbm"} <= value["versions"].keys()

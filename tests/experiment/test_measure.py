@@ -21,14 +21,14 @@ def test_each_checkpoint_is_measured_as_soon_as_it_is_trained(prepared, tmp_path
 
 def test_revisions_on_disk_are_not_trained_again(prepared, tmp_path):
     experiment = prepared(models=[{"name": "b", "train": {"width": 8, "depth": 1, "steps": 2}}])
-    own = experiment.trainings["b"]
-    training.train_to(own.recipe, own.folder, "step0")
+    suite = experiment.trainings["b"]
+    training.train_to(suite.recipe, suite.folder, "step0")
     units = measure.units(experiment, RunFolder(tmp_path), [])
     assert [unit.name for unit in units if unit.kind == "train"] == ["b@step1", "b@step2"]
     assert next(unit.requires for unit in units if unit.kind == "measure") == ()
 
 
-def test_a_revision_that_was_recorded_and_is_gone_is_trained_again(prepared, tmp_path):
+def test_a_recorded_revision_that_is_missing_on_disk_is_trained_again(prepared, tmp_path):
     experiment = prepared()
     before = measure.units(experiment, RunFolder(tmp_path), [])
     after = measure.units(experiment, RunFolder(tmp_path), [done(before[0])])
@@ -39,7 +39,7 @@ def test_a_revision_that_was_recorded_and_is_gone_is_trained_again(prepared, tmp
     ]
 
 
-def test_only_what_leads_to_the_wanted_revisions_is_trained(prepared, tmp_path):
+def test_only_revisions_up_to_the_last_compared_one_are_trained(prepared, tmp_path):
     model = {"name": "b", "train": {"width": 8, "depth": 1, "steps": 4}, "revisions": ["step1"]}
     units = measure.units(prepared(models=[model]), RunFolder(tmp_path), [])
     assert [(unit.kind, unit.name) for unit in units] == [
@@ -49,19 +49,19 @@ def test_only_what_leads_to_the_wanted_revisions_is_trained(prepared, tmp_path):
     ]
 
 
-def test_each_unit_says_what_its_worker_will_probably_measure_next(prepared, tmp_path):
-    """Keys must not depend on it, nor may it be more than one."""
+def test_each_unit_names_the_checkpoint_that_its_worker_probably_measures_next(prepared, tmp_path):
+    """Keys do not depend on it, and it is one checkpoint at most."""
     experiment = prepared(cluster={"workers": 2})
     units = [unit for unit in measure.units(experiment, RunFolder(tmp_path), []) if unit.kind == "measure"]
-    jobs = [unit.args[0] for unit in units]
-    assert [job.following for job in jobs] == [job.location for job in jobs[2:]] + [None, None]
+    specs = [unit.args[0] for unit in units]
+    assert [spec.following for spec in specs] == [spec.location for spec in specs[2:]] + [None, None]
     again = measure.units(experiment, RunFolder(tmp_path), [done(units[2])])
     rest = [unit.args[0] for unit in again if unit.kind == "measure"]
-    assert rest[0].following == jobs[3].location
+    assert rest[0].following == specs[3].location
     assert [unit.key for unit in again if unit.kind == "measure"] == [unit.key for unit in units]
 
 
-def test_every_unit_has_the_deadline_of_the_configuration(prepared, tmp_path):
+def test_every_unit_has_the_configured_timeout(prepared, tmp_path):
     experiment = prepared(cluster={"unit_minutes": 2})
     assert {unit.timeout for unit in measure.units(experiment, RunFolder(tmp_path), [])} == {120.0}
     assert {unit.timeout for unit in measure.units(prepared(), RunFolder(tmp_path), [])} == {None}

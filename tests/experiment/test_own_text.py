@@ -49,7 +49,7 @@ def test_two_thousand_labelled_texts_end_with_the_best_arm(tmp_path: Path, prepa
     assert again.nothing_to_do
 
 
-def test_a_broken_file_stops_before_anything_is_started(tmp_path: Path, prepared) -> None:
+def test_a_damaged_file_is_an_error_before_anything_starts(tmp_path: Path, prepared) -> None:
     (tmp_path / "broken.csv").write_text("text,label\nonly one,a\n")
     with pytest.raises(ConfigError, match="has one label only"):
         prepared(tasks=[f"file:{tmp_path / 'broken.csv'}"])

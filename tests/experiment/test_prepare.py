@@ -5,7 +5,7 @@ import pytest
 from daskmetrics.core.names import Arm, Checkpoint
 
 
-def test_arms_of_suites_that_are_still_to_be_trained(prepared):
+def test_arms_of_suites_that_are_not_trained_yet(prepared):
     experiment = prepared()
     assert [len(suite.arms()) for suite in experiment.suites] == [4 * 3, 3 * 1]
     assert experiment.baseline == Checkpoint("b", "step2")
@@ -24,7 +24,7 @@ def test_arms_of_suites_that_are_still_to_be_trained(prepared):
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_whatever_changes_the_numbers_changes_the_keys(prepared, changes):
+def test_a_change_of_the_numbers_changes_the_keys(prepared, changes):
     first, second = prepared(), prepared(**changes)
     checkpoint = Checkpoint("a", "step1")
     assert first.measure_key(first.suites[0], checkpoint) != second.measure_key(second.suites[0], checkpoint)
@@ -33,11 +33,11 @@ def test_whatever_changes_the_numbers_changes_the_keys(prepared, changes):
 
 
 @pytest.mark.parametrize("changes", [{"cluster": {"workers": 9}}, {"name": "other"}], ids=["cluster", "name"])
-def test_where_it_runs_changes_nothing(prepared, changes):
+def test_the_cluster_does_not_change_the_keys(prepared, changes):
     assert prepared().key == prepared(**changes).key
 
 
-def test_a_search_is_changed_by_its_budget_and_its_measurements_are_not(prepared):
+def test_the_budget_changes_the_search_and_not_its_measurements(prepared):
     first, second = prepared(), prepared(search={"budget": 0.9})
     assert first.key != second.key
     assert first.measuring_key == second.measuring_key

@@ -75,7 +75,7 @@ class Bench:
         return asked
 
 
-def test_cells_are_asked_for_once_and_share_encodings(prepared):
+def test_each_cell_is_scored_once_and_encodings_are_shared(prepared):
     bench = Bench(prepared())
     asked = bench.drive()
     assert len({unit.key for unit in asked}) == len(asked) > 4
@@ -85,7 +85,7 @@ def test_cells_are_asked_for_once_and_share_encodings(prepared):
     assert {tuple(unit.input.resources) for unit in asked} == {("GPU",)}
 
 
-def test_files_of_embeddings_go_when_nobody_can_ask_for_them(prepared, tmp_path):
+def test_files_of_embeddings_are_removed_when_no_unit_needs_them(prepared, tmp_path):
     bench = Bench(prepared(search={"policy": "sweep", "budget": 1.0, "reward": "mean"}))
     bench.search.scratch = tmp_path
     most, there = 0, set()
@@ -102,7 +102,7 @@ def test_files_of_embeddings_go_when_nobody_can_ask_for_them(prepared, tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_order_of_arrival_changes_nothing(prepared, seed):
+def test_the_order_of_arrival_does_not_change_the_search(prepared, seed):
     quiet, shuffled = Bench(prepared()), Bench(prepared())
     first, second = quiet.drive(slots=1), shuffled.drive(slots=6, seed=seed)
     assert [unit.key for unit in first] == [unit.key for unit in second]
@@ -110,7 +110,7 @@ def test_the_order_of_arrival_changes_nothing(prepared, seed):
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 7, 12])
-def test_it_goes_on_from_the_journal(prepared, stop_after):
+def test_a_search_resumes_from_the_journal(prepared, stop_after):
     quiet, broken = Bench(prepared()), Bench(prepared())
     quiet.drive()
     asked = broken.drive(stop_after=stop_after)
@@ -122,14 +122,14 @@ def test_it_goes_on_from_the_journal(prepared, stop_after):
     assert resumed.learner.recommendation() == quiet.learner.recommendation()
 
 
-def test_decisions_of_another_search_are_not_taken_over(prepared):
+def test_decisions_of_another_search_are_not_reused(prepared):
     bench = Bench(prepared())
     bench.drive(stop_after=5)
     assert search.decided(bench.entries, "another") == []
     assert len(search.decided(bench.entries, bench.key)) >= 5
 
 
-def test_a_checkpoint_that_could_not_be_measured_takes_no_part(prepared):
+def test_a_checkpoint_that_could_not_be_measured_is_excluded(prepared):
     bench = Bench(prepared(), lost=("b@step2", "a@step1"))
     arms = bench.problem.arms
     assert not {"b@step2", "a@step1"} & {str(arm.checkpoint) for arm in arms}
@@ -137,14 +137,14 @@ def test_a_checkpoint_that_could_not_be_measured_takes_no_part(prepared):
     assert bench.drive()
 
 
-def test_no_checkpoint_at_all_is_an_error(prepared):
+def test_a_search_without_measured_checkpoints_is_an_error(prepared):
     experiment = prepared()
     lost = tuple(map(str, experiment.checkpoints))
     with pytest.raises(DaskmetricsError, match="No checkpoint could be measured"):
         search.problem(experiment, measured(experiment, lost))
 
 
-def test_failed_cells_are_not_asked_for_again(prepared):
+def test_failed_cells_are_not_scored_again(prepared):
     bench = Bench(prepared())
     asked = []
     while units := bench.search.ask(1):
@@ -155,14 +155,14 @@ def test_failed_cells_are_not_asked_for_again(prepared):
     assert bench.learner.recommendation().failed == len(asked) // 3
 
 
-def test_an_objective_weighs_the_tasks_and_leaves_keys_of_numbers_alone(prepared):
+def test_an_objective_sets_the_weights_of_tasks_and_not_the_keys_of_numbers(prepared):
     plain, weighed = prepared(), prepared(search={"objective": "stdlib:order", "weights": {"stdlib:order": 2}})
     assert search.build_problem(plain, plain.suites).objective_weights.tolist() == [0.5, 0.5]
     assert search.build_problem(weighed, weighed.suites).objective_weights.tolist() == [1.0, 0.0]
     assert weighed.numbers_key == plain.numbers_key and weighed.key != plain.key
 
 
-def test_the_searchs_own_seed_changes_neither_training_nor_scores(prepared):
+def test_the_seed_of_the_search_changes_neither_training_nor_scores(prepared):
     plain, other = prepared(), prepared(search={"seed": 7})
     assert (plain.search_seed, other.search_seed, prepared(seed=3).search_seed) == (0, 7, 3)
     arm, task = plain.arms[0], plain.tasks[0]
@@ -184,38 +184,38 @@ def test_the_searchs_own_seed_changes_neither_training_nor_scores(prepared):
         ({"policy": "math:pi"}, "must be a function of a State, but is a float"),
     ],
 )
-def test_a_search_that_cannot_be_is_refused_before_anything_starts(prepared, search, message):
+def test_an_invalid_search_is_an_error_before_anything_starts(prepared, search, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         prepared(search=search)
 
 
-def test_a_policy_may_be_an_object_or_a_place(prepared):
+def test_a_policy_may_be_an_object_or_an_import_path(prepared):
     def mine(state):
         return None
 
-    own = experiment.prepare(prepared().config, mine)
-    assert own.policy is mine and own.config.search.policy.endswith("<locals>.mine")
-    assert own.key != prepared().key
+    custom = experiment.prepare(prepared().config, mine)
+    assert custom.policy is mine and custom.config.search.policy.endswith("<locals>.mine")
+    assert custom.key != prepared().key
     assert prepared(search={"policy": "daskmetrics.bandit.policies.lucb:ask"}).policy is policy_named("lucb")
 
 
-def test_every_kind_of_budget_and_the_wanted_confidence_end_a_search(prepared):
+def test_a_search_has_every_configured_limit(prepared):
     experiment = prepared(search={"cells": 5, "gpu_hours": 2, "budget": 0.5})
     limits = search.budget(experiment.config.search)
     assert (limits.share, limits.cost, limits.cells) == (0.5, 7200, 5)
 
 
-def test_no_cell_is_asked_for_when_the_time_is_over(prepared):
+def test_no_cell_is_scored_after_the_time_limit(prepared):
     experiment = prepared(search={"wall_hours": 1e-9})
-    posed = search.build_problem(experiment, experiment.suites)
-    learner = Learner(posed, experiment.policy, budget=1.0, window=4, seed=0)
+    problem = search.build_problem(experiment, experiment.suites)
+    learner = Learner(problem, experiment.policy, budget=1.0, window=4, seed=0)
     late = search.SearchSource(experiment, learner, "key", Path())
     time.sleep(0.001)
     assert late.ask(3) == []
     assert len(search.SearchSource(prepared(), learner, "key", Path()).ask(3)) == 3
 
 
-def test_the_window_follows_the_workers_until_a_run_has_begun(prepared):
+def test_the_window_depends_on_the_workers_until_a_run_has_begun(prepared):
     few, many = (prepared(cluster={"kind": "local", "workers": workers}) for workers in (2, 32))
     assert few.key == many.key
     assert [search.window(each, ()) for each in (few, many)] == [8, 32]

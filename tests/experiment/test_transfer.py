@@ -1,4 +1,4 @@
-"""A run on tasks of the benchmark, its results in the benchmark's own files, and a second run that pays nothing."""
+"""A run on mteb tasks, its results in mteb files, and a second run that imports them at no cost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def first(local_mteb: ModuleType, minilm: Path, tmp_path_factory: pytest.TempPat
     return folder
 
 
-def test_results_leave_by_the_benchmarks_layout_and_come_in_again(
+def test_results_are_exported_in_mtebs_layout_and_imported_again(
     first: RunFolder,
     local_mteb: ModuleType,
     minilm: Path,
@@ -80,8 +80,8 @@ def test_results_leave_by_the_benchmarks_layout_and_come_in_again(
 
     second = RunFolder(tmp_path / "second")
     again = prepared(local_mteb, minilm)
-    taken = transfer.import_results(again, second, tmp_path / "out")
-    assert dataclasses.astuple(taken) == (2 * len(LAYERS), 0, 0, 0, 0)
+    counts = transfer.import_results(again, second, tmp_path / "out")
+    assert dataclasses.astuple(counts) == (2 * len(LAYERS), 0, 0, 0, 0)
     assert transfer.import_results(again, second, tmp_path / "out").known == 2 * len(LAYERS)
     experiment.run(again, second, Display())
     there = scores(second)
@@ -92,7 +92,7 @@ def test_results_leave_by_the_benchmarks_layout_and_come_in_again(
     assert best[0].best["arm"] == best[1].best["arm"]
 
 
-def test_what_does_not_belong_is_left_out_and_counted(
+def test_other_results_are_left_out_and_counted(
     first: RunFolder,
     local_mteb: ModuleType,
     minilm: Path,
@@ -100,11 +100,11 @@ def test_what_does_not_belong_is_left_out_and_counted(
 ) -> None:
     transfer.to_mteb(first, tmp_path / "out")
     other = prepared(local_mteb, minilm, protocol={"pooling": "last"})
-    taken = transfer.import_results(other, RunFolder(tmp_path / "other"), tmp_path / "out")
-    assert (taken.new, taken.other_protocol) == (0, 2 * len(LAYERS))
+    counts = transfer.import_results(other, RunFolder(tmp_path / "other"), tmp_path / "out")
+    assert (counts.new, counts.other_protocol) == (0, 2 * len(LAYERS))
     fewer = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"])
-    taken = transfer.import_results(fewer, RunFolder(tmp_path / "fewer"), tmp_path / "out")
-    assert (taken.new, taken.elsewhere) == (len(LAYERS), len(LAYERS))
+    counts = transfer.import_results(fewer, RunFolder(tmp_path / "fewer"), tmp_path / "out")
+    assert (counts.new, counts.elsewhere) == (len(LAYERS), len(LAYERS))
 
 
 def published(folder: Path, layer: int, score: float) -> None:
@@ -116,13 +116,13 @@ def published(folder: Path, layer: int, score: float) -> None:
     (place / "LocalSTS.json").write_text(json.dumps({**result, "scores": {"test": [subset]}}))
 
 
-def test_results_of_others_need_no_protocol_and_no_worker(local_mteb: ModuleType, minilm: Path, tmp_path: Path) -> None:
+def test_published_results_need_no_protocol_and_no_worker(local_mteb: ModuleType, minilm: Path, tmp_path: Path) -> None:
     for place, layer in enumerate(LAYERS):
         published(tmp_path, layer, 0.4 + 0.1 * place)
     only = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"], search={"reward": "mean"})
     run = RunFolder(tmp_path / "run")
-    taken = transfer.import_results(only, run, tmp_path)
-    assert (taken.new, taken.unmarked) == (len(LAYERS), len(LAYERS))
+    counts = transfer.import_results(only, run, tmp_path)
+    assert (counts.new, counts.unmarked) == (len(LAYERS), len(LAYERS))
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
     assert (record.value["score"], record.seconds, record.worker) == (0.5, 3.0, "imported")
     problem = search.build_problem(only, only.suites)
@@ -133,7 +133,7 @@ def test_results_of_others_need_no_protocol_and_no_worker(local_mteb: ModuleType
     assert learner.recommendation().arm.layer == LAYERS[-1]
 
 
-def test_scores_leave_as_csv_for_a_replay(first: RunFolder, tmp_path: Path) -> None:
+def test_scores_are_exported_as_csv_for_a_replay(first: RunFolder, tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     assert transfer.to_csv(first, path) == 3 * len(LAYERS)
     with path.open(newline="") as text:

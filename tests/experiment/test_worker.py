@@ -1,4 +1,4 @@
-"""What workers do: a unit computes only what no record holds, and of kept states without a model."""
+"""The functions of workers: a unit computes only metrics that are not recorded, from kept states without a model."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def measured(prepared, tmp_path):
         if folder.store.exists():
             shutil.rmtree(folder.store)
         store.create(folder.store, experiment.template({}))
-        (job,) = first.args
+        (spec,) = first.args
         if without_model:
-            job = dataclasses.replace(job, location=NOWHERE)
-        value = first.function(job)
+            spec = dataclasses.replace(spec, location=NOWHERE)
+        value = first.function(spec)
         return Record(first.key, first.name, "measure", "ok", value=value), store.read_block(
-            folder.store, "metrics", job.checkpoint
+            folder.store, "metrics", spec.checkpoint
         )
 
     return measure
@@ -48,17 +48,17 @@ def measured(prepared, tmp_path):
 def test_a_metric_of_kept_states_is_added_without_a_model(measured):
     before, _ = measured(FEW)
     added, block = measured(MORE, [before], without_model=True)
-    anew, expected = measured(MORE)
-    assert added.key == anew.key != before.key
-    assert added.value == anew.value
+    complete, expected = measured(MORE)
+    assert added.key == complete.key != before.key
+    assert added.value == complete.value
     assert block.equals(expected)
 
 
-def test_what_is_known_is_taken_over_and_the_rest_computed(measured):
+def test_known_metrics_are_reused_and_the_others_computed(measured):
     before, _ = measured(FEW, keep_states=False)
     added, _ = measured(MORE, [before], keep_states=False)
-    anew, _ = measured(MORE, keep_states=False)
-    assert added.value == anew.value
+    complete, _ = measured(MORE, keep_states=False)
+    assert added.value == complete.value
     again, _ = measured(FEW[::-1], [added], keep_states=False, without_model=True)
     assert again.value["names"] == FEW[::-1]
 
@@ -69,7 +69,7 @@ def test_a_metric_of_tokens_needs_the_model(measured):
         measured(FEW, [before], without_model=True)
 
 
-def test_states_that_are_kept_are_other_states(measured):
+def test_kept_states_have_another_key(measured):
     kept, dropped = measured(["anisotropy"]), measured(["anisotropy"], keep_states=False)
     assert kept[0].key != dropped[0].key
     assert kept[0].value["values"] != dropped[0].value["values"]

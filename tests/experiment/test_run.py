@@ -38,7 +38,7 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
     assert (blocks[fine].status == Status.OK).all() and (blocks[fine].values == 1).all()
 
 
-def test_scores_lie_at_their_layer_and_task(prepared):
+def test_scores_are_at_their_layer_and_task(prepared):
     experiment = prepared()
     arm, task = Arm("a", "step1", 2), experiment.tasks[1]
     value = {"score": 0.5, "stderr": 0.1, "n": 9, "encode_seconds": 0.0}
@@ -50,14 +50,14 @@ def test_scores_lie_at_their_layer_and_task(prepared):
     assert np.count_nonzero(block.status) == 1
 
 
-def test_a_plan_survives_the_journal(prepared):
+def test_a_plan_is_restored_from_the_journal(prepared):
     plan = run._store_plan(prepared(), {"seed": 0})
     entry = from_json(json.loads(json.dumps(to_json(plan.event()))))
     assert store.Plan.latest([replace(plan, version=0).event(), entry, UnitsRetried([])]) == plan
     assert store.Plan.latest([]) is None
 
 
-def test_the_plan_is_journaled_once_and_again_with_a_new_store(prepared, folder):
+def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
     plan = run._store_plan(prepared(), {})
     with Journal(folder.journal, folder.lock) as journal:
         for _ in range(3):
