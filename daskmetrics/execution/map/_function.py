@@ -26,28 +26,14 @@ LARGEST_PAYLOAD = 32 * 2**20  # bytes; the pickled function travels with every b
 
 @dataclass(frozen=True)
 class PreparedFunction:
-    """A function that is ready to be sent to workers.
-
-    Attributes
-    ----------
-    name, version : str
-        Qualified name, and a hash of the source or the version given by the user; both are part of every item's key.
-    seeded : bool
-        Whether it accepts the keyword ``seed``.
-    sized : bool
-        Whether it accepts the keyword ``batch_size``.
-    payload : bytes
-        The pickled function, by value where workers could not import it.
-    stated : bool
-        Whether the user gave the version.
-    """
+    """A function that is ready to be sent to workers; its name and version are part of every item's key."""
 
     name: str
-    version: str
-    seeded: bool
-    sized: bool
-    payload: bytes = field(repr=False)
-    stated: bool = False
+    version: str  # a hash of the source, or the version given by the user
+    seeded: bool  # accepts the keyword `seed`
+    sized: bool  # accepts the keyword `batch_size`
+    payload: bytes = field(repr=False)  # pickled, by value where workers could not import the function
+    stated: bool = False  # the user gave the version
 
     def keywords(self, seed: int, batch_size: int) -> dict[str, int]:
         """The keyword arguments of one call, as far as the function accepts them."""

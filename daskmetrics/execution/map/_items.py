@@ -22,27 +22,13 @@ _DECIMAL = re.compile(r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Item:
-    """One element of the iterable.
+    """One element of the iterable."""
 
-    Attributes
-    ----------
-    key : str
-        Hash of function, version, element, seed of the run, and the number of equal elements before this one.
-    index : int
-        Position in the iterable.
-    value : Any
-        The argument of the function.
-    name : str
-        Short text for tables.
-    seed : int
-        32 bits that follow from the key, so that ``numpy.random.seed`` accepts them.
-    """
-
-    key: Key
+    key: Key  # hash of function, version, element, seed of the run, and number of equal elements before this one
     index: int
     value: Any
-    name: str
-    seed: int
+    name: str  # short text for tables
+    seed: int  # 32 bits that follow from the key, so that numpy.random.seed accepts them
 
 
 def make_items(values: Iterable[Any], function: str, version: str, seed: int = 0) -> tuple[Item, ...]:

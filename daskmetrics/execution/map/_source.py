@@ -25,15 +25,7 @@ class MapSource:
     """Asks for every unfinished item once, in batches; then for failed items again, and for suspects in halved batches.
 
     A batch whose worker died, or that ran out of time or memory, is halved until single items remain: only an item
-    that fails alone is recorded as failed.
-
-    Parameters
-    ----------
-    spec : MapSpec
-    entries : iterable of Event
-        The journal so far.
-    clock : callable
-        Returns seconds; measures the pause before an item is tried again.
+    that fails alone is recorded as failed. The clock measures the pause before an item is tried again.
     """
 
     def __init__(
@@ -64,7 +56,7 @@ class MapSource:
             self._suspects.append((item,))
 
     def _limit(self, item: Item) -> int:
-        return min(self.tracker.batch_limit(item) or self.options.batch_size, self.options.batch_size)
+        return min(self.tracker.state(item).batch_limit or self.options.batch_size, self.options.batch_size)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         if self._stopped:
@@ -80,7 +72,7 @@ class MapSource:
 
     def _unit(self, batch: tuple[Item, ...]) -> WorkUnit:
         first, size = batch[0], len(batch)
-        key = content_key(BATCH, [[item.key, self.tracker.attempts(item)] for item in batch])
+        key = content_key(BATCH, [[item.key, self.tracker.state(item).attempts] for item in batch])
         self._running[key] = batch
         wait = max(0.0, *(self._due.get(item.key, -math.inf) - self.clock() for item in batch))
         calls = tuple(Call(item.key, item.value, self.function.keywords(item.seed, size)) for item in batch)
@@ -111,7 +103,7 @@ class MapSource:
         outcome = self.tracker.update(record, [item.key for item in batch])
         self._suspects.extend(outcome.suspects)
         for item in outcome.again:
-            pause = min(_RETRY.longest_delay, _RETRY.delay * 2 ** (self.tracker.attempts(item) - 1))
+            pause = min(_RETRY.longest_delay, _RETRY.delay * 2 ** (self.tracker.state(item).attempts - 1))
             self._due[item.key] = self.clock() + pause
             self._queue(item)
         for result in outcome.finished:

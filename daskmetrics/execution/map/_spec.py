@@ -38,24 +38,13 @@ class MapOptions:
 
 @dataclass(frozen=True)
 class MapSpec:
-    """A function, its items, and how they are run.
-
-    Attributes
-    ----------
-    function : PreparedFunction
-    items : tuple of Item
-    options : MapOptions
-    seed : int
-        Seed of the run; each item's seed follows from it.
-    reference : str or None
-        Where the function was loaded from, as ``module.py:function``.
-    """
+    """A function, its items, and how they are run."""
 
     function: PreparedFunction
     items: tuple[Item, ...]
     options: MapOptions
-    seed: int = 0
-    reference: str | None = None
+    seed: int = 0  # of the run; each item's seed follows from it
+    reference: str | None = None  # where the function was loaded from, as module.py:function
 
     def event(self) -> MapStarted:
         """Its entry in the journal."""

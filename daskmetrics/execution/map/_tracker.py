@@ -49,15 +49,18 @@ class BatchOutcome:
 
 
 @dataclass
-class _ItemState:
+class ItemState:
+    """Failures of one item, the largest batch it may run in, and its result."""
+
     item: Item
     failures: Counter[str] = field(default_factory=Counter)
-    batch_limit: int | None = None  # the largest batch that a suspected item may run in
+    batch_limit: int | None = None  # for a suspected item
     result: ItemResult | None = None
     earlier_failures: int = 0  # before the user asked for a retry
 
     @property
     def attempts(self) -> int:
+        """How often the item has failed so far, before and after retries by the user."""
         return self.failures.total() + self.earlier_failures
 
 
@@ -85,7 +88,7 @@ class ItemTracker:
     """
 
     def __init__(self, items: Sequence[Item], retries: int, entries: Iterable[Event] = ()) -> None:
-        self._states = {item.key: _ItemState(item) for item in items}
+        self._states = {item.key: ItemState(item) for item in items}
         self._budgets = {"timeout": min(2, 1 + retries), "oom": min(2, 1 + retries)}
         self._budget = 1 + retries
         self._replay(entries)
@@ -133,7 +136,7 @@ class ItemTracker:
             state.batch_limit = half
         return tuple(tuple(s.item for s in states[i : i + half]) for i in range(0, len(states), half))
 
-    def _decide(self, outcome: Mapping[str, Any], worker: str | None) -> _ItemState:
+    def _decide(self, outcome: Mapping[str, Any], worker: str | None) -> ItemState:
         state, status = self._states[outcome["key"]], outcome["status"]
         attempts = state.attempts + 1
         if status not in ("ok", "nan"):
@@ -168,10 +171,6 @@ class ItemTracker:
         """Items without a result, in their order."""
         return [state.item for state in self._states.values() if not state.result]
 
-    def batch_limit(self, item: Item) -> int | None:
-        """The largest batch that an item may run in; None for no limit."""
-        return self._states[item.key].batch_limit
-
-    def attempts(self, item: Item) -> int:
-        """How often an item has failed so far, before and after retries by the user."""
-        return self._states[item.key].attempts
+    def state(self, item: Item) -> ItemState:
+        """The failures, batch limit and result of one item."""
+        return self._states[item.key]
