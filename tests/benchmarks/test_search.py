@@ -18,9 +18,9 @@ def run(*words: str) -> str:
 def test_every_policy_is_compared_under_every_cost():
     text = run("--small", "--only", "cost")
     for policy in ("race", "lucb", "halving", "random", "gp-ei", "linucb", "rivals:tpe", "replaced LinUCB"):
-        assert text.count(f"\n  {policy} ") >= 3
+        assert text.count(f"\n{policy} ") >= 3
     compared = text.split("Searches whose arm is within")[1]
-    line = next(line for line in compared.splitlines() if line.startswith("  race  "))
+    line = next(line for line in compared.splitlines() if line.startswith("race  "))
     assert line.split()[-1] == "2/2"  # its made-up table is easy
     _, together = text.split("Within 1 % of the best after a share")
     assert "all 32: 0.3%" in together and "99/100" in together
