@@ -1,32 +1,31 @@
-"""What the journal says of a run, as plain values: scores, metrics, failures and seconds."""
+"""Scores, metrics, correlations, failures and seconds of a run, computed from its journal."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import fsum
 from statistics import fmean, median, pstdev
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.core._events import AttemptFailed, Record, StorePlanned
-from daskmetrics.core.names import Arm, Suite, training_order
+from daskmetrics.core.names import Arm, Checkpoint, Suite, training_order
 from daskmetrics.core.status import cause
 from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._run import Run
 
 Values = Mapping[Arm, float]
-FEWEST = 5  #: arms below which a rank correlation says nothing
+FEWEST = 5  #: arms that a rank correlation needs
 
 
 @dataclass(frozen=True)
 class Spending:
-    """Measured seconds on the workers; an encoding that several layers shared counts once."""
+    """Measured seconds on the workers; an encoding that several layers share counts once."""
 
     train: float
     measure: float
@@ -40,7 +39,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class Failure:
-    """Values that are lacking for one reason, with the first of them as an example."""
+    """Missing values with one reason, and the first of them as an example."""
 
     kind: str
     status: str
@@ -50,71 +49,69 @@ class Failure:
 
 
 def scores(run: Run) -> dict[Arm, dict[str, float]]:
-    """Raw scores by arm and task, in the order in which they came."""
-    found: dict[Arm, dict[str, float]] = {}
+    """Raw scores by arm and task, in the order of the journal."""
+    by_arm: dict[Arm, dict[str, float]] = {}
     for record in _of(run, "score"):
         cell = run.cells[record.key]
-        found.setdefault(cell.arm, {})[cell.task] = record.value["score"]
-    return found
+        by_arm.setdefault(cell.arm, {})[cell.task] = record.value["score"]
+    return by_arm
 
 
 def mean_scores(run: Run) -> dict[Arm, float]:
-    """Mean raw score of each arm that was scored on every task; others could not be compared with them."""
-    return {arm: fsum(own.values()) / len(own) for arm, own in scores(run).items() if len(own) == len(run.tasks)}
+    """Mean raw score of each arm that was scored on every task; means over fewer tasks are not comparable."""
+    known, count = scores(run), len(run.tasks)
+    return {arm: fsum(by_task.values()) / count for arm, by_task in known.items() if len(by_task) == count}
 
 
 def standard_scores(run: Run) -> dict[Arm, float]:
     """Mean of each scored arm's scores in standard deviations of their task, over the arms scored on it.
 
-    Arms that were scored on different tasks become comparable, as far as the search chose them alike for each task.
+    Arms that were scored on different tasks become comparable if the search chose similar arms for each task.
     """
-    by_task: dict[str, list[float]] = {}
     known = scores(run)
-    for own in known.values():
-        for task, score in own.items():
-            by_task.setdefault(task, []).append(score)
-    scale = {task: (fmean(values), pstdev(values)) for task, values in by_task.items() if len(values) > 1}
+    values = {task: [by_task[task] for by_task in known.values() if task in by_task] for task in run.tasks}
+    scale = {task: (fmean(each), pstdev(each)) for task, each in values.items() if len(each) > 1}
     standard = {
-        arm: [(own[task] - mean) / sd for task, (mean, sd) in scale.items() if task in own and sd]
-        for arm, own in known.items()
+        arm: [(by_task[task] - mean) / sd for task, (mean, sd) in scale.items() if task in by_task and sd]
+        for arm, by_task in known.items()
     }
-    return {arm: fmean(values) for arm, values in standard.items() if values}
+    return {arm: fmean(each) for arm, each in standard.items() if each}
 
 
 def errors(run: Run) -> dict[str, float]:
-    """Median standard error of each task's scores and each metric's values, where they have one."""
-    found: dict[str, list[float]] = {}
+    """Median standard error of the scores of each task and of the values of each metric, if there are any."""
+    by_name: dict[str, list[float]] = {}
     for record in _of(run, "score"):
         if record.value["stderr"] is not None:
-            found.setdefault(run.cells[record.key].task, []).append(record.value["stderr"])
+            by_name.setdefault(run.cells[record.key].task, []).append(record.value["stderr"])
     for record in _of(run, "measure"):
         for row in record.value["stderr"]:
             for name, value in zip(record.value["names"], row, strict=True):
                 if value is not None:
-                    found.setdefault(name, []).append(value)
-    return {name: median(values) for name, values in found.items()}
+                    by_name.setdefault(name, []).append(value)
+    return {name: median(values) for name, values in by_name.items()}
 
 
 def correlations(run: Run) -> dict[str, dict[str, tuple[float, int]]]:
-    """Whether a metric ranks arms as scores do: Spearman's rho and the cells it rests on, by metric and kind of task.
+    """Whether a metric ranks arms as scores do: Spearman's rho and the number of cells, by metric and kind of task.
 
-    Rho is taken over the arms scored on a task, and averaged over the tasks of a kind, each weighing as many as its
-    arms; ``all tasks`` is the average over all of them. A task with fewer than `FEWEST` arms says nothing.
+    Rho is computed over the arms scored on a task, and averaged over the tasks of a kind with the numbers of arms as
+    weights; ``all tasks`` is the average over all tasks. A task with fewer than `FEWEST` arms is left out.
     """
     known, kinds = scores(run), {task: about["kind"].replace("_", " ") for task, about in run.tasks.items()}
     groups = {"all tasks": list(kinds), **{kind: [t for t in kinds if kinds[t] == kind] for kind in kinds.values()}}
-    found: dict[str, dict[str, tuple[float, int]]] = {}
+    table: dict[str, dict[str, tuple[float, int]]] = {}
     for name, values in metrics(run).items():
-        each = {task: _agreement(values, {a: own[task] for a, own in known.items() if task in own}) for task in kinds}
+        each = {task: _correlation(values, {a: own[task] for a, own in known.items() if task in own}) for task in kinds}
         for group, tasks in groups.items():
-            told = [(rho, n) for task in tasks for rho, n in [each[task]] if n >= FEWEST and rho == rho]
-            count = sum(n for _, n in told)
-            rho = fsum(rho * n for rho, n in told) / count if count else math.nan
-            found.setdefault(name, {})[group] = rho, count
-    return found
+            defined = [(rho, n) for task in tasks for rho, n in [each[task]] if not math.isnan(rho)]
+            count = sum(n for _, n in defined)
+            rho = fsum(rho * n for rho, n in defined) / count if count else math.nan
+            table.setdefault(name, {})[group] = rho, count
+    return table
 
 
-def _agreement(metric: Values, score: Values) -> tuple[float, int]:
+def _correlation(metric: Values, score: Values) -> tuple[float, int]:
     arms = [arm for arm in score if arm in metric]
     if len(arms) < FEWEST:
         return math.nan, len(arms)
@@ -127,37 +124,36 @@ def leader(run: Run) -> tuple[Arm, float] | None:
 
 
 def metrics(run: Run) -> dict[str, dict[Arm, float]]:
-    """Metric values by metric and arm; an undefined value is lacking."""
-    found: dict[str, dict[Arm, float]] = {}
+    """Metric values by metric and arm, without undefined values."""
+    by_metric: dict[str, dict[Arm, float]] = {}
     for record in _of(run, "measure"):
-        model, _, revision = record.name.partition("@")
         for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
             for name, value in zip(record.value["names"], row, strict=True):
-                own = found.setdefault(name, {})
+                by_arm = by_metric.setdefault(name, {})
                 if value is not None:
-                    own[Arm(model, revision, layer)] = value
-    return found
+                    by_arm[Arm.parse(f"{record.name}/{layer}")] = value
+    return by_metric
 
 
 def losses(run: Run) -> dict[str, list[tuple[int, float]]]:
-    """Training loss by model, as (step, loss) in order of training; empty if the run trained nothing itself."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    """Training loss by model, as (step, loss) in order of training; empty if the run trained no model."""
+    by_model: dict[str, list[tuple[int, float]]] = {}
     for record in _of(run, "train"):
-        arm = _arm(record)
-        if arm.checkpoint.step is not None:
-            found.setdefault(arm.model, []).append((arm.checkpoint.step, record.value["loss"]))
-    return {model: sorted(found[model]) for model in run.models if model in found}
+        checkpoint = Checkpoint.parse(record.name)
+        if checkpoint.step is not None:
+            by_model.setdefault(checkpoint.model, []).append((checkpoint.step, record.value["loss"]))
+    return {model: sorted(by_model[model]) for model in run.models if model in by_model}
 
 
 def suites(run: Run) -> tuple[Suite, ...]:
-    """The checkpoints and layers that the run has tried so far, model by model."""
+    """The checkpoints that the run has measured or tried to measure, and their layers, by model."""
     layers: dict[str, set[int]] = {}
     revisions: dict[str, set[str]] = {}
     for record in run.records:
         if record.kind == "measure":
-            arm = _arm(record)
-            revisions.setdefault(arm.model, set()).add(arm.revision)
-            layers.setdefault(arm.model, set()).update(record.value["layers"] if record.ok else ())
+            checkpoint = Checkpoint.parse(record.name)
+            revisions.setdefault(checkpoint.model, set()).add(checkpoint.revision)
+            layers.setdefault(checkpoint.model, set()).update(record.value["layers"] if record.ok else ())
     return tuple(
         Suite(model, training_order(revisions[model]), tuple(sorted(layers[model])), max(layers[model]))
         for model in run.models
@@ -166,7 +162,7 @@ def suites(run: Run) -> tuple[Suite, ...]:
 
 
 def spending(run: Run) -> Spending:
-    """Where the workers' time went."""
+    """Measured seconds on the workers, by kind of work."""
     encoded = {
         (run.cells[r.key].arm.checkpoint, run.cells[r.key].task): r.value["encode_seconds"] for r in _of(run, "score")
     }
@@ -175,21 +171,22 @@ def spending(run: Run) -> Spending:
 
 
 def failures(run: Run) -> tuple[Failure, ...]:
-    """What has no value, grouped by cause, the most frequent first."""
+    """Missing values grouped by cause, the most frequent first."""
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
-    for kind, status, name, reason in _lacking(run):
+    for kind, status, name, reason in _missing(run):
         groups.setdefault((kind, status, cause(reason)), []).append((name, reason))
-    found = [Failure(kind, status, len(all_), *all_[0]) for (kind, status, _), all_ in groups.items()]
-    return tuple(sorted(found, key=lambda failure: -failure.count))
+    grouped = [Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()]
+    return tuple(sorted(grouped, key=lambda failure: -failure.count))
 
 
 def survived(run: Run) -> Counter[str]:
-    """Failed attempts by fault, of units that succeeded all the same."""
-    fine = {record.key for record in run.records if record.ok}
-    return Counter(e.fault for e in run.entries if isinstance(e, AttemptFailed) and e.key in fine)
+    """Failed attempts, by fault, of units that succeeded later."""
+    succeeded = {record.key for record in run.records if record.ok}
+    return Counter(e.fault for e in run.entries if isinstance(e, AttemptFailed) and e.key in succeeded)
 
 
-def _lacking(run: Run) -> Iterator[tuple[str, str, str, str]]:
+def _missing(run: Run) -> Iterator[tuple[str, str, str, str]]:
+    """Kind, status, name and reason of every failed unit and every undefined metric."""
     for record in run.records:
         if not record.ok:
             yield record.kind, record.status, record.name, record.reason or "no reason was recorded"
@@ -198,18 +195,8 @@ def _lacking(run: Run) -> Iterator[tuple[str, str, str, str]]:
                 yield name, "nan", f"{record.name}/{layer}", reason
 
 
-def top(run: Run) -> Sequence[Mapping[str, Any]]:
-    """The arms with the greatest expected objective, best first, as the result lists them."""
-    return run.result.top if run.result else ()
-
-
-def champions(run: Run) -> Sequence[Mapping[str, Any]]:
-    """The best arm of every kind of task, as the result lists them; none if the tasks are of one kind."""
-    return run.result.kinds if run.result else ()
-
-
 def units(run: Run, metric: str) -> str:
-    """Of a metric, as the plan of the run's store has them; empty if it has none."""
+    """Units of a metric in the run's store or, if it has no such metric, in the catalogue."""
     plan = latest(run.entries, StorePlanned)
     axis = plan.template["metrics"] if plan else {"names": (), "units": ()}
     known = dict(zip(axis["names"], axis["units"], strict=True))
@@ -220,12 +207,6 @@ def units(run: Run, metric: str) -> str:
 
 def _of(run: Run, kind: str) -> Iterator[Record]:
     return (record for record in run.records if record.kind == kind and record.ok)
-
-
-def _arm(record: Record) -> Arm:
-    """The checkpoint that a record of training or measuring is about, as an arm without a layer of its own."""
-    model, _, revision = record.name.partition("@")
-    return Arm(model, revision, 0)
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: str) -> xarray.Dataset:
-    """All models side by side, in the given order.
+    """Metrics or scores of all models in one dataset, in the given order of models.
 
     Parameters
     ----------
@@ -27,15 +27,14 @@ def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: 
     Returns
     -------
     xarray.Dataset
-        Dimensions (model, checkpoint, layer), one variable per name with its units and description, its standard error
-        as ``NAME_stderr`` and its status as ``NAME_status``. A layer or checkpoint that a model does not have is NaN,
-        with status 0 (missing).
+        Dimensions (model, checkpoint, layer); per metric or task the variables NAME with units and description,
+        ``NAME_stderr`` and ``NAME_status``. A layer or checkpoint that a model lacks is NaN with status 0 (missing).
     """
     import xarray
 
     kinds = (what, f"{what}_stderr", f"{what}_status")
-    there = {model: tree.children[model] for model in models if model in tree.children}
-    nodes = {model: node.to_dataset()[list(kinds)].drop_vars("step") for model, node in there.items() if what in node}
+    stored = {model: tree.children[model] for model in models if model in tree.children}
+    nodes = {model: node.to_dataset()[list(kinds)].drop_vars("step") for model, node in stored.items() if what in node}
     if not nodes:
         return xarray.Dataset(attrs=dict(tree.attrs))
     joined = xarray.concat(
@@ -54,7 +53,7 @@ def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: 
 
 
 def _step(revision: str) -> int:
-    """The training step; -1 if the revision names none, as in the store."""
+    """The training step; -1 for a revision without one, as in the store."""
     step = step_of(revision)
     return -1 if step is None else step
 

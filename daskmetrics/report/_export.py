@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from daskmetrics.core.errors import ConfigError, DataError, room_for
+from daskmetrics.core.status import Status
 from daskmetrics.report._run import Run
 
 if TYPE_CHECKING:
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     import xarray
 
 Format = Literal["csv", "parquet", "netcdf"]
+COLUMNS = ("model", "revision", "step", "layer", "what", "name", "value", "stderr", "status", "units")
 SUFFIX: dict[str, str] = {"csv": ".csv", "parquet": ".parquet", "netcdf": ".nc"}
 
 
 def frame(run: Run) -> pandas.DataFrame:
-    """One row per number that is known or has a reason for being lacking.
+    """All numbers of a run as a table: one row per value, or per failure with its status.
 
     Returns
     -------
@@ -38,7 +40,14 @@ def frame(run: Run) -> pandas.DataFrame:
 
 
 def export(run: Run, kind: Format, path: Path | None = None) -> Path:
-    """Write all numbers of a run; the file's path, beside the report unless another is given.
+    """Write all numbers of a run into one file, and return its path.
+
+    Parameters
+    ----------
+    run : Run
+    kind : {"csv", "parquet", "netcdf"}
+    path : Path, optional
+        The file; by default in the folder of the report.
 
     Raises
     ------
@@ -47,7 +56,7 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
     DataError
         If the run has no numbers yet.
     DiskFullError
-        If there is no room.
+        If the disk is full.
     """
     path = path or run.folder.report / f"{run.folder.path.name}{SUFFIX[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +65,7 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
             _dataset(run).to_netcdf(path, engine="h5netcdf" if _has("h5netcdf") else "scipy")
         elif kind == "parquet":
             if not _has("pyarrow"):
-                raise ConfigError("Parquet needs pyarrow: pip install 'daskmetrics[table]'. CSV needs nothing.")
+                raise ConfigError("Parquet needs pyarrow: pip install 'daskmetrics[table]'. CSV needs no extra.")
             frame(run).to_parquet(path, index=False)
         else:
             frame(run).to_csv(path, index=False)
@@ -74,25 +83,20 @@ def _arrays(run: Run) -> list[tuple[str, xarray.Dataset]]:
 
 
 def _rows(what: str, arrays: xarray.Dataset) -> list[pandas.DataFrame]:
-    """Numbers of a kind as rows; what was never asked for is left out."""
-    found = []
+    """One table for each metric or task, without arms that have no status."""
+    tables = []
     for name in [str(name) for name in arrays if f"{name}_status" in arrays]:
         columns = {name: "value", f"{name}_stderr": "stderr", f"{name}_status": "status"}
         flat = arrays[list(columns)].rename(columns).to_dataframe().reset_index()
         flat = flat[flat["status"] > 0].rename(columns={"checkpoint": "revision"})
-        flat = flat.assign(what=what, name=name, units=arrays[name].attrs["units"], status=_labels(flat["status"]))
-        found.append(flat[["model", "revision", "step", "layer", "what", "name", "value", "stderr", "status", "units"]])
-    return found
-
-
-def _labels(status: pandas.Series) -> pandas.Series:
-    from daskmetrics.core.status import Status
-
-    return status.map(lambda number: Status(int(number)).label)
+        labels = flat["status"].map(lambda number: Status(int(number)).label)
+        flat = flat.assign(what=what, name=name, units=arrays[name].attrs["units"], status=labels)
+        tables.append(flat[list(COLUMNS)])
+    return tables
 
 
 def _dataset(run: Run) -> xarray.Dataset:
-    """Metrics and scores as one dataset that netCDF can hold: plain names and texts."""
+    """Metrics and scores as one dataset with the names and attributes that netCDF allows."""
     import json
 
     import xarray
@@ -110,5 +114,5 @@ def _dataset(run: Run) -> xarray.Dataset:
 
 
 def _plain(what: str, arrays: xarray.Dataset) -> xarray.Dataset:
-    """Variables named ``score_NAME`` and ``metric_NAME``: netCDF allows no slash, and names may be alike."""
+    """Variables named ``score_NAME`` and ``metric_NAME``, since netCDF allows no slash and a name may be in both."""
     return arrays.rename({str(name): f"{what}_{str(name).replace('/', '_')}" for name in arrays})

@@ -1,4 +1,4 @@
-"""The report as one self-contained page, and small cards for notebooks."""
+"""The report as one self-contained page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXTRA = "No figures: they need matplotlib, which comes with the extra 'plot': pi
 
 
 def write_page(run: Run, vectors: bool = False) -> Path:
-    """Write ``report/index.html`` and the figures beside it, unless they show the journal as it is; the page's path.
+    """Write ``report/index.html`` and its figures, unless they are newer than the journal; returns the page's path.
 
     With ``vectors`` the figures are written as SVG files, too.
     """
@@ -40,7 +40,7 @@ def write_page(run: Run, vectors: bool = False) -> Path:
 
 
 def _is_fresh(page: Path, run: Run) -> bool:
-    """Whether this version wrote the page after the journal's last line, with figures if they can be drawn."""
+    """Whether this version wrote the page after the last line of the journal, with figures if matplotlib is there."""
     if not page.is_file() or page.stat().st_mtime_ns <= run.folder.journal.stat().st_mtime_ns:
         return False
     head = page.read_text(encoding="utf-8")[:1000]
@@ -53,7 +53,7 @@ def _generator() -> str:
 
 
 def page(run: Run, pictures: list[Picture], note: str = "") -> str:
-    """The page's HTML; figures are embedded, and nothing is loaded from anywhere."""
+    """The page as HTML with embedded figures; it loads nothing."""
     return template("page.html").render(
         run=run,
         best=run.best() if run.result else None,
@@ -80,7 +80,7 @@ def _pictures(run: Run) -> tuple[list[Picture], str]:
 
 
 def _about(run: Run) -> dict[str, Mapping[str, Any]]:
-    """What one must know to repeat the run."""
+    """The settings and versions that a repetition of the run needs."""
     config = run.config
     return {
         "Protocol": config["protocol"],

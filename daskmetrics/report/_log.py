@@ -1,13 +1,12 @@
-"""The journal as text: what happened in a run, line by line, and everything that is known of one unit."""
+"""The journal as text, line by line, and the history of one work unit."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -33,34 +32,33 @@ from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm, Key
 from daskmetrics.execution._journal import numbered
 
-LAST_LINES = 40  #: of a worker's log
-LONGEST = 300  #: characters of a line of the journal that has no words of its own
-
+LAST_LINES = 40  #: shown of a worker's log
+LONGEST = 300  #: characters shown of an entry as JSON
 NO_REASON = "no reason was recorded"
 
 Numbered = tuple[int, Event]
 
 
 def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int | None = None) -> list[Numbered]:
-    """Lines of a run's journal with their numbers, of these types only, and the last ones only.
+    """Entries of a run's journal with their line numbers: of the given types, or only the last ones.
 
     Raises
     ------
     ConfigError
-        If there is no run, or it has no entry of a type.
+        If the folder contains no run, or the journal no entry of a type.
     """
     entries = numbered(folder.must_exist().journal)
-    there = {kind_of(entry) for _, entry in entries}
+    known = {kind_of(entry) for _, entry in entries}
     for name in types:
-        if name not in there:
-            raise unknown("type of entry", name, there)
+        if name not in known:
+            raise unknown("type of entry", name, known)
     kept = [(number, entry) for number, entry in entries if not types or kind_of(entry) in types]
     return kept if tail is None else kept[max(0, len(kept) - tail) :]
 
 
 def journal_text(lines: Sequence[Numbered]) -> str:
     """One readable line per entry."""
-    return "\n".join(f"{number:>6}  {kind_of(entry):<8}  {printable(_said(entry))}" for number, entry in lines)
+    return "\n".join(f"{number:>6}  {kind_of(entry):<8}  {printable(_describe(entry))}" for number, entry in lines)
 
 
 def journal_json(lines: Sequence[Numbered]) -> str:
@@ -68,11 +66,11 @@ def journal_json(lines: Sequence[Numbered]) -> str:
     return "\n".join(json.dumps({"line": number, **to_json(entry)}) for number, entry in lines)
 
 
-def _said(entry: Event) -> str:
-    """An entry in words; one that has none as JSON."""
+def _describe(entry: Event) -> str:
+    """An entry in words, or as JSON."""
     match entry:
         case Record():
-            return _say_record(entry)
+            return _describe_record(entry)
         case AttemptFailed(name=name, fault=fault, reason=reason):
             where = f" on {entry.worker}" if entry.worker else ""
             blame = "" if entry.blamed else " (not its fault)"
@@ -85,20 +83,20 @@ def _said(entry: Event) -> str:
         case SearchEnded(best=best):
             return f"best arm {Arm(**best['arm'])}, probability {entry.probability_best:.2f}"
         case StorePlanned(measure=measure, files=files):
-            return f"store of {len(measure):,} checkpoints, {len(files):,} files beside the values"
+            return f"store of {len(measure):,} checkpoints, {len(files):,} metadata files"
         case WorkerJoined():
             return "  ".join(f"{name} {value}" for name, value in vars(entry).items())
         case RunFinished():
-            return "nothing is left to do"
+            return "all work is done"
         case UnitsRetried(keys=keys):
-            return f"{len(keys)} failed units get another chance"
+            return f"{len(keys)} failed units are tried again"
         case StoreRepaired(parts=parts):
             return f"rewritten: {', '.join(parts)}"
     text = json.dumps(vars(entry))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
 
 
-def _say_record(record: Record) -> str:
+def _describe_record(record: Record) -> str:
     attempts = f", attempt {record.attempts}" if record.attempts > 1 else ""
     where = f" on {record.worker}" if record.worker else ""
     end = f"ok after {record.seconds:.1f} s{where}" if record.ok else f"{record.status}: {record.reason or NO_REASON}"
@@ -106,97 +104,100 @@ def _say_record(record: Record) -> str:
 
 
 @dataclass(frozen=True)
-class Unit:
-    """A work unit as the journal knows it."""
+class UnitLog:
+    """The key and the name of a work unit in a journal."""
 
     key: Key
     name: str
 
 
-def log_text(folder: RunFolder, wanted: str) -> str:
-    """Everything that is known of a unit: its attempts with their tracebacks, its end, its workers' logs.
+def log_text(folder: RunFolder, query: str) -> str:
+    """The history of a unit: its attempts with tracebacks, its result and the logs of its workers.
 
     Parameters
     ----------
     folder : RunFolder
-    wanted : str
-        A unit's key or name, or the beginning of one, such as ``tiny@step8``.
+    query : str
+        Key or name of a unit, or the beginning of one, such as ``tiny@step8``.
 
     Raises
     ------
     ConfigError
-        If there is no such unit, naming the nearest, or if the beginning fits several.
+        If no unit matches, with the nearest names, or if several names match.
     """
     entries = numbered(folder.must_exist().journal)
     units = {
-        Unit(entry.key, entry.name): None
+        UnitLog(entry.key, entry.name): None
         for _, entry in entries
         if isinstance(entry, UnitAsked | Record | AttemptFailed | InputRecovered)
     }
-    return "\n\n".join("\n".join(_story(folder, unit, entries)) for unit in find(wanted, units))
+    return "\n\n".join("\n".join(_history(folder, unit, entries)) for unit in find(query, units))
 
 
-def find(wanted: str, units: Mapping[Unit, Any]) -> list[Unit]:
-    """The units of this key or name, or of the only name that begins so.
+def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
+    """The units with this key or name, or with the only name that begins with it.
 
     Raises
     ------
     ConfigError
-        If there is none, or several names begin so.
+        If no unit matches, or several names do.
     """
-    exact = [unit for unit in units if wanted in (unit.key, unit.name)]
-    if exact:
+    units = list(units)
+    if exact := [unit for unit in units if query in (unit.key, unit.name)]:
         return exact
-    begun = [unit for unit in units if unit.key.startswith(wanted) or unit.name.startswith(wanted)]
-    names = sorted({unit.name for unit in begun})
+    matches = [unit for unit in units if unit.key.startswith(query) or unit.name.startswith(query)]
+    names = sorted({unit.name for unit in matches})
     if len(names) == 1:
-        return begun
+        return matches
     if names:
-        raise ConfigError(f"'{wanted}' may be any of {len(names)} units: {_some(names)}. Say more of the name.")
-    near = difflib.get_close_matches(wanted, [unit.name for unit in units], n=3, cutoff=0.4)
+        some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise ConfigError(f"'{query}' matches {len(names)} units: {some}. Give more of the name.")
+    near = difflib.get_close_matches(query, [unit.name for unit in units], n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(repr(name) for name in dict.fromkeys(near))}?" if near else ""
-    raise ConfigError(f"Unknown unit '{wanted}'.{hint} 'daskmetrics journal RUN' names them all.")
+    raise ConfigError(f"Unknown unit '{query}'.{hint} 'daskmetrics journal RUN' lists all units.")
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-
-
-def _story(folder: RunFolder, unit: Unit, entries: Sequence[Numbered]) -> Iterator[str]:
+def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> Iterator[str]:
     yield f"{printable(unit.name)}  (key {unit.key})"
-    workers: dict[str | None, None] = {}
+    workers: dict[str, None] = {}
     for number, entry in entries:
-        if unit.key == getattr(entry, "key", None) or (isinstance(entry, UnitsRetried) and unit.key in entry.keys):
-            yield f"{number:>6}  {kind_of(entry):<8}  {printable(_said(entry))}"
-            if isinstance(entry, AttemptFailed):
-                yield from _indented(entry.trace)
-            if isinstance(entry, Record):
-                yield from _undefined(entry)
-            workers[getattr(entry, "worker", None)] = None
-    for worker in filter(None, workers):
-        for log in _logs(folder, worker):
+        match entry:
+            case Record(key=unit.key) | AttemptFailed(key=unit.key):
+                workers |= {entry.worker: None} if entry.worker else {}
+            case UnitsRetried(keys=keys) if unit.key in keys:
+                pass
+            case UnitAsked(key=unit.key) | InputRecovered(key=unit.key):
+                pass
+            case _:
+                continue
+        yield f"{number:>6}  {kind_of(entry):<8}  {printable(_describe(entry))}"
+        yield from _details(entry)
+    for worker in workers:
+        for log in _worker_logs(folder, worker):
             yield f"\nlog of {printable(worker)}, {log}, last lines:"
-            yield from _indented("\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:]))
+            yield from _indented(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
-def _indented(text: str) -> Iterator[str]:
-    return (f"        {printable(line)}" for line in text.splitlines())
+def _details(entry: Event) -> Iterator[str]:
+    """The traceback of an attempt, or the undefined metrics of a measured checkpoint."""
+    match entry:
+        case AttemptFailed(trace=trace):
+            yield from _indented(trace.splitlines())
+        case Record(value={"reasons": reasons}):
+            yield from _indented(f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons)
 
 
-def _undefined(record: Record) -> Iterator[str]:
-    """Metrics of a measured checkpoint that have no value."""
-    value = record.value
-    for layer, name, reason in value.get("reasons", ()) if isinstance(value, Mapping) else ():
-        yield f"        {name} of layer {layer}: {printable(reason)}"
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"        {printable(line)}" for line in lines)
 
 
-def _logs(folder: RunFolder, worker: str) -> Iterator[Path]:
-    """Logs that speak of a worker: of Slurm jobs, or what lies in the run's own folder of logs."""
-    places = [folder.path / "logs"]
+def _worker_logs(folder: RunFolder, worker: str) -> Iterator[Path]:
+    """Logs that mention a worker, in the run's folder of logs and in that of its Slurm jobs."""
+    folders = [folder.path / "logs"]
     if folder.config.is_file():
         cluster = yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"]
-        places += [Path(cluster["logs"])] if cluster["kind"] == "slurm" else []
-    for place in places:
-        for log in sorted(place.glob("*")) if place.is_dir() else ():
+        folders += [Path(cluster["logs"])] if cluster["kind"] == "slurm" else []
+    for logs in folders:
+        for log in sorted(logs.glob("*")) if logs.is_dir() else ():
             if log.is_file() and worker in log.read_text(errors="replace"):
                 yield log

@@ -1,4 +1,4 @@
-"""A run, read from its files alone: with or without a scheduler, finished or not."""
+"""A run, read from its files: finished or not, without a scheduler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.execution._journal import holder, is_finished, latest, read, standing
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._best import Best
@@ -39,7 +39,7 @@ class Run:
     ConfigError
         If there is no run in this folder.
     DataError
-        If it has not begun, or its journal is damaged.
+        If the run has not started, or its journal is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -47,13 +47,13 @@ class Run:
         self.entries = list(read(self.folder.journal))
         if latest(self.entries, MapStarted):
             raise ConfigError(
-                f"'{path}' holds a map, not an experiment: `daskmetrics status`, `journal` and `verify` read it, and "
-                "`daskmetrics map ... --retry-failed` gives its failures another chance."
+                f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `journal` or `verify` to read "
+                "it, and `daskmetrics map ... --retry-failed` to try its failures again."
             )
         if not latest(self.entries, RunStarted):
             if self.driver is not None:
-                raise DataError(f"The run in '{path}' is being prepared by {self.driver}. Look again in a moment.")
-            raise DataError(f"The run in '{path}' was killed before it began. Run it again.")
+                raise DataError(f"The run in '{path}' is being prepared by {self.driver}. Try again in a moment.")
+            raise DataError(f"The run in '{path}' was killed before it started. Run it again.")
 
     def __repr__(self) -> str:
         return f"<Run {self.folder.path}: {self.headline}>"
@@ -79,36 +79,37 @@ class Run:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """The record of every work unit of the latest configuration, those included that it took over.
+        """The record of every work unit of the latest configuration, with records of earlier ones that are still valid.
 
-        What an earlier configuration scored still counts where the checkpoint did not have to be measured again:
-        the same change (of weights, protocol or seed) would have made both anew.
+        A score of an earlier configuration is valid if the checkpoint was not measured again: a change of weights,
+        protocol or seed makes both measurement and scores again.
         """
-        found: dict[tuple[str, str], tuple[bool, Record]] = {}
-        for own, record in self._all_records():
+        latest: dict[tuple[str, str], tuple[bool, Record]] = {}
+        for is_current, record in self._all_records():
             unit = record.kind, record.name
-            if own or not found.get(unit, (False,))[0]:
-                found[unit] = own, record
-        anew = {name for (kind, name), (own, _) in found.items() if kind == "measure" and own}
-        return tuple(record for own, record in found.values() if own or not self._is_stale(record, anew))
+            if is_current or not latest.get(unit, (False,))[0]:
+                latest[unit] = is_current, record
+        measured = {name for (kind, name), (is_current, _) in latest.items() if kind == "measure" and is_current}
+        return tuple(record for now, record in latest.values() if now or not self._is_stale(record, measured))
 
     def _all_records(self) -> Iterator[tuple[bool, Record]]:
-        """Each record, and whether it was made under the latest configuration."""
-        own = False
+        """Each record, and whether it belongs to the latest configuration."""
+        is_current = False
         for entry in standing(self.entries):
             if isinstance(entry, RunStarted):
-                own = entry.key == self.start.key
+                is_current = entry.key == self.start.key
             elif isinstance(entry, Record):
-                yield own, entry
+                yield is_current, entry
 
-    def _is_stale(self, record: Record, anew: Container[str]) -> bool:
+    def _is_stale(self, record: Record, measured: Container[str]) -> bool:
         cell = self.cells.get(record.key)
         if cell is None:
-            return record.name.partition("@")[0] not in self.models
-        return cell.arm.model not in self.models or cell.task not in self.tasks or str(cell.arm.checkpoint) in anew
+            return Checkpoint.parse(record.name).model not in self.models
+        return cell.arm.model not in self.models or cell.task not in self.tasks or str(cell.arm.checkpoint) in measured
 
     @property
     def models(self) -> tuple[str, ...]:
+        """Names of the models, in the order of the configuration."""
         return tuple(model["name"] for model in self.config["models"])
 
     @property
@@ -118,9 +119,9 @@ class Run:
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """Which cell a score unit belongs to, by the unit's key."""
-        asked = (entry for entry in self.entries if isinstance(entry, UnitAsked))
-        return {entry.key: cell_of(entry.pick) for entry in asked if entry.pick}
+        """The cell of each score unit, by the key of the unit."""
+        events = (entry for entry in self.entries if isinstance(entry, UnitAsked))
+        return {event.key: cell_of(event.pick) for event in events if event.pick}
 
     @cached_property
     def picks(self) -> tuple[Mapping[str, Any], ...]:
@@ -131,17 +132,18 @@ class Run:
 
     @cached_property
     def result(self) -> SearchEnded | None:
-        """The recommendation as the journal has it, or None while the search goes on."""
+        """The recommendation of the search, or None while the search continues."""
         ends = (entry for entry in reversed(self.entries) if isinstance(entry, SearchEnded))
         return next((entry for entry in ends if entry.key == self.start.key), None)
 
     @cached_property
     def finished(self) -> bool:
+        """Whether the latest configuration is complete."""
         return is_finished(self.entries)
 
     @property
     def driver(self) -> str | None:
-        """Who drives the run at this moment, or None."""
+        """The process that drives the run now, or None."""
         return holder(self.folder.lock)
 
     @cached_property
@@ -151,15 +153,16 @@ class Run:
 
     @property
     def failed(self) -> tuple[Record, ...]:
-        """The records of units that have no value."""
+        """The records of failed units."""
         return tuple(record for record in self.records if not record.ok)
 
     @cached_property
-    def tree(self) -> Any:
-        """The store as an `xarray.DataTree`: one node per model, as it lies on disk."""
+    def tree(self) -> xarray.DataTree:
+        """The store as an `xarray.DataTree`, with one node per model."""
         from daskmetrics.store import open_tree
 
-        return open_tree(self.folder.store)
+        tree: xarray.DataTree = open_tree(self.folder.store)
+        return tree
 
     @property
     def metrics(self) -> xarray.Dataset:
@@ -168,7 +171,7 @@ class Run:
 
     @property
     def scores(self) -> xarray.Dataset:
-        """One variable per task, dimensions (model, checkpoint, layer); NaN where the search did not look."""
+        """One variable per task, dimensions (model, checkpoint, layer); NaN for cells without a score."""
         return dataset(self.tree, self.models, "scores", "task")
 
     @property
@@ -211,12 +214,12 @@ class Run:
         return f"{state}, {measured}, {self.searched if self.tasks else 'no tasks to search'}"
 
     def cluster(self, **changes: Any) -> ProfileCluster:
-        """Workers of the run's own profile, for further work with its models; they go with ``close()``.
+        """Workers with the cluster profile of the run, for further work with its models; ``close()`` stops them.
 
         Parameters
         ----------
         **changes
-            Keys on top of the profile, such as ``workers=2``.
+            Keys that replace those of the profile, such as ``workers=2``.
         """
         from daskmetrics.cluster import ProfileCluster
 
@@ -228,7 +231,7 @@ class Run:
         Raises
         ------
         DataError
-            If the run has no tasks, or its search has not ended.
+            If the run has no tasks, or its search is not finished.
         """
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no best arm. {self._remedy()}")
@@ -249,12 +252,12 @@ class Run:
 
     def _remedy(self) -> str:
         if not self.tasks:
-            return "It has no tasks, so nothing was searched. Add some under 'tasks:' and run it again."
-        return "Its search goes on." if self.driver else "Its search has not ended; run it again to resume."
+            return "It has no tasks. Add some under 'tasks:' and run it again."
+        return "Its search continues." if self.driver else "Its search is not finished; run it again to resume."
 
 
 def cell_of(pick: Mapping[str, Any]) -> Cell:
-    """The cell of a decision, as the journal has it."""
+    """The cell of a decision in the journal."""
     return Cell(Arm(**pick["cell"]["arm"]), pick["cell"]["task"])
 
 

@@ -1,4 +1,4 @@
-"""Known scores from what they lie in: a CSV file, a folder of mteb results, or one of our own runs."""
+"""Known scores from a CSV file, a folder of mteb results or the folder of a run."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from daskmetrics.bandit.replay._tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core._events import Record, RunStarted
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError, unknown
-from daskmetrics.core.names import Arm
+from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import read as read_journal
 from daskmetrics.tasks._presets import LAYER_BY_LAYER
 
-METRIC = "metric:"  #: how the column of a metric begins
-ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: of the published table
+METRIC = "metric:"  #: prefix of the columns of metrics
+ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: in the published table
 
 
 def read(path: str | Path, models: Sequence[str] = (), metrics: str | Path | None = None) -> ScoreTable:
@@ -31,26 +31,25 @@ def read(path: str | Path, models: Sequence[str] = (), metrics: str | Path | Non
     path : str or Path
         A CSV file (also ``.csv.gz``), the folder of a run, or a folder of mteb results.
     models : sequence of str
-        Those to keep; all by default.
+        Models to keep; all by default.
     metrics : str or Path, optional
-        A CSV file of label-free metrics, one value per line; see `read_metrics`. Others' metrics are those of the table
-        itself.
+        A CSV file of label-free metrics, one value per line; see `read_metrics`. By default the metrics of the table.
 
     Raises
     ------
     ConfigError
-        If nothing of the kind lies there, a column is missing, or a model is not in the table.
+        If the path contains no scores, a column is missing, or a model is not in the table.
     DataError
         If a value cannot be read.
     """
-    rows, own = _source(Path(path))
+    rows, metrics_of_arms = _source(Path(path))
     if metrics is not None:
-        own = read_metrics(metrics)
-    there = dict.fromkeys(row.arm.model for row in rows)
+        metrics_of_arms = read_metrics(metrics)
+    known = dict.fromkeys(row.arm.model for row in rows)
     for model in models:
-        if model not in there:
-            raise unknown("model", model, there)
-    return score_table((row for row in rows if not models or row.arm.model in models), own)
+        if model not in known:
+            raise unknown("model", model, known)
+    return score_table((row for row in rows if not models or row.arm.model in models), metrics_of_arms)
 
 
 def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
@@ -59,10 +58,10 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     if (path / "journal.jsonl").is_file():
         return _from_run(RunFolder(path))
     results = path / "results" if (path / "results").is_dir() else path
-    if found := list(_from_mteb(results)):
-        return found, {}
+    if rows := list(_from_mteb(results)):
+        return rows, {}
     raise ConfigError(
-        f"No scores at '{path}': neither a CSV file, nor the folder of a run, nor one of mteb results "
+        f"No scores at '{path}': it is neither a CSV file, nor the folder of a run, nor a folder of mteb results "
         "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
     )
 
@@ -73,9 +72,9 @@ def _from_csv(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
         try:
             row = _row(line)
         except (ValueError, KeyError) as error:
-            raise DataError(f"'{path}', line {number}: {error} cannot be read as a score's row: {line}.") from None
-        own = {name.removeprefix(METRIC): _number(value) for name, value in line.items() if name.startswith(METRIC)}
-        metrics.setdefault(row.arm, {}).update((name, value) for name, value in own.items() if math.isfinite(value))
+            raise DataError(f"'{path}', line {number}: {error} is not valid in a row of scores: {line}.") from None
+        values = {name.removeprefix(METRIC): _number(value) for name, value in line.items() if name.startswith(METRIC)}
+        metrics.setdefault(row.arm, {}).update((name, value) for name, value in values.items() if math.isfinite(value))
         if math.isfinite(row.score):
             rows.append(row)
     return rows, metrics
@@ -107,9 +106,9 @@ def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
     """Label-free metrics by arm, from a CSV file with a value per line.
 
     Columns: model (or family and size), revision, layer, metric, value, and optionally norm and dataset, which become
-    part of the metric's name. This is the layout in which the metrics of "Layer by Layer" were published.
+    part of the metric's name. The published metrics of "Layer by Layer" have this layout.
     """
-    found: dict[Arm, dict[str, float]] = {}
+    metrics: dict[Arm, dict[str, float]] = {}
     for number, line in _lines(Path(path), ("layer", "metric", "value")):
         name = " ".join(filter(None, (line["metric"], line.get("norm"), line.get("dataset"), line.get("split"))))
         try:
@@ -117,16 +116,17 @@ def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
         except ValueError as error:
             raise DataError(f"'{path}', line {number}: {error}.") from None
         if math.isfinite(value):
-            found.setdefault(arm, {})[name] = value
-    return found
+            metrics.setdefault(arm, {})[name] = value
+    return metrics
 
 
 def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Lines of a CSV file by column, with the published table's column names replaced by ours."""
-    with _opened(path) as text:
+    """Lines of a CSV file by column, with our names for the columns of the published table."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8", newline="") as text:
         reader = csv.DictReader(text)
         names = {name: name for name in reader.fieldnames or ()}
-        names |= {other: ours for ours, other in ALIASES.items() if ours not in names and other in names}
+        names |= {theirs: ours for ours, theirs in ALIASES.items() if ours not in names and theirs in names}
         for column in needed:
             if column not in names.values():
                 raise ConfigError(f"'{path}' has no column '{column}'. Its columns: {', '.join(names)}.")
@@ -134,14 +134,8 @@ def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[int, dict[str, s
             yield number, {names[name]: value for name, value in line.items() if name in names and value is not None}
 
 
-def _opened(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
-
-
 def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
-    """What a run's journal knows; of a cell that was scored more than once, the last; models as the run has them."""
+    """Scores and metrics of a run, with the latest score of each cell and models in the order of the run."""
     kinds: dict[str, str] = {}
     models: list[str] = []
     rows: dict[str, ScoreRow] = {}
@@ -159,35 +153,27 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
     known.sort(key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models))
     if not known:
         raise ConfigError(
-            f"The run in '{folder.path}' has no scores. For all of them: run it with --set search.policy=sweep "
+            f"The run in '{folder.path}' has no scores. To score every cell, run it with --set search.policy=sweep "
             "--set search.budget=1."
         )
     return [ScoreRow(**{**vars(row), "kind": kinds[row.task]}) for row in known], metrics
 
 
 def _scored(record: Record) -> ScoreRow:
-    arm, _, task = record.name.partition(":")
-    encode = float(record.value["encode_seconds"])
-    return ScoreRow(_named(arm), task, record.value["score"], record.value["stderr"], record.seconds + encode, encode)
+    cell, encode = Cell.parse(record.name), float(record.value["encode_seconds"])
+    return ScoreRow(cell.arm, cell.task, record.value["score"], record.value["stderr"], record.seconds + encode, encode)
 
 
 def _measured(record: Record) -> dict[Arm, dict[str, float]]:
-    found: dict[Arm, dict[str, float]] = {}
+    by_arm: dict[Arm, dict[str, float]] = {}
     for layer, values in zip(record.value["layers"], record.value["values"], strict=True):
         named = zip(record.value["names"], values, strict=True)
-        found[_named(f"{record.name}/{layer}")] = {name: value for name, value in named if value is not None}
-    return found
-
-
-def _named(text: str) -> Arm:
-    """The inverse of an arm's name."""
-    rest, _, layer = text.rpartition("/")
-    model, _, revision = rest.partition("@")
-    return Arm(model, revision, int(layer))
+        by_arm[Arm.parse(f"{record.name}/{layer}")] = {name: value for name, value in named if value is not None}
+    return by_arm
 
 
 def _from_mteb(results: Path) -> Iterator[ScoreRow]:
-    """Scores as mteb 2.26 and later keeps them, where a layer is an experiment of its own."""
+    """Scores as mteb 2.26 and later stores them: each layer is a separate experiment."""
     origin: dict[tuple[Arm, str], Path] = {}
     for path in sorted(results.glob("*/*/experiments/*/*.json")):
         if path.name == "model_meta.json":
@@ -198,12 +184,12 @@ def _from_mteb(results: Path) -> Iterator[ScoreRow]:
             continue
         first = origin.setdefault((arm, row.task), path)
         if first != path:
-            raise DataError(f"{arm} has two scores of {row.task}: '{first}' and '{path}'. Move one of them away.")
+            raise DataError(f"{arm} has two scores of {row.task}: '{first}' and '{path}'. Remove one of them.")
         yield row
 
 
 def _layer(experiment: Path) -> int:
-    """Of an experiment, by what mteb wrote beside its results, or by its name."""
+    """The layer of an experiment, from the metadata that mteb wrote or from its name."""
     about = experiment / "model_meta.json"
     if about.is_file():
         layer = (_json(about).get("experiment_kwargs") or {}).get("layer")
@@ -211,12 +197,12 @@ def _layer(experiment: Path) -> int:
             return int(layer)
     match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
     if match is None:
-        raise DataError(f"'{experiment}' does not say which layer it is: its name has no 'layer_N'.")
+        raise DataError(f"The layer of '{experiment}' is unknown: its name has no 'layer_N'.")
     return int(match.group(1))
 
 
 def _result(path: Path, arm: Arm) -> ScoreRow | None:
-    """Mean main score over the subsets of the test split, or of the only split there is."""
+    """Mean main score over the subsets of the test split, or of the only split."""
     content = _json(path)
     splits: Mapping[str, Any] = content.get("scores", {})
     scores: Sequence[Mapping[str, Any]] = splits.get("test") or next(iter(splits.values()), [])
@@ -233,4 +219,4 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"'{path}' cannot be read: {error}. A result that was cut short must be made anew.") from None
+        raise DataError(f"'{path}' is not a complete result: {error}. Delete it and evaluate the task again.") from None

@@ -1,4 +1,4 @@
-"""A run as text for a terminal: plain, aligned, at most 100 columns wide."""
+"""A run as plain text for a terminal, at most 100 columns wide."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ __all__ = ["best_text", "status_text", "summary_text", "whereabouts"]
 
 
 def status_text(run: Run) -> str:
-    """What is done of what, what failed and why, who leads, and where the files lie."""
+    """Progress, failures, the leading arm and the location of the files."""
     lines = [*fact(run.start.name, run.state), *_progress(run)]
     if run.tasks:
         lines += fact("cost", cost(run))
         lines += fact("answer", run.headline) if run.result else fact("leader", leading(run))
-    lines += fact("time", f"{worker_seconds(run)} (measured on the workers)")
-    lines += _planned(run)
-    return "\n".join([*lines, *_failures(run), "", whereabouts(run.folder)])
+    return "\n".join([*lines, *_time(run), *_failures(run), "", whereabouts(run.folder)])
 
 
 def summary_text(run: Run) -> str:
-    """The answer with its confidence and price, and the scores of each task."""
+    """The answer with its certainty and its cost, and the scores of each task."""
     lines = [*fact(run.start.name, run.state)]
     if run.result:
         best = run.best()
@@ -40,14 +38,14 @@ def summary_text(run: Run) -> str:
 
 
 def best_text(run: Run) -> str:
-    """The best arm and the lines of Python that load it."""
+    """The best arm and the Python that loads it."""
     best = run.best()
     lines = [f"# {line}" for line in _answer(best) + fact("certainty", best.certainty)]
     return "\n".join([*lines, "", best.code.rstrip()])
 
 
 def whereabouts(folder: RunFolder) -> str:
-    """Where the files of a run lie, as far as they exist."""
+    """The paths of the files of a run that exist."""
     page = folder.report / "index.html"
     places = (("report", page), ("journal", folder.journal), ("arrays", folder.store), ("config", folder.config))
     return "\n".join(f"{label:<{LABEL}}{path}" for label, path in places if path.exists())
@@ -61,11 +59,11 @@ def _progress(run: Run) -> list[str]:
 
 
 def _counted(run: Run, kind: str, of: str = "") -> str:
-    """Records of a kind, by status; what is done comes first."""
-    own = {status: n for (each, status), n in run.counts.items() if each == kind}
-    done = own.pop("ok", 0)
+    """Records of a kind by status, those with a value first."""
+    counts = {status: n for (each, status), n in run.counts.items() if each == kind}
+    done = counts.pop("ok", 0)
     parts = [f"{done:,}{of} done"] if done or of else []
-    return ", ".join(parts + [f"{n:,} {status}" for status, n in own.items()])
+    return ", ".join(parts + [f"{n:,} {status}" for status, n in counts.items()])
 
 
 def _answer(best: Best) -> list[str]:
@@ -83,13 +81,14 @@ def _answer(best: Best) -> list[str]:
 
 def _effort(run: Run) -> list[str]:
     lines = [*fact("searched", run.searched), *fact("cost", cost(run))] if run.tasks else []
-    return [*lines, *fact("time", f"{worker_seconds(run)} (measured on the workers)"), *_planned(run)]
+    return [*lines, *_time(run)]
 
 
-def _planned(run: Run) -> list[str]:
-    """The prediction, if there was one, and how it goes."""
-    told = timing.prediction(run)
-    return fact("plan", told.text) if told else []
+def _time(run: Run) -> list[str]:
+    """Measured seconds, and the plan beside the run if there is one."""
+    lines = fact("time", f"{worker_seconds(run)} (measured on the workers)")
+    prediction = timing.prediction(run)
+    return lines + fact("plan", prediction.text) if prediction else lines
 
 
 def _scores(run: Run, best: Best) -> str:
@@ -114,7 +113,7 @@ def _kinds(run: Run) -> list[str]:
             f"{number(each['score'])} ({each['scored']} of {len(each['tasks'])} tasks)",
             probability(each["probability_best"]),
         )
-        for each in analysis.champions(run)
+        for each in (run.result.kinds if run.result else ())
     ]
     header = ("kind of task", "best arm for this kind", "mean score", "probability of being best")
     return ["", Table(header, tuple(rows)).as_text(WIDTH)] if rows else []
@@ -122,29 +121,24 @@ def _kinds(run: Run) -> list[str]:
 
 def _failures(run: Run) -> list[str]:
     failures = analysis.failures(run)
-    lines = ["", "without a value:"] if failures else []
+    lines = ["", "missing values:"] if failures else []
     for each in failures:
         text = f"{each.count:,} x {each.kind}, {each.status}: {each.reason} (first: {each.example})"
         lines += fact("", text)
     if run.failed:
         where = run.folder.path
-        lines += ["", *fact("look into", f"daskmetrics logs {where} {run.failed[0].name}")]
-        lines += fact("try again", f"daskmetrics retry {where}, and the same command again")
-    return lines + _survived(run)
-
-
-def _survived(run: Run) -> list[str]:
+        lines += ["", *fact("details", f"daskmetrics logs {where} {run.failed[0].name}")]
+        lines += fact("try again", f"daskmetrics retry {where}, then run the same command again")
     faults = ", ".join(f"{n:,} x {fault}" for fault, n in analysis.survived(run).most_common())
-    return ["", *fact("survived", f"{faults} of attempts whose units succeeded later")] if faults else []
+    return lines + (["", *fact("recovered", f"{faults} in attempts whose units succeeded later")] if faults else [])
 
 
 def cost(run: Run) -> str:
-    """What the search has spent, in the costs that it weighs."""
+    """The cost of the search so far, in its assumed costs."""
     if run.result:
-        spent, whole = run.result.spent, run.result.exhaustive
-        return (
-            f"{percent(spent / whole)} of the exhaustive sweep's cost ({duration(spent)} of {duration(whole)}, assumed)"
-        )
+        spent, total = run.result.spent, run.result.exhaustive
+        assumed = f"({duration(spent)} of {duration(total)}, assumed)"
+        return f"{percent(spent / total)} of the exhaustive sweep's cost {assumed}"
     spent = sum(pick["cost"] for pick in run.picks)
     budget = percent(run.config["search"]["budget"])
     return f"{duration(spent)} so far (assumed); the budget is {budget} of the exhaustive sweep's cost"
@@ -158,9 +152,9 @@ def worker_seconds(run: Run) -> str:
 
 
 def leading(run: Run) -> str:
-    """Who leads while the search goes on."""
-    found = analysis.leader(run)
-    if found is None:
+    """The leading arm while the search continues."""
+    leader = analysis.leader(run)
+    if leader is None:
         return "no arm has been scored on every task yet"
-    arm, score = found
+    arm, score = leader
     return f"{arm}, mean score {number(score)}, the greatest among the arms scored on every task"

@@ -1,4 +1,4 @@
-"""How good the plan was: what was predicted of a run beside how it goes, and what its workers made of their time."""
+"""The plan of a run beside its course, and how busy its workers were."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 from daskmetrics.core._estimate import Interval
 from daskmetrics.core._events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
+from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration
+from daskmetrics.core.names import Checkpoint
 from daskmetrics.report._run import Run
 
 
@@ -22,15 +24,15 @@ class Prediction:
     Attributes
     ----------
     predicted : Interval
-        Seconds from submission to the last result, waiting included.
+        Seconds from submission to the last result, including the wait in the queue.
     expected : float
-        The same as it looks now; as it was, if the run is finished.
+        The same by the present progress; the true seconds if the run is finished.
     elapsed : float
     done : float
         Share of the predicted work.
     finished : bool
     option, source : str
-        What was chosen, and what the prediction rested on.
+        The chosen option, and the source of the prediction.
     """
 
     predicted: Interval
@@ -43,16 +45,16 @@ class Prediction:
 
     @property
     def error(self) -> float:
-        """By which share of the prediction it takes longer; negative if it is quicker."""
+        """Relative error: positive if the run takes longer than predicted."""
         return self.expected / self.predicted.value - 1
 
     @property
     def text(self) -> str:
-        """In words."""
+        """The prediction and its error in a sentence."""
         bounds = f"{duration(self.predicted.low)} to {duration(self.predicted.high)}"
         now = "took" if self.finished else "now expected"
         later = f"{abs(self.error):.0%} {'longer' if self.error > 0 else 'shorter'}"
-        inside = "inside" if self.predicted.low <= self.expected <= self.predicted.high else "outside"
+        inside = "within" if self.predicted.low <= self.expected <= self.predicted.high else "outside"
         left = "" if self.finished else f", {duration(max(0.0, self.expected - self.elapsed))} left"
         return (
             f"{duration(self.predicted.value)} predicted ({bounds}; {self.source}), {now} {duration(self.expected)}: "
@@ -61,7 +63,7 @@ class Prediction:
 
 
 def prediction(run: Run, now: float | None = None) -> Prediction | None:
-    """What the plan says beside how it goes; None if the run was not planned, or does not say when it began."""
+    """The plan beside the progress; None if the run was not planned."""
     if not run.folder.plan.is_file():
         return None
     plan = json.loads(run.folder.plan.read_text(encoding="utf-8"))
@@ -72,7 +74,7 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
     finished = run.finished and bool(ended)
     elapsed = (ended[-1] if finished else now or time.time()) - plan["at"]
     done = 1.0 if finished else _done(run, plan["phases"])
-    # who waits in a queue has not begun: the pace is that of the time since then
+    # the pace is that of the time since the start, without the wait in a queue
     working = elapsed - (began[0] - plan["at"])
     expected = elapsed if finished else elapsed + left(working, done, plan["run"][1])
     return Prediction(
@@ -87,7 +89,7 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
 
 
 def left(working: float, done: float, predicted: float) -> float:
-    """Seconds that the rest takes: as predicted at first, and more and more at the pace so far.
+    """Predicted seconds of the remaining work; with progress, the pace so far replaces the prediction.
 
     Examples
     --------
@@ -98,29 +100,29 @@ def left(working: float, done: float, predicted: float) -> float:
 
 
 def _done(run: Run, phases: dict[str, Sequence[float]]) -> float:
-    """Share of the predicted work that is recorded."""
+    """Share of the predicted work that has records."""
     counts: Counter[str] = Counter()
     for record in run.records:
-        counts["search" if record.kind == "score" else f"{record.kind} {record.name.partition('@')[0]}"] += 1
+        counts["search" if record.kind == "score" else f"{record.kind} {Checkpoint.parse(record.name).model}"] += 1
     total = sum(units * seconds for units, seconds in phases.values())
     work = sum(min(counts[name], units) * seconds for name, (units, seconds) in phases.items())
     return work / total if total else 0.0
 
 
 @dataclass(frozen=True)
-class Share:
-    """What one worker made of its time.
+class WorkerUse:
+    """How one worker spent its time.
 
     Attributes
     ----------
     worker, host : str
     units : int
     busy : float or None
-        Share of the run in which it computed; the rest it waited, started, or was not there yet.
+        Share of the run's time in which it computed.
     cpu : float or None
         Share of one CPU.
     memory, gpu_memory : int or None
-        Most bytes that it held.
+        Greatest number of bytes in use.
     """
 
     worker: str
@@ -132,13 +134,29 @@ class Share:
     gpu_memory: int | None
 
 
-def shares(run: Run) -> tuple[Share, ...]:
-    """One line for each worker that recorded something, as far as the journal tells."""
+def worker_use(run: Run) -> tuple[WorkerUse, ...]:
+    """One item for each worker with a record, sorted by name."""
     hosts = {entry.name: entry.host for entry in run.entries if isinstance(entry, WorkerJoined)}
     usage: dict[str, Mapping[str, Any]] = {}
     for entry in run.entries:
         usage |= entry.workers if isinstance(entry, UsageMeasured) else {}
     length = _length(run)
+    return tuple(
+        WorkerUse(
+            worker,
+            hosts.get(worker, ""),
+            len(seconds),
+            min(1.0, sum(seconds) / length) if length else None,
+            usage[worker]["cpu_seconds"] / length if length and worker in usage else None,
+            usage.get(worker, {}).get("memory"),
+            usage.get(worker, {}).get("gpu_memory"),
+        )
+        for worker, seconds in sorted(_unit_seconds(run).items())
+    )
+
+
+def _unit_seconds(run: Run) -> dict[str, list[float]]:
+    """Seconds of each unit, by worker."""
     units: dict[str, list[float]] = {}
     encoded: set[tuple[str, float]] = set()
     for record in run.records:
@@ -148,50 +166,37 @@ def shares(run: Run) -> tuple[Share, ...]:
                 # the worker of the first score has most likely made the encoding that others share
                 encoded.add((record.worker, record.value["encode_seconds"]))
                 seconds += record.value["encode_seconds"]
-            units.setdefault(str(record.worker), []).append(seconds)
-    return tuple(
-        Share(
-            worker,
-            hosts.get(worker, ""),
-            len(own),
-            min(1.0, sum(own) / length) if length else None,
-            usage[worker]["cpu_seconds"] / length if length and worker in usage else None,
-            usage.get(worker, {}).get("memory"),
-            usage.get(worker, {}).get("gpu_memory"),
-        )
-        for worker, own in sorted(units.items())
-    )
+            units.setdefault(record.worker, []).append(seconds)
+    return units
 
 
 def _length(run: Run) -> float | None:
     """Seconds of a run that was not interrupted."""
-    began = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
+    started = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
     ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
-    return ended[0] - began[0] if len(began) == 1 and len(ended) == 1 and ended[0] > began[0] else None
+    return ended[0] - started[0] if len(started) == 1 and len(ended) == 1 and ended[0] > started[0] else None
 
 
-def rows(all_shares: Sequence[Share]) -> list[tuple[str, ...]]:
-    """The shares as text, with a header."""
-    header = ("worker", "host", "units", "busy", "waits", "CPU", "memory", "GPU memory")
-    return [header, *(_row(share) for share in all_shares)]
+def worker_table(uses: Sequence[WorkerUse]) -> Table:
+    """How busy the workers were, as a table."""
 
-
-def _row(share: Share) -> tuple[str, ...]:
     def percent(number: float | None) -> str:
-        return "not known" if number is None else f"{number:.0%}"
+        return "unknown" if number is None else f"{number:.0%}"
 
     def gib(number: int | None) -> str:
-        return "not known" if number is None else f"{number / 2**30:.1f} GiB"
+        return "unknown" if number is None else f"{number / 2**30:.1f} GiB"
 
-    gpu = "none" if share.gpu_memory is None else gib(share.gpu_memory)
-    waits = percent(None if share.busy is None else 1 - share.busy)
-    return (
-        share.worker,
-        share.host,
-        str(share.units),
-        percent(share.busy),
-        waits,
-        percent(share.cpu),
-        gib(share.memory),
-        gpu,
+    rows = tuple(
+        (
+            use.worker,
+            use.host,
+            str(use.units),
+            percent(use.busy),
+            percent(None if use.busy is None else 1 - use.busy),
+            percent(use.cpu),
+            gib(use.memory),
+            "none" if use.gpu_memory is None else gib(use.gpu_memory),
+        )
+        for use in uses
     )
+    return Table(("worker", "host", "units", "busy", "idle", "CPU", "memory", "GPU memory"), rows)

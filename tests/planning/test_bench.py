@@ -100,7 +100,7 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     prediction = timing.prediction(run)
     assert run.finished and prediction is not None and prediction.finished and prediction.done == 1.0
     assert "longer" in prediction.text or "shorter" in prediction.text
-    [share] = timing.shares(run)
+    [share] = timing.worker_use(run)
     assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
     status = daskmetrics("status", "runs/small").stdout
     assert "predicted (" in status and "plan " in status

@@ -35,7 +35,7 @@ def test_the_journal_is_printed_line_by_line(finished):
     lines = out.splitlines()
     assert code == 0 and len(lines) == len(finished.entries)
     assert lines[0].split()[:3] == ["2", "start", "demo:"]
-    assert "nothing is left to do" in lines[-1]
+    assert "all work is done" in lines[-1]
     assert any("measure tiny@step0  error: ValueError: <script>" in line for line in lines)
     assert "\x1b" not in out
 
@@ -53,7 +53,7 @@ def test_the_journal_is_cut_to_types_and_to_its_end(finished):
     assert code == 2 and "Did you mean 'record'?" in out
 
 
-def test_every_type_of_entry_has_words(a_run):
+def test_every_type_of_entry_is_described_in_words(a_run):
     run = a_run()
     more = (
         attempt_failed(),
@@ -64,11 +64,11 @@ def test_every_type_of_entry_has_words(a_run):
     )
     out = log.journal_text(log.journal_lines(add(run, *more).folder))
     assert "tiny@step1  death on tls://1.2.3.4:5 (not its fault): the worker died" in out
-    assert "1 failed units get another chance" in out and "rewritten: tiny@step1 metrics" in out
+    assert "1 failed units are tried again" in out and "rewritten: tiny@step1 metrics" in out
     assert max(map(len, out.splitlines())) < 500
 
 
-def test_the_log_of_a_unit_tells_its_attempts_with_tracebacks_and_its_end(a_run):
+def test_the_log_of_a_unit_has_its_attempts_with_tracebacks_and_its_result(a_run):
     run = a_run(failing=("small@step8",))
     key = next(record.key for record in run.failed)
     trace = 'Traceback (most recent call last):\n  File "x.py", line 3, in f\nZeroDivisionError: no'
@@ -88,12 +88,12 @@ def test_the_log_of_a_unit_tells_its_attempts_with_tracebacks_and_its_end(a_run)
         assert "the last thing it said" in out and "another worker" not in out
 
 
-def test_a_unit_is_found_by_a_beginning_that_only_it_has(finished):
-    units = {log.Unit("abc", "m@step1"): 0, log.Unit("abd", "m@step10"): 0, log.Unit("xyz", "m@step1"): 0}
+def test_a_unit_is_found_by_a_unique_beginning_of_its_name(finished):
+    units = {log.UnitLog("abc", "m@step1"): 0, log.UnitLog("abd", "m@step10"): 0, log.UnitLog("xyz", "m@step1"): 0}
     assert [unit.key for unit in log.find("m@step1", units)] == ["abc", "xyz"]
     assert [unit.key for unit in log.find("abd", units)] == ["abd"]
     assert [unit.key for unit in log.find("m@step10", units)] == ["abd"]
-    with pytest.raises(ConfigError, match="may be any of 2 units: m@step1, m@step10"):
+    with pytest.raises(ConfigError, match="matches 2 units: m@step1, m@step10"):
         log.find("m@", units)
     with pytest.raises(ConfigError, match="Did you mean 'm@step1"):
         log.find("m@stp1", units)
@@ -122,7 +122,7 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
     text = status_text(run)
     assert "2 x measure, error: ValueError" in text
     assert f"daskmetrics retry {run.folder.path}"[:30] in text and "daskmetrics logs" in text
-    assert "2 x death of attempts whose units succeeded later" in text
+    assert "2 x death in attempts whose units succeeded later" in text
     assert analysis.survived(run) == {"death": 2}
 
 

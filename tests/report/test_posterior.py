@@ -4,13 +4,12 @@ import pytest
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._posterior import posterior_of
 
 
 def test_the_posterior_equals_the_one_that_the_search_ended_with(finished):
     found = posterior_of(finished)
-    for standing in analysis.top(finished):
+    for standing in finished.result.top:
         index = found.problem.arm_index[Arm(**standing["arm"])]
         assert found.posterior.mean[index] == pytest.approx(standing["value"], abs=1e-6)
         assert found.posterior.sd[index] == pytest.approx(standing["sd"], abs=1e-6)

@@ -46,7 +46,7 @@ def test_a_csv_file_with_the_published_columns_compressed(tmp_path):
     assert found.scores.tolist() == [[0.5]] and found.seconds.tolist() == [[7.5]]
 
 
-def test_only_the_models_that_are_asked_for(tmp_path):
+def test_only_the_requested_models_are_read(tmp_path):
     path = write(tmp_path / "s.csv", "model,layer,task,score", "a,0,t,1", "b,0,t,2")
     assert [suite.model for suite in read(path).suites] == ["a", "b"]
     assert [suite.model for suite in read(path, ["b"]).suites] == ["b"]
@@ -62,12 +62,12 @@ def test_only_the_models_that_are_asked_for(tmp_path):
         (["model,layer,task,score", "a,0,t,good"], DataError, "line 2: could not convert"),
     ],
 )
-def test_a_csv_file_that_cannot_be_read_says_where(tmp_path, lines, error, message):
+def test_an_error_in_a_csv_file_has_its_line(tmp_path, lines, error, message):
     with pytest.raises(error, match=re.escape(message)):
         read(write(tmp_path / "s.csv", *lines))
 
 
-def test_metrics_from_a_file_of_their_own(tmp_path, known_csv):
+def test_metrics_from_a_separate_file(tmp_path, known_csv):
     header = "family,size,revision,dataset,metric,norm,layer,value,split"
     lines = [
         f"m,,{revision},wiki,curvature,raw,{layer},{layer}.5," for revision in ("step1", "step4") for layer in (0, 1)
@@ -78,8 +78,8 @@ def test_metrics_from_a_file_of_their_own(tmp_path, known_csv):
     assert read(known_csv, metrics=path).metrics is None  # fewer than half of the arms have it
 
 
-def test_nothing_there_says_what_could_be(tmp_path):
-    with pytest.raises(ConfigError, match="neither a CSV file, nor the folder of a run, nor one of mteb results"):
+def test_the_error_for_a_path_without_scores_lists_what_is_read(tmp_path):
+    with pytest.raises(ConfigError, match="neither a CSV file, nor the folder of a run, nor a folder of mteb results"):
         read(tmp_path)
 
 
@@ -91,7 +91,7 @@ def journal(folder: RunFolder, records: list[Record]) -> None:
             journal.append(record)
 
 
-def test_models_stand_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):
+def test_models_are_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):
     folder = RunFolder(tmp_path / "run").create()
     score = {"score": 0.5, "stderr": 0.02, "n": 10, "encode_seconds": 2.0}
     names = [f"{model}@step{step}/1:stdlib:word" for model in ("small", "tiny") for step in (4, 8)]
@@ -120,7 +120,7 @@ def test_the_folder_of_a_run(tmp_path):
     assert found.metric_names == ("norm", "rank") and found.metrics.tolist() == [[2.0, 3.0]]
 
 
-def test_a_run_without_scores_says_how_to_get_them(tmp_path):
+def test_the_error_for_a_run_without_scores_says_how_to_get_them(tmp_path):
     folder = RunFolder(tmp_path / "run").create()
     journal(folder, [])
     with pytest.raises(ConfigError, match=r"has no scores.*search.policy=sweep"):
@@ -166,20 +166,20 @@ class TestMteb:
             np.testing.assert_allclose(found.scores[:, 0], [0.0, 0.3, 0.7, np.nan])
             assert found.seconds[0, 0] == 12.5
 
-    def test_two_experiments_of_one_layer_are_not_averaged_in_silence(self, tmp_path):
+    def test_two_experiments_of_one_layer_are_an_error(self, tmp_path):
         self.save(tmp_path, 1, 0.1)
         self.save(tmp_path, 1, 0.2, state="raw")
         with pytest.raises(DataError, match=r"pythia-14m@step1000/1 has two scores of BIOSSES"):
             read(tmp_path)
 
-    def test_a_result_that_was_cut_short_is_named(self, tmp_path):
+    def test_an_incomplete_result_is_named(self, tmp_path):
         self.save(tmp_path, 1, 0.1)
         (path,) = tmp_path.rglob("BIOSSES.json")
         path.write_text(path.read_text()[:40])
-        with pytest.raises(DataError, match="cut short"):
+        with pytest.raises(DataError, match="not a complete result"):
             read(tmp_path)
 
-    def test_the_layer_is_read_from_the_name_if_nothing_else_says_it(self, tmp_path):
+    def test_the_layer_is_read_from_the_name_without_metadata(self, tmp_path):
         folder = tmp_path / "results" / "own__m" / "rev" / "experiments" / "layer_7__pooling_mean"
         folder.mkdir(parents=True)
         scores = {"scores": {"train": [{"main_score": 0.25}, {"main_score": 0.75}]}, "task_name": "X"}
