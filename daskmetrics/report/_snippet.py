@@ -1,4 +1,4 @@
-"""The lines of Python that load an arm with transformers alone."""
+"""Python source that loads an arm with transformers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from daskmetrics.core.names import Arm
 
 _FINAL_NORM = {"gpt_neox": "final_layer_norm", "gpt2": "ln_f", "llama": "norm", "mistral": "norm", "qwen2": "norm"}
 
-_ANY_NORM = """norms = ("final_layer_norm", "ln_f", "norm", "norm_f")  # as the usual architectures call it
+_ANY_NORM = """norms = ("final_layer_norm", "ln_f", "norm", "norm_f")  # names in common architectures
 final_norm = next((getattr(model, name) for name in norms if hasattr(model, name)), torch.nn.Identity())"""
 
 _FORWARD = """output = model(batch["input_ids"], attention_mask=batch["attention_mask"], output_hidden_states=True)
     states = output.hidden_states[{layer}]"""
 
-_LAST_RAW = """raw = []  # hidden_states[{layer}] is normed already, so what enters the norm is caught
+_LAST_RAW = """raw = []  # hidden_states[{layer}] is after the norm, so a hook captures the input of the norm
     hook = final_norm.register_forward_pre_hook(lambda norm, args: raw.append(args[0]))
     model(batch["input_ids"], attention_mask=batch["attention_mask"])
     hook.remove()
@@ -35,7 +35,7 @@ _POOLING = {
 
 
 def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:
-    """Python source of a function ``embed(texts)`` that gives the arm's vectors (n, D).
+    """Python source of a function ``embed(texts)`` that returns the vectors of an arm, (n, D).
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) 
     location : mapping
         ``path`` of the weights, their ``revision`` or None, and the model's ``depth``.
     protocol : mapping
-        As in the configuration.
+        The section of the configuration.
     """
     revision = f", revision={location['revision']!r}" if location["revision"] else ""
     norm, states = _states(arm, location, protocol)
@@ -69,19 +69,19 @@ print(embed(["Which layer is best?"]).shape)
 
 
 def _states(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) -> tuple[str, str]:
-    """The line that finds the model's final norm, if it is needed, and those that give the states (n, tokens, D)."""
+    """Source that finds the final norm, if it is needed, and source of the states (n, tokens, D)."""
     last = arm.layer == location["depth"]
     norm = _final_norm(Path(location["path"]))
     forward = _FORWARD.format(layer=arm.layer)
     if norm and protocol["state_norm"] == "raw" and last:
         return norm + "\n", _LAST_RAW.format(layer=arm.layer)
-    if norm and protocol["state_norm"] == "final_ln" and not last:  # the last layer is normed already
+    if norm and protocol["state_norm"] == "final_ln" and not last:  # the last layer is after the norm
         return norm + "\n", f"{forward}\n    states = final_norm(states)  # as if the model ended at this layer"
     return "", forward
 
 
 def _final_norm(folder: Path) -> str | None:
-    """Source that finds the norm after the last block; None for encoders of the BERT family, which have none."""
+    """Source that finds the norm after the last block; None for the BERT family, which has none."""
     try:
         kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     except (OSError, ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""Run folders as a run leaves them, with values that are made up: the report only reads."""
+"""Folders of runs with made-up values, for the report to read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskmetrics.report import Run
 from tests.bandit.replay.conftest import known, known_csv
 from tests.events import started
 
-__all__ = ["known", "known_csv"]  # a fixture of the replays, for what reads tables
+__all__ = ["known", "known_csv"]  # fixtures of the replays, for tests that read tables
 
 STEPS = tuple(f"step{step}" for step in log_steps(8))
 SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3), 3))
@@ -35,8 +35,8 @@ ENVIRONMENT = {"python": "3.11.7", "machine": "Linux x86_64, 2 CPUs", "daskmetri
 class Story:
     """What happens in a run.
 
-    ``failing`` are checkpoints and cells (their names) that fail; ``decisions`` is how many the search takes before
-    the run is killed, None for a run that ends.
+    ``failing`` has the names of checkpoints and cells that fail; ``decisions`` is the number of decisions before the
+    run is killed, or None for a run that finishes.
     """
 
     suites: tuple[Suite, ...] = SUITES
@@ -49,7 +49,7 @@ class Story:
     trained: bool = True
 
     def quality(self, arm: Arm) -> float:
-        """Best in the middle layers of late checkpoints, unless all arms are alike."""
+        """Best in the middle layers of late checkpoints, unless all arms are equal."""
         suite = next(suite for suite in self.suites if suite.model == arm.model)
         time = suite.revisions.index(arm.revision) / max(1, len(suite.revisions) - 1)
         depth = arm.layer / suite.depth
@@ -60,8 +60,8 @@ class Story:
         return round(self.quality(cell.arm) + 0.05 * self.tasks.index(cell.task) + float(noise), 6)
 
 
-def tell(path: Path, story: Story) -> Run:
-    """Live through a story, with the journal, the store and the campaign that a real run uses."""
+def make_run(path: Path, story: Story) -> Run:
+    """Write the folder of a run with the journal, the store and the learner that a real run uses."""
     folder = RunFolder(path).create()
     settings = {
         "name": "demo",
@@ -104,7 +104,7 @@ def _template(story: Story) -> store.Template:
 
 
 def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suite]:
-    """Train and measure every checkpoint; the suites as far as they could be measured."""
+    """Train and measure every checkpoint; yields the measured part of each suite."""
     for suite in story.suites:
         kept = []
         for checkpoint in suite.checkpoints():
@@ -134,7 +134,7 @@ def _block(story: Story, suite: Suite, checkpoint: Checkpoint) -> store.Block:
 
 
 def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[Suite]) -> bool:
-    """Whether the search came to its end."""
+    """Run the search; returns whether it finished."""
     arms = grid(suites)
     costs = np.ones((len(arms), len(story.tasks)))
     baseline = suites[-1].checkpoints()[-1]
@@ -181,12 +181,12 @@ def _record(journal: Journal, key: str, name: str, kind: str, value: Any) -> Non
 
 @pytest.fixture
 def a_run(tmp_path: Path) -> Callable[..., Run]:
-    """Tells a story in ``tmp_path/demo``; called again, it goes on in the same folder."""
-    return lambda **changes: tell(tmp_path / "demo", Story(**changes))
+    """Makes a run in ``tmp_path/demo``; a second call continues in the same folder."""
+    return lambda **changes: make_run(tmp_path / "demo", Story(**changes))
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that ended, with one failed checkpoint and one failed cell."""
+    """A finished run with one failed checkpoint and one failed cell."""
     story = Story(failing=("tiny@step0", "small@step8/0:stdlib:package"))
-    return tell(tmp_path_factory.mktemp("runs") / "demo", story)
+    return make_run(tmp_path_factory.mktemp("runs") / "demo", story)

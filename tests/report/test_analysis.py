@@ -10,7 +10,7 @@ from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import rank_correlation
 
 
-def test_every_value_of_the_journal_is_there_once(finished):
+def test_every_value_of_the_journal_occurs_once(finished):
     metrics = analysis.metrics(finished)
     assert len(metrics) == len(CATALOGUE) and len(metrics["infonce"]) == 4 * 3 + 5 * 4
     assert Arm("small", "step0", 0) not in metrics["curvature"]  # undefined there
@@ -42,7 +42,7 @@ def test_an_encoding_is_counted_once_for_all_its_layers(finished):
 def test_suites_and_losses_are_in_order_of_training(finished):
     tiny, small = analysis.suites(finished)
     assert (tiny.model, tiny.layers, small.layers) == ("tiny", (0, 1, 2), (0, 1, 2, 3))
-    assert tiny.revisions == ("step0", "step1", "step2", "step4", "step8")  # the failed one is shown as lacking
+    assert tiny.revisions == ("step0", "step1", "step2", "step4", "step8")  # the failed one is included
     assert [step for step, _ in analysis.losses(finished)["tiny"]] == [0, 1, 2, 4, 8]
 
 

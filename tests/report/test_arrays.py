@@ -16,12 +16,12 @@ def test_metrics_have_names_units_and_all_models(finished):
     assert metrics["model"].values.tolist() == ["tiny", "small"]
 
 
-def test_checkpoints_come_in_order_of_training(finished):
+def test_checkpoints_are_in_order_of_training(finished):
     assert finished.metrics["checkpoint"].values.tolist() == ["step0", "step1", "step2", "step4", "step8"]
     assert finished.metrics["step"].values.tolist() == [0, 1, 2, 4, 8]
 
 
-def test_what_a_model_does_not_have_is_nan_and_missing(finished):
+def test_layers_that_a_model_lacks_are_nan_and_missing(finished):
     metrics = finished.metrics
     assert np.isnan(metrics["infonce"].sel(model="tiny", layer=3)).all()
     assert (metrics["infonce_status"].sel(model="tiny", layer=3) == Status.MISSING).all()
@@ -30,7 +30,7 @@ def test_what_a_model_does_not_have_is_nan_and_missing(finished):
 
 
 @pytest.mark.parametrize("what", ["metrics", "scores"])
-def test_the_store_and_the_journal_hold_the_same(finished, what):
+def test_the_store_and_the_journal_have_the_same_values(finished, what):
     arrays = getattr(finished, what)
     expected = analysis.metrics(finished) if what == "metrics" else _by_task(finished)
     for name, values in expected.items():

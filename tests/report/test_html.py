@@ -17,7 +17,7 @@ VOID = {"meta", "img", "br"}
 
 
 class Checker(HTMLParser):
-    """Every tag is closed by its own; what is loaded, and which tags there are."""
+    """Checks that every tag is closed; collects the tags and the loaded addresses."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def written(finished):
     return write(finished.folder).read_text(encoding="utf-8")
 
 
-def test_the_page_is_whole_and_loads_nothing(finished, written):
+def test_the_page_is_valid_and_loads_nothing(finished, written):
     checked = Checker(written)
     assert not checked.tags & {"script", "link", "iframe"}
     assert checked.loaded and all(source.startswith("data:image/png;base64,") for source in checked.loaded)
@@ -54,7 +54,7 @@ def test_names_and_reasons_are_escaped(written):
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in written
 
 
-def test_the_answer_comes_first_and_everything_else_follows(finished, written):
+def test_the_answer_is_at_the_top_of_the_page(finished, written):
     headings = re.findall(r"<h2>(.*?)</h2>", written)
     assert headings == [
         "Scores by task",
@@ -93,7 +93,7 @@ def test_a_run_without_tasks_has_a_page(a_run):
     assert sorted(p.stem for p in run.folder.report.glob("*.png")) == ["layers", "metrics", "training"]
 
 
-def test_a_run_of_which_nothing_could_be_measured_has_a_page(a_run):
+def test_a_run_without_measured_checkpoints_has_a_page(a_run):
     names = tuple(f"{model}@step{step}" for model in ("tiny", "small") for step in (0, 1, 2, 4, 8))
     text = write(a_run(tasks=(), failing=names, trained=False).folder).read_text(encoding="utf-8")
     assert Checker(text) and "<figure>" not in text
@@ -120,10 +120,10 @@ def test_the_cards_of_a_notebook(finished):
     card = best._repr_html_()
     assert str(best.arm) in card and "embed(texts)" in card
     assert Checker(card) and Checker(finished._repr_html_()) and finished.headline in finished._repr_html_()
-    assert "color: inherit" in card and not re.search(r"https?:", card)  # the theme's own colours, and no network
+    assert "color: inherit" in card and not re.search(r"https?:", card)  # the colours of the theme, and no network
 
 
-def test_a_fresh_page_is_kept_and_a_stale_one_written_again(finished):
+def test_a_page_is_written_again_only_after_new_entries(finished):
     page = finished.folder.report / "index.html"
     page.unlink(missing_ok=True)
     write(finished.folder)
@@ -138,7 +138,7 @@ def test_a_fresh_page_is_kept_and_a_stale_one_written_again(finished):
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280, 1920])
-def test_it_opens_from_a_file_with_the_network_off(finished, tmp_path, scheme, width):
+def test_the_page_opens_from_a_file_with_the_network_off(finished, tmp_path, scheme, width):
     page_file = write(finished.folder)
     with chromium() as browser:
         context = browser.new_context(offline=True, color_scheme=scheme, viewport={"width": width, "height": 900})

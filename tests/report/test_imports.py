@@ -1,4 +1,4 @@
-"""The login node stays light: a report needs neither torch nor, for a terminal, xarray and matplotlib."""
+"""A report does not import torch; a text for a terminal imports neither xarray nor matplotlib."""
 
 from __future__ import annotations
 

@@ -11,38 +11,34 @@ from daskmetrics.report import Run
 from daskmetrics.report import _analysis as analysis
 
 
-def test_the_best_arm_and_the_default_are_compared_on_the_tasks_that_both_have(finished):
+def test_the_best_arm_and_the_default_are_compared_on_their_common_tasks(finished):
     best = finished.best()
-    assert best.arm in {standing_arm(standing) for standing in finished.result.top}
+    assert best.arm in {Arm(**top["arm"]) for top in finished.result.top}
     assert best.default == Arm("small", "step8", 3)
     assert best.gain == pytest.approx((best.score - best.default_score, 2**0.5 * 0.01 / 3**0.5))
     assert 0 < best.share < 1 and 0 <= best.probability <= 1
 
 
-def standing_arm(standing):
-    return Arm(**standing["arm"])
-
-
-def test_there_is_no_best_arm_before_the_search_has_ended(a_run):
+def test_there_is_no_best_arm_before_the_end_of_the_search(a_run):
     with pytest.raises(DataError, match="run it again to resume"):
         a_run(decisions=5).best()
 
 
-def test_a_run_without_tasks_says_so(a_run):
+def test_a_run_without_tasks_has_no_best_arm(a_run):
     with pytest.raises(DataError, match="no tasks"):
         a_run(tasks=()).best()
 
 
-def test_a_folder_without_a_run_and_a_run_that_never_began(tmp_path):
+def test_a_folder_without_a_run_and_a_run_that_never_started_are_errors(tmp_path):
     with pytest.raises(ConfigError, match="No run in"):
         Run(tmp_path)
     with Journal(tmp_path / "journal.jsonl", tmp_path / "lock"), pytest.raises(DataError, match="prepared by process"):
         Run(tmp_path)
-    with pytest.raises(DataError, match="before it began"):
+    with pytest.raises(DataError, match="before it started"):
         Run(tmp_path)
 
 
-def test_a_living_driver_is_named(finished):
+def test_the_driver_of_a_running_run_is_named(finished):
     assert finished.driver is None
     with Journal(finished.folder.journal, finished.folder.lock):
         assert finished.driver.startswith("process ")
@@ -50,12 +46,12 @@ def test_a_living_driver_is_named(finished):
 
 def test_scores_of_another_protocol_do_not_count(a_run):
     before = a_run(budget=1.0)
-    again = a_run(budget=0.3, key="n" * 32)  # every checkpoint is measured anew, so nothing of before is comparable
+    again = a_run(budget=0.3, key="n" * 32)  # every checkpoint is measured again, so no earlier score is comparable
     assert again.counts["score", "ok"] == len(again.picks) < before.counts["score", "ok"]
     assert again.counts["measure", "ok"] == 10
 
 
-def test_scores_of_a_checkpoint_that_was_not_measured_again_are_taken_over(a_run):
+def test_scores_of_a_checkpoint_that_was_not_measured_again_stay_valid(a_run):
     before = a_run()
     with Journal(before.folder.journal, before.folder.lock) as journal:
         journal.append(replace(before.start, key="another budget"))
@@ -65,7 +61,7 @@ def test_scores_of_a_checkpoint_that_was_not_measured_again_are_taken_over(a_run
     assert analysis.metrics(after) == analysis.metrics(before)
 
 
-def test_a_task_that_is_no_longer_asked_for_is_left_out(a_run):
+def test_a_task_that_was_removed_is_left_out(a_run):
     before = a_run()
     with Journal(before.folder.journal, before.folder.lock) as journal:
         tasks = {"stdlib:order": before.start.tasks["stdlib:order"]}

@@ -45,7 +45,7 @@ def gpt2(tmp_path_factory, minilm):
 
 
 def embedded(folder, layer, protocol, depth=2):
-    """The vectors of the snippet, in a namespace of its own, and those of the model that was searched."""
+    """Vectors of the snippet and vectors of the searched model."""
     code = snippet(
         Arm("m", "step0", layer), {"path": str(folder), "revision": None, "depth": depth}, protocol.model_dump()
     )
@@ -70,24 +70,24 @@ def test_the_snippet_gives_the_vectors_that_were_scored(neox, pooling, state_nor
 
 @pytest.mark.parametrize("pooling", ["mean", "last"])
 @pytest.mark.parametrize("padding", ["left", "right"])
-def test_on_either_side_of_padding(neox, gpt2, pooling, padding):
+def test_the_snippet_with_padding_on_either_side(neox, gpt2, pooling, padding):
     for folder in (neox, gpt2):
         agree(*embedded(folder, 1, Protocol(pooling=pooling, padding=padding)))
 
 
-def test_an_encoder_without_a_final_norm(minilm):
+def test_the_snippet_of_an_encoder_without_a_final_norm(minilm):
     agree(*embedded(minilm, 3, Protocol(), depth=6))
 
 
-def test_a_model_type_that_is_not_known_here(gpt2, monkeypatch):
+def test_the_snippet_of_an_unknown_model_type(gpt2, monkeypatch):
     monkeypatch.setattr("daskmetrics.report._snippet._FINAL_NORM", {})
     agree(*embedded(gpt2, 1, Protocol()))
 
 
-def test_the_last_layer_before_the_norm_is_caught_with_a_hook(neox):
+def test_a_hook_captures_the_last_layer_before_the_norm(neox):
     location = {"path": str(neox), "revision": None, "depth": 2}
     code = snippet(Arm("m", "step0", 2), location, Protocol(state_norm="raw").model_dump())
-    assert "hidden_states[2] is normed already" in code and "register_forward_pre_hook" in code
+    assert "hidden_states[2] is after the norm" in code and "register_forward_pre_hook" in code
 
 
 def test_a_hub_revision_and_hostile_names_are_quoted(tmp_path):
@@ -97,7 +97,7 @@ def test_a_hub_revision_and_hostile_names_are_quoted(tmp_path):
     assert f"path = {location['path']!r}" in code and f"revision={location['revision']!r}" in code
 
 
-def test_a_configuration_that_cannot_be_read(tmp_path):
+def test_the_snippet_of_a_model_with_an_unreadable_configuration(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"no": "type"}))
     code = snippet(Arm("m", "step0", 1), {"path": str(tmp_path), "revision": None, "depth": 2}, Protocol().model_dump())
     assert "torch.nn.Identity()" in code
