@@ -136,14 +136,14 @@ def _report(result: CheckResult) -> None:
 @run_folder
 @friendly
 def unlock(run: Path) -> None:
-    """Remove the lease of a driver of RUN that has ended without removing it, such as one on a lost machine."""
+    """Remove the lock of a driver of RUN that has ended without removing it, such as one on a lost machine."""
     from daskmetrics.experiment import _maintain as maintain
 
     removed = maintain.unlock_run(RunFolder(run))
     if removed is None:
         click.echo(f"No driver holds the run in '{run}'.")
     else:
-        click.echo(f"Removed the lease of {removed}. If that process still runs, it stops before its next write.")
+        click.echo(f"Removed the lock of {removed}. If that process still runs, it stops before its next write.")
 
 
 COMMANDS = (journal, logs, retry, verify, repair, unlock)

@@ -67,7 +67,7 @@ class RunFolder:
 
     @property
     def lock(self) -> Path:
-        """Locked by the kernel while a process drives the run; ``lock.lease`` beside it names the process."""
+        """Locked by the kernel while a process drives the run; ``lock.owner`` beside it names the process."""
         return self.path / "lock"
 
     def create(self) -> RunFolder:

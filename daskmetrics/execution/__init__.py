@@ -1,7 +1,7 @@
 """Durable execution on Dask: work units, their records, the journal, and the loop that runs a source.
 
-The loop knows futures, faults and retries, and nothing of what is computed; a source knows what is wanted next, and
-nothing of Dask. To resume is to answer a source from what the journal holds and go on.
+The loop handles futures, faults and retries, and does not know what is computed; a source decides which units are
+next, and does not know Dask. A resumed run answers its source from the journal and continues.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ __all__ = ["ClusterLostError", "Journal", "Record", "RetryPolicy", "Settings", "
 
 
 def __getattr__(name: str) -> Any:
-    # who only reads a journal need not wait for Dask
+    # reading a journal does not import Dask
     if name == "run":
         from daskmetrics.execution._runner import run
 

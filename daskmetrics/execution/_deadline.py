@@ -1,8 +1,8 @@
-"""A deadline that stops anything: a C call that never returns, or one that keeps the interpreter's lock.
+"""A deadline that stops any call, even a C call that never returns or that holds the interpreter's lock.
 
-No Python code can be counted on to run then, and no signal is delivered in a thread. ``faulthandler`` has a timer in C
-that writes the traceback of all threads and ends the process; a nanny starts it anew. There is one such timer in a
-process, so it is always armed for the earliest deadline among the threads.
+In such a call no Python code runs, and a thread receives no signals. ``faulthandler`` has a timer in C that writes the
+traceback of all threads and ends the process; a nanny starts it again. A process has one such timer, so it is always
+set to the earliest deadline of its threads.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LONGEST_TRACE = 8000  # characters of a traceback that are kept
 
 
 def trace_file(scratch: Path, worker: str) -> Path:
-    """Where the worker at an address leaves its last words; its driver looks there."""
+    """The file for the traceback of a worker at its deadline; the driver reads it."""
     return scratch / f"{content_key(worker)}.trace"
 
 
 def last_words(scratch: Path, worker: str) -> dict[TaskId, str]:
-    """The attempt at whose deadline a worker ended itself, with the traceback; empty if it died otherwise."""
+    """The attempt at whose deadline a worker ended itself, and its traceback; empty if it died otherwise."""
     path = trace_file(scratch, worker)
     try:
         head, _, trace = path.read_text(encoding="utf-8", errors="replace").partition("\n")
@@ -44,7 +44,7 @@ class Deadlines:
     Parameters
     ----------
     clock : callable
-        A monotonic clock: a machine whose time is set stops nothing.
+        A monotonic clock, which a change of the system time does not affect.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +56,7 @@ class Deadlines:
 
     @contextmanager
     def within(self, task: TaskId, seconds: float | None, path: Path) -> Iterator[None]:
-        """End this process if the block takes longer; nothing for None."""
+        """End this process if the block takes longer; None sets no deadline."""
         if seconds is None:
             yield
             return
@@ -91,4 +91,4 @@ class Deadlines:
 
 
 DEADLINES = Deadlines()
-"""Those of this process."""
+"""The deadlines of this process."""

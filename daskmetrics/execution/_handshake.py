@@ -1,4 +1,4 @@
-"""The first thing that a worker is asked: who it is, and whether it is of the same versions as the driver."""
+"""The handshake with a new worker: its identity, and whether its versions are those of the driver."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970, set by Slurm in every j
 
 
 def question() -> str:
-    """What a worker evaluates to answer. It is text, so that a worker without this package can say just that."""
+    """The expression that a worker evaluates. It is text, so that a worker without this package reports just that."""
     asked_by = (socket.gethostname(), os.getpgrp())
     return f"__import__('daskmetrics.execution._handshake', fromlist=['answer']).answer{asked_by!r}"
 
 
 def answer(host: str, group: int) -> dict[str, Any]:
-    """What a worker says of itself.
+    """The identity of a worker.
 
     Parameters
     ----------
     host, group : str, int
-        The driver's machine and process group. A worker of the same group gets the terminal's Ctrl-C, too: it has to
-        ignore it, for the driver decides what a Ctrl-C means.
+        The machine and process group of the driver. A worker of the same group gets Ctrl-C from the terminal, too: it
+        ignores it, because the driver handles it.
     """
     here = socket.gethostname()
     if (here, os.getpgrp()) == (host, group) and threading.current_thread() is threading.main_thread():
@@ -42,13 +42,13 @@ def answer(host: str, group: int) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions that driver and workers must share; builds of torch for different devices are the same version."""
-    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    result = {"python": ".".join(platform.python_version_tuple()[:2])}
     for name in PACKAGES:
         try:
-            found[name] = version(name).partition("+")[0]
+            result[name] = version(name).partition("+")[0]
         except PackageNotFoundError:
-            found[name] = "none"
-    return found
+            result[name] = "none"
+    return result
 
 
 def _remaining() -> float | None:
@@ -57,13 +57,13 @@ def _remaining() -> float | None:
 
 
 def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None:
-    """Refuse a worker that would not do as the driver means it.
+    """Refuse a worker whose versions differ from those of the driver.
 
     Parameters
     ----------
     worker : str
     theirs : mapping or exception
-        The worker's versions, or what happened when it was asked.
+        The versions of the worker, or the exception of the handshake.
 
     Raises
     ------

@@ -34,7 +34,7 @@ from daskmetrics.core._events import (
 )
 from daskmetrics.core.errors import DataError, LockedError, room_for
 from daskmetrics.core.names import Key
-from daskmetrics.execution._lock import Lease, holder, unlock
+from daskmetrics.execution._lock import RunLock, holder, unlock
 
 __all__ = [
     "Contents",
@@ -272,19 +272,19 @@ class Journal:
     def __init__(self, path: Path, lock: Path) -> None:
         self.path = path
         with room_for(f"the journal '{path}'"):
-            self._lease = Lease(lock)
+            self._run_lock = RunLock(lock)
             try:
                 found = scan(path) if path.exists() else Contents([])
                 self._file = _open_at(path, found.length)
                 self._mark = _Mark(path)
             except BaseException:
-                self._lease.release()
+                self._run_lock.release()
                 raise
         self.entries, self._length, self._checksum = found.entries, found.length, found.checksum
         self._writing = False
         self._mark.move(self._length, self._checksum)
         half = f"Dropped half a line ({found.torn} bytes) at the end of '{path}', which was never committed."
-        self.notices = tuple(filter(None, (self._lease.notice, half if found.torn else None)))
+        self.notices = tuple(filter(None, (self._run_lock.notice, half if found.torn else None)))
 
     def append(self, entry: Event, wait: bool = True) -> None:
         """Write an entry and wait until it is on disk: then it is committed.
@@ -323,7 +323,7 @@ class Journal:
             self._mark.move(self._length, self._checksum)
 
     def _require_sole_writer(self) -> None:
-        self._lease.check()
+        self._run_lock.check()
         if self._writing:
             self._withdraw()  # the last append was interrupted
         if os.fstat(self._file).st_size != self._length:
@@ -342,7 +342,7 @@ class Journal:
     def close(self) -> None:
         self._mark.close()
         os.close(self._file)
-        self._lease.release()
+        self._run_lock.release()
 
     def __enter__(self) -> Journal:
         return self

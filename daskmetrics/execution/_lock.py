@@ -1,8 +1,7 @@
-"""Who drives a run: a lock held by the kernel, and a lease that says so where such a lock does not reach.
+"""The lock of a run: a lock of the kernel, and an owner file for machines that the kernel's lock does not reach.
 
-``flock`` ends with its process, but not every network file system carries it to other machines. The lease, a small
-file that only one process can create, does reach them; it outlives a killed process, though, so that its holder is
-looked up before it is believed.
+``flock`` ends with its process, but not every network file system shares it with other machines. The owner file, which
+only one process can create, is visible to them. It outlives a killed process, so its owner is checked before it counts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from daskmetrics.core.errors import LockedError
 
-NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # what file systems without flock answer
+NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file systems without flock
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,9 @@ class Holder:
     pid : int
     host : str
     since : str
-        Its local time with the offset from UTC.
+        Local time of the lock with the offset from UTC.
     born : str or None
-        When the process began, as the kernel counts it; tells it from a later one with the same number.
+        Start of the process as the kernel counts it; distinguishes it from a later process with the same number.
     nonce : str
     """
 
@@ -59,7 +58,7 @@ class Holder:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is known to have ended, which can be seen only of processes of this machine."""
+        """Whether it has certainly ended, which is visible only for processes of this machine."""
         if self.is_elsewhere:
             return False
         try:
@@ -67,16 +66,16 @@ class Holder:
         except ProcessLookupError:
             return True
         except PermissionError:
-            pass  # somebody else's process of this number
+            pass  # a process of another user has this number
         now = _born(self.pid)
         return now == _ENDED or (None not in (now, self.born) and now != self.born)
 
 
-_ENDED = "ended"  # a killed process that its parent has not noticed yet
+_ENDED = "ended"  # a killed process that its parent has not reaped yet
 
 
 def _born(pid: int) -> str | None:
-    """Boot and tick at which a process began; None where there is no /proc."""
+    """Boot and clock tick at which a process started; None where there is no /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -85,27 +84,27 @@ def _born(pid: int) -> str | None:
     return _ENDED if state in "ZX" else f"{boot} {fields[18]}"
 
 
-class Lease:
-    """The right to drive a run, held by this process until it is released.
+class RunLock:
+    """The exclusive right to drive a run, held by this process until it is released.
 
     Parameters
     ----------
     lock : Path
-        File on which the kernel's lock is taken; the lease lies beside it (`lease_of`).
+        File on which the kernel's lock is taken; the owner file lies beside it (`owner_file`).
 
     Attributes
     ----------
     notice : str or None
-        That the lease of a dead process was taken over.
+        Set if the lock of a dead process was taken over.
 
     Raises
     ------
     LockedError
-        If another process holds the run, saying who and since when.
+        If another process holds the run, with its name and since when.
     """
 
     def __init__(self, lock: Path) -> None:
-        self.path = lease_of(lock)
+        self.path = owner_file(lock)
         self.holder = Holder.this_process()
         self.notice: str | None = None
         self._lock = _flock(lock)
@@ -116,7 +115,7 @@ class Lease:
             raise
 
     def _take(self) -> None:
-        for _ in range(3):  # another process may take over from the same dead one
+        for _ in range(3):  # another process may take over the same lock
             before = _read(self.path)
             if before is not None:
                 if not before.is_dead:
@@ -128,52 +127,52 @@ class Lease:
         raise _locked(self.path, _read(self.path))
 
     def check(self) -> None:
-        """Make sure that the run is still ours.
+        """Check that this process still holds the lock.
 
         Raises
         ------
         LockedError
-            If the lease was removed by ``unlock``, or another process has it.
+            If ``unlock`` removed the lock, or another process holds it.
         """
         now = _read(self.path)
         if now is None or now.nonce != self.holder.nonce:
             by = f"is held by {now} now" if now else "was removed (daskmetrics unlock)"
-            raise LockedError(f"The lease '{self.path}' {by}. This process stops writing, so that only one does.")
+            raise LockedError(f"The lock '{self.path}' {by}. This process stops, so that only one process writes.")
 
     def release(self) -> None:
-        """Let the next driver in."""
+        """Release the lock for the next driver."""
         with suppress(LockedError):
             self.check()
             self.path.unlink(missing_ok=True)
         os.close(self._lock)
 
 
-def lease_of(lock: Path) -> Path:
-    """Where the lease lies that belongs to a lock file."""
-    return lock.with_name(lock.name + ".lease")
+def owner_file(lock: Path) -> Path:
+    """The owner file that belongs to a lock file."""
+    return lock.with_name(lock.name + ".owner")
 
 
 def holder(lock: Path) -> str | None:
-    """Who drives the run now, or None; of another machine's process it cannot be seen whether it still lives."""
-    found = _read(lease_of(lock))
-    return None if found is None or found.is_dead else str(found)
+    """The process that drives the run, or None. A process of another machine may have ended."""
+    owner = _read(owner_file(lock))
+    return None if owner is None or owner.is_dead else str(owner)
 
 
 def unlock(lock: Path) -> str | None:
-    """Remove the lease of a process that will not come back; what was removed, or None if there was none.
+    """Remove the lock of a process that has ended; returns its holder, or None if there was none.
 
     Raises
     ------
     LockedError
         If the holder is a living process of this machine.
     """
-    found = _read(lease_of(lock))
-    if found is None:
+    owner = _read(owner_file(lock))
+    if owner is None:
         return None
-    if not found.is_elsewhere and not found.is_dead:
-        raise LockedError(f"The run in '{lock.parent}' is being driven by {found}, which is alive. Stop it first.")
-    _remove(lease_of(lock), found)
-    return str(found)
+    if not owner.is_elsewhere and not owner.is_dead:
+        raise LockedError(f"The run in '{lock.parent}' is being driven by {owner}, which is alive. Stop it first.")
+    _remove(owner_file(lock), owner)
+    return str(owner)
 
 
 def _locked(path: Path, by: Holder | None) -> LockedError:
@@ -181,8 +180,8 @@ def _locked(path: Path, by: Holder | None) -> LockedError:
     if by is None or not by.is_elsewhere:
         return LockedError(f"The run in '{run}' is being driven by {by or 'another process'}. Wait for it, or stop it.")
     return LockedError(
-        f"The run in '{run}' is being driven by {by}. Whether that process is alive cannot be seen from here: if it is "
-        f"gone, remove its lease with: daskmetrics unlock {run}"
+        f"The run in '{run}' is being driven by {by}. Whether that process is alive is not visible from here: if it "
+        f"has ended, remove its lock with: daskmetrics unlock {run}"
     )
 
 
@@ -192,11 +191,11 @@ def _flock(lock: Path) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in NO_FLOCK:
-            return file  # the lease alone must do
+            return file  # the owner file is the only lock
         os.close(file)
         if not isinstance(error, BlockingIOError):
             raise
-        raise _locked(lease_of(lock), _read(lease_of(lock))) from None
+        raise _locked(owner_file(lock), _read(owner_file(lock))) from None
     return file
 
 
@@ -206,24 +205,24 @@ def _read(path: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        # somebody's, but whose cannot be read: as if it were another machine's, so that only `unlock` removes it
+        # unreadable: treat it as of another machine, so that only `unlock` removes it
         since = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(path.stat().st_mtime))
         return Holder(0, "an unknown machine", since, None, "")
 
 
 def _create(path: Path, holder: Holder) -> bool:
-    """Create the lease with its whole content; False if there is one."""
-    own = path.with_name(f"{path.name}.{holder.nonce}")
+    """Create the owner file with its whole content; False if there is one."""
+    temporary = path.with_name(f"{path.name}.{holder.nonce}")
     text = json.dumps(asdict(holder)).encode()
     try:
-        _write(own, text)
-        os.link(own, path)
+        _write(temporary, text)
+        os.link(temporary, path)
     except FileExistsError:
         return False
     except OSError:  # a file system without hard links
         return _create_in_place(path, text)
     finally:
-        own.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return True
 
 
@@ -241,14 +240,14 @@ def _write(path: Path, text: bytes) -> None:
         os.write(file, text)
         os.fsync(file)
     except OSError:
-        path.unlink()  # an empty lease would be nobody's
+        path.unlink()  # an empty owner file would name no process
         raise
     finally:
         os.close(file)
 
 
 def _remove(path: Path, expected: Holder) -> None:
-    """Remove this holder's lease, and not one that another process put there meanwhile."""
+    """Remove the owner file of this holder, but not one that another process created meanwhile."""
     aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         path.rename(aside)

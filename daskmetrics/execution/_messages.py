@@ -1,4 +1,4 @@
-"""What the loop is told and what it wants done: frozen values, so that a simulator can speak to it as Dask does."""
+"""Messages to the loop and actions that it returns: frozen values, so that a simulator can replace Dask."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from daskmetrics.execution._retry import Fault
 from daskmetrics.execution._units import WorkUnit
 
 TaskId: TypeAlias = str
-"""Names one attempt, so that what an earlier attempt still sends can be told apart and dropped."""
+"""Names one attempt, so that late messages of an earlier attempt can be dropped."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A worker can take work.
+    """A worker is ready.
 
     Attributes
     ----------
@@ -39,8 +39,8 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Offers:
-    """A worker offers something else than before: nothing, if it is to leave once what it runs is finished."""
+class OfferChanged:
+    """A worker offers other resources than before: none, if it will leave after its running units."""
 
     worker: str
     resources: Mapping[str, float]
@@ -56,7 +56,7 @@ class Left:
     expired : mapping
         The attempt at whose deadline the worker ended itself, with its traceback.
     memory : bool
-        Whether its nanny ended it for taking too much memory.
+        Whether its nanny killed it because it used too much memory.
     """
 
     worker: str
@@ -82,7 +82,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """An attempt failed, and its worker lives to tell."""
+    """An attempt failed, and its worker is alive."""
 
     task: TaskId
     fault: Fault
@@ -92,19 +92,19 @@ class Failed:
 
 @dataclass(frozen=True)
 class Vanished:
-    """An attempt or its result was lost on the way; nobody is to blame."""
+    """An attempt or its result was lost; nothing is blamed."""
 
     task: TaskId
 
 
 @dataclass(frozen=True)
-class StopAsked:
-    """The user wants to stop: finish what is running, for ``grace`` seconds at most."""
+class StopRequested:
+    """The user requests a stop: running units may finish within ``grace`` seconds."""
 
     grace: float
 
 
-Message: TypeAlias = Joined | Offers | Left | Started | Finished | Failed | Vanished | StopAsked
+Message: TypeAlias = Joined | OfferChanged | Left | Started | Finished | Failed | Vanished | StopRequested
 
 
 @dataclass(frozen=True)
@@ -120,23 +120,23 @@ class Submit:
 
 @dataclass(frozen=True)
 class Release:
-    """An attempt is of no interest any more: stop it if that is still possible, and free its result."""
+    """An attempt is no longer needed: stop it if possible, and free its result."""
 
     task: TaskId
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A worker does not answer: have it ended."""
+    """A worker does not answer: kill it."""
 
     worker: str
 
 
 @dataclass(frozen=True)
-class Say:
+class Notice:
     """A line for the user."""
 
     text: str
 
 
-Action: TypeAlias = Submit | Release | Kill | Say
+Action: TypeAlias = Submit | Release | Kill | Notice

@@ -1,4 +1,4 @@
-"""Which worker takes which work: decided from what runs where, without Dask."""
+"""Chooses the worker for each unit, from what runs where; it does not know Dask."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from daskmetrics.execution._messages import TaskId
 from daskmetrics.execution._retry import Fault
 from daskmetrics.execution._units import WorkUnit
 
-PATIENCE = 1.0  # seconds after which what waits may be moved; sooner it may have begun without our knowledge
+SETTLED_AFTER = 1.0  # seconds after which a waiting unit may be moved; before, its start may not have been reported
 
 
 @dataclass
-class Item:
-    """A unit, or an input that units share, on its way to a result: all that is known of it, in one place.
+class QueuedUnit:
+    """The state of a unit, or of an input that units share, until it has a result.
 
-    It waits (no `task`), is placed (`task`, on `worker`), runs (`begun`), and then is recorded or, an input, `held`.
+    It waits (no `task`), is placed (`task`, on `worker`), runs (`begun`), and is then recorded or, an input, `held`.
     """
 
     unit: WorkUnit
@@ -26,71 +26,71 @@ class Item:
     faults: Counter[Fault] = field(default_factory=Counter)
     tried: int = 0  # attempts that ended in a fault
     not_before: float = 0.0
-    shun: str | None = None  # name of the worker on which the last attempt failed
-    suspect: bool = False  # was running, not alone, when a worker died
+    avoid: str | None = None  # name of the worker on which the last attempt failed
+    suspect: bool = False  # it was running, with others, when a worker died
     task: TaskId | None = None
     worker: str | None = None
-    where: str | None = None  # that worker's name
-    placed: float = 0.0  # when
-    begun: tuple[float, int] | None = None  # when, and as which of all attempts
+    where: str | None = None  # the name of that worker
+    placed: float = 0.0  # when it was placed
+    begun: tuple[float, int] | None = None  # when, and the number of the report of it
     held: bool = False
 
     @property
     def deadline(self) -> float:
-        """When its running attempt should have ended."""
+        """When the running attempt must have ended."""
         if self.begun is None or self.unit.timeout is None:
             return math.inf
         return self.begun[0] + self.unit.timeout
 
 
 @dataclass
-class Host:
-    """A worker as the loop sees it, with what was placed there and has not ended."""
+class WorkerState:
+    """A worker with the units that are placed there and have not ended."""
 
     address: str
     name: str
     threads: int
     resources: Mapping[str, float]
-    ends: float  # infinite without a walltime
-    kept: str | None = None  # what it has at hand from the last unit that keeps anything
-    placed: list[Item] = field(default_factory=list)
-    taken_away: set[TaskId] = field(default_factory=set)  # while they seemed to wait here
-    strays: list[tuple[float, int]] = field(default_factory=list)  # when such began all the same
+    ends: float  # end of its walltime; infinite without one
+    at_hand: str | None = None  # what the last unit with `keeps` left in its memory
+    placed: list[QueuedUnit] = field(default_factory=list)
+    removed: set[TaskId] = field(default_factory=set)  # attempts that were taken away while they seemed to wait here
+    strays: list[tuple[float, int]] = field(default_factory=list)  # when such attempts started nevertheless
 
     def offers(self, unit: WorkUnit) -> bool:
-        """Whether it has what the unit occupies at all."""
+        """Whether the worker has the resources of the unit, free or not."""
         return all(self.resources.get(name, 0) >= need for name, need in unit.resources.items())
 
     def starts(self, unit: WorkUnit) -> bool:
-        """Whether the unit would begin at once."""
+        """Whether the unit would start at once."""
         return len(self.placed) < self.threads and self._within(unit, 0)
 
     def takes(self, unit: WorkUnit, ahead: int) -> bool:
-        """Whether the unit may be placed here, were it only to wait behind others."""
+        """Whether the unit may be placed here, to start at once or to wait behind others."""
         if self.threads > 1 and any(item.suspect for item in self.placed):
             return False  # a suspect runs alone
         if self.ends < math.inf:
-            return self.starts(unit)  # how long it would wait is not known
+            return self.starts(unit)  # nobody knows how long it would wait
         return len(self.placed) < self.threads + ahead and self._within(unit, ahead)
 
-    def remove(self, item: Item) -> None:
-        """Take away what was placed here; what waits may have begun without our knowledge."""
+    def remove(self, item: QueuedUnit) -> None:
+        """Take a unit away; one that waits may have started without a report."""
         self.placed.remove(item)
         if item.begun is None and item.task:
-            self.taken_away.add(item.task)
+            self.removed.add(item.task)
 
-    def hear_of_stray(self, task: TaskId, begun: tuple[float, int]) -> None:
-        """An attempt has started that belongs to nobody any more; if it is one of ours it occupies a thread."""
-        if task in self.taken_away:
+    def note_stray(self, task: TaskId, begun: tuple[float, int]) -> None:
+        """Count an attempt that started although it was taken away here: it occupies a thread."""
+        if task in self.removed:
             self.strays.append(begun)
 
-    def change(self, resources: Mapping[str, float]) -> list[Item]:
-        """Offer this from now on; what waits here for something else. What runs is not disturbed."""
+    def change(self, resources: Mapping[str, float]) -> list[QueuedUnit]:
+        """Set the resources; returns the waiting units that no longer fit. Running units are not affected."""
         self.resources = resources
         return [item for item in self.placed if item.begun is None and not self.offers(item.unit)]
 
-    def running(self) -> list[Item | None]:
-        """What runs on its threads, None for a stray: of more reports than threads the older have ended unheard."""
+    def running(self) -> list[QueuedUnit | None]:
+        """The units on its threads, None for a stray; with more reports than threads, the older ones have ended."""
         begun = [(item.begun, item) for item in self.placed if item.begun] + [(begun, None) for begun in self.strays]
         return [item for _, item in sorted(begun, key=lambda pair: pair[0])[-self.threads :]]
 
@@ -103,88 +103,89 @@ class Host:
 
 
 class Durations:
-    """How long units take, by the longest of their kind.
+    """Expected seconds of units, from the longest of their kind.
 
     Parameters
     ----------
     margin : float
-        Factor on the longest seen.
+        Factor on the longest unit so far.
     """
 
     def __init__(self, margin: float) -> None:
         self._margin, self._longest = margin, dict[str, float]()
 
     def note(self, kind: str, seconds: float) -> None:
-        """Take in what one took."""
+        """Add the seconds of a unit."""
         self._longest[kind] = max(self._longest.get(kind, 0.0), seconds)
 
     def expect(self, unit: WorkUnit) -> float:
-        """Seconds at most; 0 while nothing is known of its kind."""
+        """Expected longest seconds; 0 before the first unit of its kind."""
         return min(self._margin * self._longest.get(unit.kind, 0.0), unit.timeout or math.inf)
 
 
 class Placement:
-    """One round of placing work.
+    """One round of placement.
 
     Parameters
     ----------
-    hosts : iterable of Host
+    workers : iterable of WorkerState
     now : float
     ahead : int
         Units that may wait on a worker behind the running ones.
     """
 
-    def __init__(self, hosts: Iterable[Host], now: float, ahead: int) -> None:
-        self.hosts, self.now, self.ahead = tuple(hosts), now, ahead
+    def __init__(self, workers: Iterable[WorkerState], now: float, ahead: int) -> None:
+        self.workers, self.now, self.ahead = tuple(workers), now, ahead
         self._reserved: set[str] = set()
 
-    def choose(self, item: Item, seconds: float, near: Collection[str] = ()) -> Host | None:
-        """The worker for a unit that will take so many seconds, or None for now.
+    def choose(self, item: QueuedUnit, seconds: float, near: Collection[str] = ()) -> WorkerState | None:
+        """The worker for a unit, or None if no worker can take it now.
 
         Parameters
         ----------
-        item : Item
+        item : QueuedUnit
         seconds : float
-            Expected duration; a worker whose walltime ends before is passed over.
+            Expected duration; a worker whose walltime ends earlier is skipped.
         near : collection of str
             Workers that hold the unit's input.
         """
-        able = [host for host in self.hosts if host.offers(item.unit) and self.now + seconds <= host.ends]
-        able = [host for host in able if host.name != item.shun] or able  # elsewhere, where there is an elsewhere
-        free = [host for host in able if host.address not in self._reserved and host.takes(item.unit, self.ahead)]
+        able = [w for w in self.workers if w.offers(item.unit) and self.now + seconds <= w.ends]
+        able = [w for w in able if w.name != item.avoid] or able  # another worker, if there is one
+        free = [w for w in able if w.address not in self._reserved and w.takes(item.unit, self.ahead)]
         if item.suspect:
-            free = [host for host in free if host.threads == 1 or not host.placed]
-            if able and not free:  # the least busy worker takes nothing else until it is idle
+            free = [w for w in free if w.threads == 1 or not w.placed]
+            if able and not free:  # reserve the least busy worker until it is idle
                 self._reserved.add(min(able, key=_load).address)
-        return min(free, key=lambda host: _rank(host, item.unit, near), default=None)
+        return min(free, key=lambda worker: _rank(worker, item.unit, near), default=None)
 
 
-def stuck(hosts: Iterable[Host], now: float) -> list[Item]:
-    """What waits behind a straggler although another worker is idle: at most one for each of those."""
-    hosts = tuple(hosts)
-    idle = [host for host in hosts if not host.placed]
-    found: list[Item] = []
-    for item in (item for host in hosts if len(host.placed) > 1 for item in host.placed):
-        waits = item.begun is None and now - item.placed >= PATIENCE
-        if waits and len(found) < len(idle) and any(host.offers(item.unit) for host in idle):
+def movable(workers: Iterable[WorkerState], now: float) -> list[QueuedUnit]:
+    """Units that wait behind a slow one while another worker is idle: at most one for each idle worker."""
+    workers = tuple(workers)
+    idle = [worker for worker in workers if not worker.placed]
+    found: list[QueuedUnit] = []
+    for item in (item for worker in workers if len(worker.placed) > 1 for item in worker.placed):
+        waits = item.begun is None and now - item.placed >= SETTLED_AFTER
+        if waits and len(found) < len(idle) and any(worker.offers(item.unit) for worker in idle):
             found.append(item)
     return found
 
 
-def lacking(hosts: Collection[Host], unit: WorkUnit, seconds: float) -> str:
-    """Why no worker takes a unit that may take so many seconds, although none has anything to do."""
-    if not hosts:
+def shortage(workers: Collection[WorkerState], unit: WorkUnit, seconds: float) -> str:
+    """Why no worker takes a unit although all workers are idle."""
+    if not workers:
         return "No worker is left."
-    if not any(host.offers(unit) for host in hosts):
+    if not any(worker.offers(unit) for worker in workers):
         return f"No worker offers what {unit.kind} {unit.name} occupies: {dict(unit.resources)}."
     return f"No worker has the {seconds:.0f} s left that {unit.kind} {unit.name} may take."
 
 
-def _rank(host: Host, unit: WorkUnit, near: Collection[str]) -> tuple[bool, bool, bool, bool, int, str]:
-    """Best first: where it begins at once, has its input, finds at hand what it keeps, and drives nothing out."""
-    strange = unit.keeps is not None and host.kept != unit.keeps
-    return not host.starts(unit), host.address not in near, strange, strange and host.kept is not None, *_load(host)
+def _rank(worker: WorkerState, unit: WorkUnit, near: Collection[str]) -> tuple[bool, bool, bool, bool, int, str]:
+    """Sort key, best first: it starts at once, has the input, holds what the unit keeps, and displaces nothing."""
+    strange = unit.keeps is not None and worker.at_hand != unit.keeps
+    displaces = strange and worker.at_hand is not None
+    return not worker.starts(unit), worker.address not in near, strange, displaces, *_load(worker)
 
 
-def _load(host: Host) -> tuple[int, str]:
-    return len(host.placed), host.address
+def _load(worker: WorkerState) -> tuple[int, str]:
+    return len(worker.placed), worker.address

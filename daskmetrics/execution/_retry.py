@@ -1,4 +1,4 @@
-"""What to do after a failed attempt: a decision as a value."""
+"""The retry policy: what follows a failed attempt, as a value."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from daskmetrics.core.names import Key
 class Fault(Enum):
     """Why an attempt failed."""
 
-    DEATH = "death"  # the worker went away
+    DEATH = "death"  # the worker died
     EXCEPTION = "exception"
     MEMORY = "memory"
     TIMEOUT = "timeout"
-    DISK = "disk"  # the worker found no room; the run pauses, and nobody is to blame
-    PERMANENT = "permanent"  # trying again cannot help
+    DISK = "disk"  # the disk of the worker is full; the run pauses, and nothing is blamed
+    PERMANENT = "permanent"  # a retry cannot succeed
     UNDEFINED = "undefined"  # the result is not a number
 
 
@@ -40,15 +40,15 @@ class GiveUp:
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Own budgets for each kind of fault: a unit is not blamed for the deaths of its workers as for its own errors.
+    """The number of faults of each kind after which a unit is given up.
 
     Attributes
     ----------
     exceptions, deaths, memory, timeouts : int
-        So many faults of a kind end a unit. Deaths count only where the unit was alone on the worker, and they have
-        more room than the others: a kill from outside looks the same.
+        Faults of a kind that end a unit. Deaths count only if the unit was alone on the worker; their limit is larger,
+        because a worker that is killed from outside looks the same.
     delay, longest_delay : float
-        Seconds before the second attempt, doubled for each further one, and the most that is waited.
+        Seconds before the second attempt, doubled for each further one, and their upper limit.
 
     Examples
     --------
@@ -81,46 +81,46 @@ class RetryPolicy:
 
 
 def faults_so_far(entries: Iterable[Event]) -> dict[Key, tuple[Counter[Fault], int]]:
-    """Of each unit in a journal the faults that count and the attempts, since it healed or was given another chance."""
-    found: dict[Key, tuple[Counter[Fault], int]] = {}
+    """Faults that count and number of attempts of each unit in a journal, since it recovered or was retried."""
+    faults_of: dict[Key, tuple[Counter[Fault], int]] = {}
     for entry in entries:
-        if isinstance(entry, UnitsRetried):  # a new chance for failed units is one for their inputs
-            found.clear()
+        if isinstance(entry, UnitsRetried):  # a retry of failed units is also one of their inputs
+            faults_of.clear()
         elif isinstance(entry, InputRecovered):
-            found.pop(entry.key, None)
+            faults_of.pop(entry.key, None)
         elif isinstance(entry, AttemptFailed):
-            faults, tried = found.get(entry.key, (Counter(), 0))
+            faults, tried = faults_of.get(entry.key, (Counter(), 0))
             faults[Fault(entry.fault)] += entry.blamed
-            found[entry.key] = faults, tried + 1
-    return found
+            faults_of[entry.key] = faults, tried + 1
+    return faults_of
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How `run` treats the cluster; all times in seconds.
+    """Settings of `run`; all times in seconds.
 
     Attributes
     ----------
     slots : int or None
-        Units in flight at most; None as many as the workers have threads, and `ahead` more for each worker.
+        Most units in flight; None for one per thread of the workers, and `ahead` more per worker.
     retry : RetryPolicy
     spare_inputs : int
-        Shared inputs kept on the workers although no unit in flight needs them.
+        Shared inputs that stay on the workers although no unit in flight needs them.
     ahead : int
-        Units that may wait on a worker behind the running ones, so that it does not idle while the driver thinks.
+        Units that may wait on a worker behind the running ones, so that it is not idle while the driver decides.
     grace : float
-        How long after a unit's deadline the driver waits for the worker's own timer before it has the worker killed,
-        as a stopped process has no timer.
+        How long after a deadline the driver waits for the timer of the worker before it kills the worker: a stopped
+        process has no timer.
     margin : float
-        A unit is begun on a worker with an end only if ``margin`` times the longest unit of its kind still fits.
+        A unit starts on a worker with a walltime only if ``margin`` times the longest unit of its kind still fits.
     patience : float
-        How long nothing may be running, for want of a worker that could take what is waiting.
+        How long no unit may run because no worker can take one, before `run` raises an error.
     pause : float
-        How long a full disk is given before the next try.
+        Pause after a full disk.
     stop_grace : float
-        How long SIGTERM and SIGHUP let running units finish. The first Ctrl-C at a terminal waits for all of them.
+        How long running units may continue after SIGTERM or SIGHUP. The first Ctrl-C at a terminal waits for all.
     scratch : Path or None
-        A folder that driver and workers see, for the tracebacks of stopped units; None beside the journal.
+        A folder that driver and workers share, for tracebacks of stopped units; None for one beside the journal.
     """
 
     slots: int | None = None

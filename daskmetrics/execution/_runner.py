@@ -1,4 +1,4 @@
-"""The loop on Dask: actions become submissions, what Dask reports becomes messages. It decides nothing itself."""
+"""Runs the loop on Dask: turns actions into submissions, and events of Dask into messages. It decides nothing."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from daskmetrics.execution._messages import (
     Kill,
     Left,
     Message,
-    Offers,
+    Notice,
+    OfferChanged,
     Release,
-    Say,
     Started,
-    StopAsked,
+    StopRequested,
     Submit,
     TaskId,
     Vanished,
 )
 from daskmetrics.execution._retry import Fault, Settings
-from daskmetrics.execution._signals import heeding
+from daskmetrics.execution._signals import stop_signals
 from daskmetrics.execution._units import Source
 
 __all__ = ["ClusterLostError", "Settings", "run"]
 
-LOOK_EVERY = 5.0  # seconds between looks at the scheduler's workers, in case an event was missed
-SETTLE = 0.3  # seconds for which the last words of a lost worker may be on their way
+LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
+SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0  # seconds for a new worker to answer: importing can be slow on a shared file system
 
 log = logging.getLogger(__name__)
@@ -64,10 +64,10 @@ def run(
     on_record: Callable[[Record], None] = lambda record: None,
     say: Callable[[str], None] = log.warning,
 ) -> None:
-    """Run all work of a source to its end; a unit that the journal already holds is answered from there.
+    """Run all units of a source; units that are already in the journal are not run again.
 
-    A unit is committed by its line in the journal; only then does the source learn of it. While this runs, the first
-    Ctrl-C finishes what is running, the second stops at once; SIGTERM and SIGHUP are the first with a short grace.
+    A line of the journal commits a unit; only then does the source receive its record. The first Ctrl-C lets running
+    units finish, the second stops at once; SIGTERM and SIGHUP act as the first, with a short grace period.
 
     Parameters
     ----------
@@ -78,34 +78,34 @@ def run(
     on_record : callable
         Called with each new record, after it was journaled.
     say : callable
-        Called with lines for the user: a pause, a worker that is missed.
+        Called with messages for the user, such as a pause or a missing worker.
 
     Raises
     ------
     ClusterLostError
-        If the scheduler goes away, or no worker is left that could do the work. Run again to resume.
+        If the scheduler is lost, or no worker can run the remaining units. Run again to resume.
     ConfigError
-        If a worker's versions are not the driver's.
+        If the versions of a worker differ from those of the driver.
     KeyboardInterrupt
-        If it was asked to stop and did.
+        If the user stopped it.
     """
     scratch = settings.scratch or journal.path.parent / "scratch"
-    shell = _Shell(client, scratch.absolute(), settings, say)
-    ledger = _Patient(journal, shell.stop_asked, settings.pause, say)
-    with heeding(shell.hear), shell.listening():
-        loop = Loop(source, ledger, settings, on_record)
-        shell.drive(loop)
+    backend = _DaskBackend(client, scratch.absolute(), settings, say)
+    event_log = _PausingJournal(journal, backend.stop_requested, settings.pause, say)
+    with stop_signals(backend.on_signal), backend.listening():
+        loop = Loop(source, event_log, settings, on_record)
+        backend.drive(loop)
         if loop.stopping:
             raise KeyboardInterrupt
 
 
-class _Patient:
+class _PausingJournal:
     """A journal on a disk that may be full: the run pauses until there is room."""
 
     def __init__(
-        self, journal: Journal, stop_asked: Callable[[], bool], pause: float, say: Callable[[str], None]
+        self, journal: Journal, stop_requested: Callable[[], bool], pause: float, say: Callable[[str], None]
     ) -> None:
-        self._journal, self._stop_asked, self._pause, self._say = journal, stop_asked, pause, say
+        self._journal, self._stop_requested, self._pause, self._say = journal, stop_requested, pause, say
         self.records = journal.records
 
     @property
@@ -119,55 +119,55 @@ class _Patient:
                 self._journal.append(entry, wait)
                 break
             except DiskFullError as error:
-                if self._stop_asked():
+                if self._stop_requested():
                     raise KeyboardInterrupt from error
                 if not paused:
-                    self._say(f"No room to write '{self._journal.path}': the run pauses until there is. ({error})")
+                    self._say(f"No space to write '{self._journal.path}': the run pauses until there is. ({error})")
                 paused = True
                 time.sleep(self._pause)
         if paused:
-            self._say("There is room again: the run goes on.")
+            self._say("There is space again: the run continues.")
 
 
-class _Shell:
-    """Everything that touches Dask. Other threads only put events into the queue."""
+class _DaskBackend:
+    """The only code that calls Dask. Other threads only put events into the queue."""
 
     def __init__(self, client: Client, scratch: Path, settings: Settings, say: Callable[[str], None]) -> None:
         self.client, self.scratch, self.settings, self.say = client, scratch, settings, say
-        # on a shared scheduler an old future of the same key would answer with its own function's result
+        # on a shared scheduler, an old future with the same key would return the result of another function
         self.nonce = secrets.token_hex(4)
         self.topic = f"daskmetrics-{self.nonce}"
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Any] = {}
         self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
-        # addresses with what they offer; touched by the client's event loop alone
-        self.greeted: dict[str, Mapping[str, float]] = {}
-        self.outgrown: set[str] = set()  # workers ended by their nanny for taking too much memory
+        # resources of the workers by address; only the event loop of the client uses it
+        self.known: dict[str, Mapping[str, float]] = {}
+        self.over_memory: set[str] = set()  # workers that their nanny killed because they used too much memory
         self._stop = False
 
-    def stop_asked(self) -> bool:
+    def stop_requested(self) -> bool:
         return self._stop
 
-    def hear(self, by_hand: bool) -> None:
-        """A signal has come."""
+    def on_signal(self, by_hand: bool) -> None:
+        """Handle a stop signal."""
         self._stop = True
-        self.events.put(StopAsked(math.inf if by_hand else self.settings.stop_grace))
-        self.say("Stopping: what is running is finished and recorded first. Press Ctrl-C (again) to stop at once.")
+        self.events.put(StopRequested(math.inf if by_hand else self.settings.stop_grace))
+        self.say("Stopping: running units are finished and recorded first. Press Ctrl-C (again) to stop at once.")
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear of workers that come and go, and of attempts that begin."""
+        """Subscribe to events of workers, and of attempts that start."""
         handlers: dict[str, Callable[[tuple[float, Any]], None]] = {
             self.topic: lambda event: self.events.put(Started(event[1])),
-            "all": self._hear_of_workers,
-            "worker-restart-memory": lambda event: self.outgrown.add(event[1]["worker"]),
+            "all": self._on_worker_event,
+            "worker-restart-memory": lambda event: self.over_memory.add(event[1]["worker"]),
         }
         for topic, handler in handlers.items():
             self.client.subscribe_topic(topic, handler)
         try:
             yield
         finally:
-            self.futures.clear()  # the scheduler drops what nobody waits for
+            self.futures.clear()  # the scheduler drops results that no client waits for
             if self.client.status == "running":
                 for topic in handlers:
                     self.client.unsubscribe_topic(topic)
@@ -187,7 +187,7 @@ class _Shell:
             messages = self._receive(loop.wake)
 
     def _receive(self, until: float) -> list[Message]:
-        """Everything that has happened; waits for the first."""
+        """All events since the last call; waits for the first."""
         try:
             events = [self.events.get(timeout=max(0.0, until - time.monotonic()))]
         except queue.Empty:
@@ -200,7 +200,7 @@ class _Shell:
         for event in events:
             if isinstance(event, BaseException):
                 raise event
-            message = self._ended(*event) if isinstance(event, tuple) else event
+            message = self._on_end(*event) if isinstance(event, tuple) else event
             if message is not None:
                 messages.append(message)
         return messages
@@ -216,21 +216,21 @@ class _Shell:
                     future.release()
             case Kill(address):
                 self._post(self._kill(address))
-            case Say(text):
+            case Notice(text):
                 self.say(text)
 
     def _submit(self, submit: Submit) -> None:
         unit = submit.unit
         try:
             packed = cloudpickle.dumps((unit.function, unit.args))
-        except Exception as error:  # whatever an argument raises when it is pickled
+        except Exception as error:  # any exception that an argument raises when it is pickled
             reason = f"It cannot be sent to a worker. {worker.describe(error)}"
             self.events.put(Failed(submit.task, Fault.PERMANENT, reason))
             return
-        order = worker.Order(submit.task, packed, self.topic, str(self.scratch), unit.timeout, submit.shared)
+        assignment = worker.Assignment(submit.task, packed, self.topic, str(self.scratch), unit.timeout, submit.shared)
         future = self.client.submit(
             worker.perform,
-            order,
+            assignment,
             *([self.futures[submit.given]] if submit.given else []),
             key=f"{submit.task}-{self.nonce}",
             workers=[submit.worker],
@@ -245,12 +245,12 @@ class _Shell:
     async def _kill(self, address: str) -> None:
         try:
             await self.client.run(worker.kill, workers=[address], nanny=True, asynchronous=True)
-        except Exception as error:  # it is gone, or has no nanny: the loop has given it up in any case
+        except Exception as error:  # it is gone, or has no nanny: the loop no longer uses it
             log.info("Worker %s could not be killed: %s", address, error)
 
-    # what Dask reports
+    # events of Dask
 
-    def _ended(self, task: TaskId, future: Any) -> Message | None:
+    def _on_end(self, task: TaskId, future: Any) -> Message | None:
         if task not in self.futures:
             return None
         if future.status == "finished" and task in self.shared:
@@ -259,48 +259,48 @@ class _Shell:
             self._post(self._fetch(task, future))
             return None
         if future.status == "cancelled":
-            return Vanished(task)  # by another client of the scheduler, since we forget what we release
+            return Vanished(task)  # by another client: this one forgets the futures that it releases
         error = future.exception()
         if isinstance(error, worker.AttemptError):
             return Failed(task, error.fault, error.reason, error.trace)
         if isinstance(error, KilledWorker):
-            return None  # that its worker has left is told, too, and settles the matter
+            return None  # the loss of its worker is reported, too, and decides
         return Failed(task, worker.blame(error), worker.describe(error))
 
     async def _fetch(self, task: TaskId, future: Any) -> None:
         try:
             result = await self.client.gather(future, asynchronous=True)
         except (Exception, asyncio.CancelledError):
-            self.events.put(Vanished(task))  # its worker died, or we released it meanwhile
+            self.events.put(Vanished(task))  # its worker died, or it was released meanwhile
         else:
             self.events.put(Finished(task, json.loads(result[0]), result[1]))
 
-    def _hear_of_workers(self, event: tuple[float, Any]) -> None:
+    def _on_worker_event(self, event: tuple[float, Any]) -> None:
         if event[1]["action"] in ("add-worker", "remove-worker"):
             self._post(self._look())
 
     async def _look(self) -> None:
-        """Compare the scheduler's workers with those that were greeted.
+        """Compare the workers of the scheduler with the known ones.
 
-        Asked of the scheduler itself: the client's cached ``scheduler_info`` can lack some.
+        This asks the scheduler: the cached ``scheduler_info`` of the client can be incomplete.
         """
         try:
             here = (await self.client.scheduler.identity(n_workers=-1))["workers"]
         except OSError:
-            return  # the connection is lost, which the client notices, too
-        for address in here.keys() - self.greeted.keys():
-            self.greeted[address] = here[address]["resources"]
-            self._post(self._greet(address, here[address]))
-        for address in self.greeted.keys() - here.keys():
-            del self.greeted[address]
-            self._post(self._see_off(address))
-        for address, before in self.greeted.items():
+            return  # the connection is lost; the client reports it
+        for address in here.keys() - self.known.keys():
+            self.known[address] = here[address]["resources"]
+            self._post(self._ask_versions(address, here[address]))
+        for address in self.known.keys() - here.keys():
+            del self.known[address]
+            self._post(self._report_left(address))
+        for address, before in self.known.items():
             if (now := here[address]["resources"]) != before:
-                self.greeted[address] = now
-                self.events.put(Offers(address, now))
+                self.known[address] = now
+                self.events.put(OfferChanged(address, now))
 
-    async def _greet(self, address: str, info: Mapping[str, Any]) -> None:
-        """Ask a new worker who it is; it gets work only after its answer."""
+    async def _ask_versions(self, address: str, info: Mapping[str, Any]) -> None:
+        """Handshake with a new worker; it gets units only after its answer."""
         name = str(info["name"])
         asked = self.client.run(eval, handshake.question(), workers=[address], on_error="return", asynchronous=True)
         try:
@@ -308,19 +308,19 @@ class _Shell:
         except (OSError, TimeoutError, KeyError) as error:
             answer = error
         if isinstance(answer, OSError | TimeoutError | KeyError):
-            self.greeted.pop(address, None)  # it is gone or too busy; if it is still there it is asked again
+            self.known.pop(address, None)  # it is gone or too busy; if it is still there, it is asked again
             return
         handshake.require_same(name, answer if isinstance(answer, BaseException) else answer["versions"])
         about = WorkerJoined(name, answer["host"], answer["versions"], answer["gpus"])
-        offered = self.greeted.get(address, info["resources"])  # it may have changed meanwhile
+        offered = self.known.get(address, info["resources"])  # it may have changed meanwhile
         self.events.put(Joined(address, name, info["nthreads"], offered, answer["remaining"], about))
 
-    async def _see_off(self, address: str) -> None:
+    async def _report_left(self, address: str) -> None:
         await asyncio.sleep(SETTLE)
-        self.events.put(Left(address, last_words(self.scratch, address), address in self.outgrown))
+        self.events.put(Left(address, last_words(self.scratch, address), address in self.over_memory))
 
     def _post(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let the client's event loop do something, so that the driver never waits for a worker."""
+        """Run a coroutine on the event loop of the client, so that the driver never waits for a worker."""
         asyncio.run_coroutine_threadsafe(self._guarded(work), self.client.loop.asyncio_loop)
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -331,4 +331,4 @@ class _Shell:
 
 
 def _lost() -> ClusterLostError:
-    return ClusterLostError("The scheduler went away. Nothing recorded is lost: run the same command again to resume.")
+    return ClusterLostError("The scheduler was lost. Nothing recorded is lost: run the same command again to resume.")

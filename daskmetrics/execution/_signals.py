@@ -1,4 +1,4 @@
-"""What Ctrl-C and its like mean: once to finish what is running, twice to stop now."""
+"""Stop signals: the first lets running units finish, the second stops at once."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def heeding(asked: Callable[[bool], None]) -> Iterator[None]:
-    """Within, the first signal calls ``asked`` and the next one raises `KeyboardInterrupt`.
+def stop_signals(on_stop: Callable[[bool], None]) -> Iterator[None]:
+    """Within the block, the first stop signal calls ``on_stop`` and the next one raises `KeyboardInterrupt`.
 
-    Signals that are ignored stay ignored, as ``nohup`` and shells that start something in the background mean it.
-    Outside of the main thread, where signals do not arrive, this does nothing.
+    Ignored signals stay ignored, because ``nohup`` and background jobs of a shell rely on it. Outside the main thread,
+    which receives no signals, this does nothing.
 
     Parameters
     ----------
-    asked : callable
+    on_stop : callable
         Called with True if a user at a terminal asked (Ctrl-C), who can ask again; False if a program did (SIGTERM,
         SIGHUP, or SIGINT without a terminal).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard: list[int] = []
+    received: list[int] = []
 
-    def hear(number: int, frame: FrameType | None) -> None:
-        if heard:
+    def handle(number: int, frame: FrameType | None) -> None:
+        if received:
             raise KeyboardInterrupt
-        heard.append(number)
-        asked(number == signal.SIGINT and os.isatty(0))
+        received.append(number)
+        on_stop(number == signal.SIGINT and os.isatty(0))
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
     ours = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     for number in ours:
-        signal.signal(number, hear)
+        signal.signal(number, handle)
     try:
         yield
     finally:

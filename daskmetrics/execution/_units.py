@@ -19,25 +19,25 @@ class WorkUnit:
     key : str
         Names the content: equal keys mean equal results, so a recorded key is never run again.
     name, kind : str
-        For people: ``tiny@step8/3:stdlib:order`` is a ``score``.
+        For display: ``tiny@step8/3:stdlib:order`` is a ``score``.
     function : callable
-        Importable on the workers; returns JSON values (an `input` may return anything).
+        Importable on the workers; returns JSON values (an `input` may return any object).
     args : tuple
         Its arguments, after the result of `input` if there is one.
     resources : mapping
-        What it occupies of a worker, for instance ``{"GPU": 1}``.
+        Resources of a worker that it occupies, for instance ``{"GPU": 1}``.
     requires : tuple of str
         Keys of units whose success must be recorded first.
     input : WorkUnit or None
-        A unit whose result is the first argument. It runs once for all units that share it, near them, and is not
-        recorded: it can always be computed again.
+        A unit whose result is the first argument. It runs once for all units that share it, and is not recorded: it
+        can always be computed again.
     note : mapping
-        Why it was asked for; kept in the journal.
+        Why the source asked for it; kept in the journal.
     timeout : float or None
-        Seconds after which an attempt is stopped; None never.
+        Seconds after which an attempt is stopped; None for no limit.
     keeps : str or None
-        What a worker has at hand once it ran such a unit, a loaded checkpoint say: the next one that keeps the same
-        goes there if it can begin at once.
+        Names what stays in the memory of the worker, such as a loaded checkpoint: the next unit with the same name
+        runs there if it can start at once.
     """
 
     key: Key
@@ -54,13 +54,13 @@ class WorkUnit:
 
 
 class Source(Protocol):
-    """Where work comes from. It knows what is wanted next, and nothing of Dask."""
+    """Supplies units and receives their records. It does not know Dask."""
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        """At most ``n`` units to run now. None now, with nothing running, means the source is exhausted."""
+        """At most ``n`` units to run now. No unit, while none is running, means that the source is exhausted."""
 
     def tell(self, record: Record) -> None:
-        """Take in the result of a unit that was asked for: computed now, or known from before an interruption."""
+        """Receive the record of a unit: computed now, or recorded before an interruption."""
 
 
 class EventLog(Protocol):
@@ -80,7 +80,7 @@ class EventLog(Protocol):
 class Sweep:
     """Asks for every unit once, in the given order as far as their requirements allow.
 
-    A unit whose requirement failed is not asked for; it is listed by `blocked`.
+    A unit whose requirement failed is skipped; `blocked` lists it.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class Sweep:
         self._records[record.key] = record
 
     def blocked(self) -> list[WorkUnit]:
-        """Units that were never asked for, since a unit that they require failed."""
+        """Units that were skipped because a unit that they require failed."""
         return list(self._open.values())
 
     def _succeeded(self, key: Key) -> bool:

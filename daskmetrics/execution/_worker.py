@@ -1,4 +1,4 @@
-"""What runs on a worker: one attempt, announced before it begins, within its deadline, its errors told by kind."""
+"""Runs one attempt on a worker: reports its start, keeps its deadline, and classifies its errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from daskmetrics.execution._retry import Fault
 
 
 @dataclass(frozen=True)
-class Order:
-    """An attempt as it is sent: function and arguments are packed, so that only the attempt itself unpacks them.
+class Assignment:
+    """An attempt as it is sent to a worker; function and arguments are pickled, so that only the attempt loads them.
 
     Attributes
     ----------
@@ -31,12 +31,12 @@ class Order:
     packed : bytes
         Pickle of the function and its arguments.
     topic : str
-        Where its start is announced.
+        The Dask topic on which its start is reported.
     scratch : str
         The folder for the traceback at a deadline.
     timeout : float or None
     shared : bool
-        Whether the result stays on the worker as it is, or goes to the journal as JSON.
+        Whether the result stays on the worker, or goes to the journal as JSON.
     """
 
     task: TaskId
@@ -48,7 +48,7 @@ class Order:
 
 
 class AttemptError(Exception):
-    """Why an attempt failed, in plain values: whatever was raised, this can be sent."""
+    """Why an attempt failed, as text, so that it can always be sent."""
 
     def __init__(self, fault: Fault, reason: str, trace: str) -> None:
         super().__init__(fault, reason, trace)
@@ -58,24 +58,24 @@ class AttemptError(Exception):
         return self.reason
 
 
-def perform(order: Order, *given: Any) -> Any:
-    """Run an attempt; the JSON of its value with its seconds, or a shared input's result as it is.
+def perform(assignment: Assignment, *given: Any) -> Any:
+    """Run an attempt; returns the JSON of its value and its seconds, or the result of a shared input itself.
 
     Raises
     ------
     AttemptError
-        For whatever the function raises.
+        For any exception of the function.
     """
     worker = get_worker()
-    with DEADLINES.within(order.task, order.timeout, trace_file(Path(order.scratch), worker.address)):
-        # the answer is waited for: should the function kill this process at once, it is known what was running
-        sync(worker.loop, worker.scheduler.log_event, topic=order.topic, msg=order.task)
+    with DEADLINES.within(assignment.task, assignment.timeout, trace_file(Path(assignment.scratch), worker.address)):
+        # wait for the answer: if the function kills this process at once, the driver knows what was running
+        sync(worker.loop, worker.scheduler.log_event, topic=assignment.topic, msg=assignment.task)
         started = time.perf_counter()
         try:
-            function, args = _unpack(order.packed)
+            function, args = _unpack(assignment.packed)
             result = function(*given, *args)
             seconds = time.perf_counter() - started
-            return result if order.shared else (_as_json(result), seconds)
+            return result if assignment.shared else (_as_json(result), seconds)
         except (Exception, SystemExit) as error:
             raise AttemptError(blame(error), describe(error), _trace(error)) from None
 
@@ -97,7 +97,7 @@ def _as_json(value: Any) -> str:
 
 
 def blame(error: BaseException) -> Fault:
-    """Which kind of fault an exception stands for."""
+    """The kind of fault that an exception means."""
     if isinstance(error, UndefinedError):
         return Fault.UNDEFINED
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
@@ -116,10 +116,10 @@ def describe(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """The end of the traceback, which names the place."""
+    """The end of the traceback, which names the line."""
     return "".join(traceback.format_exception(error))[-LONGEST_TRACE:]
 
 
 def kill(dask_worker: Any) -> None:
-    """Runs in a nanny: end the worker's process, even a stopped one. The nanny then starts another."""
+    """Runs in a nanny: kill the process of the worker, even a stopped one. The nanny then starts another."""
     os.kill(dask_worker.process.pid, signal.SIGKILL)

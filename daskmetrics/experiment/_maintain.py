@@ -1,4 +1,4 @@
-"""Maintenance of a run: verify and repair its store, reset failed units, remove the lease of a lost driver.
+"""Maintenance of a run: verify and repair its store, reset failed units, remove the lock of a lost driver.
 
 Functions that write take the run's lock first, so that no driver runs at the same time.
 """
@@ -17,7 +17,7 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import is_finished, records, scan, unlock
-from daskmetrics.store import Damage, Kind, Plan
+from daskmetrics.store import Damage, DamageKind, StorePlan
 
 __all__ = ["CheckResult", "repair", "retry", "unlock_run", "verify"]
 
@@ -48,7 +48,7 @@ class CheckResult:
         return tuple(damage for damage in self.damages if damage.kind.is_damage)
 
     @property
-    def counts(self) -> Counter[Kind]:
+    def counts(self) -> Counter[DamageKind]:
         return Counter(damage.kind for damage in self.damages)
 
 
@@ -103,7 +103,7 @@ def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
 
 
 def unlock_run(folder: RunFolder) -> str | None:
-    """Remove the lease of a lost driver; return that driver, or None if no driver holds the run.
+    """Remove the lock of a lost driver; return that driver, or None if no driver holds the run.
 
     Raises
     ------
@@ -117,13 +117,13 @@ def unlock_run(folder: RunFolder) -> str | None:
     return unlock(folder.lock)
 
 
-def _plan(folder: RunFolder, entries: Iterable[Event]) -> Plan:
-    plan = Plan.latest(entries)
+def _plan(folder: RunFolder, entries: Iterable[Event]) -> StorePlan:
+    plan = StorePlan.latest(entries)
     if plan is None:
         raise DataError(f"The run in '{folder.path}' was ended before it laid out its store. Run it again.")
     return plan
 
 
-def _cells(plan: Plan) -> int:
+def _cells(plan: StorePlan) -> int:
     rows = sum(len(suite.revisions) * len(suite.layers) for suite in plan.template.suites)
     return 3 * rows * (len(plan.template.metrics.names) + len(plan.template.tasks.names))

@@ -162,7 +162,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     _lay_out(_plan(experiment), folder, journal)
 
 
-def _plan(experiment: Experiment) -> store.Plan:
+def _plan(experiment: Experiment) -> store.StorePlan:
     config = experiment.config.as_dict()
     attributes = {
         "name": experiment.config.name,
@@ -281,9 +281,9 @@ class _RunDriver:
             store.finish(self.folder.store, {})
 
 
-def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.Plan:
+def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.StorePlan:
     """The layout of the experiment's store, and the keys of the units that fill it."""
-    return store.Plan(
+    return store.StorePlan(
         template=experiment.template(attributes),
         version=VERSION,
         seed=experiment.config.seed,
@@ -299,12 +299,12 @@ def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.
     )
 
 
-def _lay_out(planned: store.Plan, folder: RunFolder, journal: Journal) -> None:
+def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:
     """Create the store of this plan with all recorded metrics.
 
     An existing store of the same plan is kept unless its metadata is damaged; the journal records a new store.
     """
-    known = store.Plan.latest(journal.entries)
+    known = store.StorePlan.latest(journal.entries)
     same = known is not None and known.template.key == planned.template.key
     new = store.create(folder.store, planned.template)
     if known is not None and same and not new and any(store.check_files(folder.store, known.files)):

@@ -10,29 +10,29 @@ Layout of ``store.zarr``::
     <model>/scores_status    (checkpoint, layer, task)    uint8
     <model>/checkpoint, step, layer, metric, task         coordinates
 
-All planned checkpoints are allocated at once; a worker writes exactly its own chunk, the status last. Nothing in it is
-true because it stands there: what the journal vouches for is, and `verify` compares the two.
+All planned checkpoints are allocated at once; a worker writes exactly its own chunk, the status last. Only values that
+the journal records are valid, and `verify` compares the two.
 
 ============= ================================================================
-`plan`        what a store is to hold: `Template`, `Plan`, and the `Block` of one checkpoint, from records
-`files`       the Zarr store itself: create, write, read, restore
-`checking`    verify and repair
-`states`      pooled states, where a run keeps them: a Zarr store of its own
+`_template`   the plan of a store: `Template`, `StorePlan`, and the `Block` of one checkpoint, from records
+`_zarr`       the Zarr store: create, write, read, restore
+`_verify`     verify and repair
+`_states`     pooled states, if a run keeps them, in a Zarr store beside it
 ============= ================================================================
 """
 
 from daskmetrics.core.status import Status
-from daskmetrics.store._template import Axis, Block, Plan, Template, blocks_of_cells, score_key
-from daskmetrics.store._verify import Damage, Kind, check_files, repair, verify
+from daskmetrics.store._template import Axis, Block, StorePlan, Template, blocks_of_cells, score_key
+from daskmetrics.store._verify import Damage, DamageKind, check_files, repair, verify
 from daskmetrics.store._zarr import create, files_of, finish, lay_out, open_tree, read_block, restore, write
 
 __all__ = [
     "Axis",
     "Block",
     "Damage",
-    "Kind",
-    "Plan",
+    "DamageKind",
     "Status",
+    "StorePlan",
     "Template",
     "blocks_of_cells",
     "check_files",

@@ -1,14 +1,14 @@
-"""What a store is to hold: its shape, the keys of the units that fill it, and the chunk of each checkpoint."""
+"""The plan of a store: its shape, the keys of the units that fill it, and the chunk of each checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from daskmetrics.core._events import Event, StorePlanned
+from daskmetrics.core._events import Event, Record, StorePlanned
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.core.status import Status
 
@@ -24,7 +24,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Template:
-    """Everything that a store is planned to hold.
+    """The shape and meaning of a store.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Template:
 
     @property
     def key(self) -> Key:
-        """Names the shape and the meaning of the store: numbers of two different keys must not stand in one store."""
+        """Names shape and meaning of the store: numbers of different keys must not be in one store."""
         suites = [[s.model, s.revisions, s.layers, s.depth] for s in self.suites]
         return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)
 
@@ -82,19 +82,19 @@ class Block:
 
     @classmethod
     def empty(cls, layers: int, names: int, status: Status = Status.MISSING) -> Block:
-        """Without a number."""
+        """A block without values."""
         nan = np.full((layers, names), np.nan)
         return cls(nan, nan.copy(), np.full((layers, names), status, np.uint8))
 
     def differs(self, other: Block) -> np.ndarray:
-        """Which cells (layers, names) are not the same bit for bit, NaN being equal to NaN."""
+        """The cells (layers, names) that are not equal bit for bit; NaN equals NaN."""
         different: np.ndarray = self.status != other.status
-        for own, its in ((self.values, other.values), (self.stderr, other.stderr)):
-            different |= (own != its) & ~(np.isnan(own) & np.isnan(its))
+        for a, b in ((self.values, other.values), (self.stderr, other.stderr)):
+            different |= (a != b) & ~(np.isnan(a) & np.isnan(b))
         return different
 
     def equals(self, other: Block) -> bool:
-        """Bit for bit, NaN equal to NaN."""
+        """Whether both are equal bit for bit; NaN equals NaN."""
         return self.values.shape == other.values.shape and not self.differs(other).any()
 
 
@@ -102,22 +102,9 @@ def _nullable(array: np.ndarray) -> list[list[float | int | None]]:
     return [[None if value != value else value for value in row] for row in array.tolist()]
 
 
-class Result(Protocol):
-    """What is needed to know of a record: the one that the journal holds, or its like."""
-
-    @property
-    def key(self) -> Key: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def value(self) -> Any: ...
-
-
 @dataclass(frozen=True)
-class Plan:
-    """A template, and which units' records fill it; all that is needed to build the store from the journal alone.
+class StorePlan:
+    """A template and the keys of the units that fill it: enough to build the store from the journal alone.
 
     Attributes
     ----------
@@ -131,7 +118,7 @@ class Plan:
     encode : mapping of str to tuple of Key
         Of each checkpoint, one for each task.
     files : mapping of str to str
-        Digests of metadata and coordinates as they were laid out (`files_of`).
+        Digests of the metadata and coordinate files (`files_of`).
     """
 
     template: Template
@@ -141,7 +128,7 @@ class Plan:
     encode: Mapping[str, tuple[Key, ...]]
     files: Mapping[str, str] = field(default_factory=dict)
 
-    def metric_blocks(self, records: Iterable[Result]) -> dict[Checkpoint, Block]:
+    def metric_blocks(self, records: Iterable[Record]) -> dict[Checkpoint, Block]:
         """The metrics of every checkpoint that has a record; a failed one has its status and no numbers."""
         by_key = {record.key: record for record in records if record.kind == "measure"}
         names = len(self.template.metrics.names)
@@ -152,7 +139,7 @@ class Plan:
             if (key := self.measure[str(checkpoint)]) in by_key
         }
 
-    def score_blocks(self, records: Iterable[Result]) -> dict[Checkpoint, Block]:
+    def score_blocks(self, records: Iterable[Record]) -> dict[Checkpoint, Block]:
         """The scores of every checkpoint of which at least one cell has a record."""
         by_key = {record.key: record for record in records if record.kind == "score"}
         suites, tasks = self.template.suites, self.template.tasks.names
@@ -169,7 +156,7 @@ class Plan:
         return StorePlanned(**{**vars(self), "template": self.template.as_json()})
 
     @classmethod
-    def latest(cls, entries: Iterable[Event]) -> Plan | None:
+    def latest(cls, entries: Iterable[Event]) -> StorePlan | None:
         """The plan that a journal holds last, or None."""
         entry = next((entry for entry in reversed(list(entries)) if isinstance(entry, StorePlanned)), None)
         if entry is None:
@@ -202,11 +189,11 @@ def blocks_of_cells(
     return blocks
 
 
-def _metrics(record: Result, shape: tuple[int, int]) -> Block:
+def _metrics(record: Record, shape: tuple[int, int]) -> Block:
     return Block.of(record.value) if record.status == "ok" else Block.empty(*shape, Status.of(record.status))
 
 
-def _cell(record: Result) -> tuple[float, float, Status]:
+def _cell(record: Record) -> tuple[float, float, Status]:
     if record.status != "ok":
         return float("nan"), float("nan"), Status.of(record.status)
     return record.value["score"], record.value["stderr"], Status.OK

@@ -1,4 +1,4 @@
-"""The store compared with the journal, and made equal to it again."""
+"""Compare the store with the journal, and repair it."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from pathlib import Path
 
 import numpy as np
 
+from daskmetrics.core._events import Record
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.core.status import Status
-from daskmetrics.store._template import Block, Plan, Result
+from daskmetrics.store._template import Block, StorePlan
 from daskmetrics.store._zarr import PARTS, Reader, files_of, finish, lay_out, restore, stale_copies
 
 AXES = ("metrics", "scores")
 
 
-class Kind(Enum):
-    """What is the matter with a part of the store."""
+class DamageKind(Enum):
+    """The kind of difference between a part of the store and the journal."""
 
-    METADATA = "metadata"  # or coordinates: what says which number is which
-    CHUNK = "chunk"  # it cannot be read, or holds other numbers than the journal
-    UNVOUCHED = "unvouched"  # numbers of which the journal knows nothing: their unit was not committed
-    PENDING = "pending"  # not written yet: scores are, once the run ends
+    METADATA = "metadata"  # or coordinates, which name the numbers
+    CHUNK = "chunk"  # unreadable, or with other numbers than the journal
+    UNVOUCHED = "unvouched"  # numbers without a record: their unit was not committed
+    PENDING = "pending"  # not written yet: scores are written when the run ends
 
     @property
     def is_damage(self) -> bool:
-        return self in (Kind.METADATA, Kind.CHUNK)
+        return self in (DamageKind.METADATA, DamageKind.CHUNK)
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A part of the store that differs from what the journal vouches for.
+    """A part of the store that differs from the journal.
 
     Attributes
     ----------
-    kind : Kind
+    kind : DamageKind
     where : str
         The checkpoint and the array, or a file of the store.
     what : str
@@ -46,28 +47,28 @@ class Damage:
     checkpoint : Checkpoint or None
     """
 
-    kind: Kind
+    kind: DamageKind
     where: str
     what: str
     checkpoint: Checkpoint | None = None
 
 
-def verify(path: Path, plan: Plan, records: Iterable[Result], finished: bool) -> list[Damage]:
+def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: bool) -> list[Damage]:
     """Compare every file and every cell of a store with the journal.
 
     Parameters
     ----------
     path : Path
         The store.
-    plan : Plan
-        What it is to hold.
-    records : iterable of Result
-        All that the journal holds.
+    plan : StorePlan
+        The plan of the store.
+    records : iterable of Record
+        The records of the journal.
     finished : bool
-        Whether the run has ended, so that nothing may be lacking.
+        Whether the run is finished, so that nothing may be missing.
     """
     if not path.is_dir():
-        return [Damage(Kind.METADATA, str(path), "it is not there")]
+        return [Damage(DamageKind.METADATA, str(path), "it is missing")]
     metadata = list(check_files(path, plan.files))
     records = list(records)
     blocks = {"metrics": plan.metric_blocks(records), "scores": plan.score_blocks(records)}
@@ -77,12 +78,12 @@ def verify(path: Path, plan: Plan, records: Iterable[Result], finished: bool) ->
 
 
 def _suite(
-    path: Path, suite: Suite, plan: Plan, blocks: Mapping[str, Mapping[Checkpoint, Block]], finished: bool
+    path: Path, suite: Suite, plan: StorePlan, blocks: Mapping[str, Mapping[Checkpoint, Block]], finished: bool
 ) -> list[Damage]:
     try:
         reader = Reader(path, suite.model)
     except DataError as error:
-        return [Damage(Kind.METADATA, suite.model, str(error))]
+        return [Damage(DamageKind.METADATA, suite.model, str(error))]
     return [
         damage
         for what in _axes(plan)
@@ -91,19 +92,19 @@ def _suite(
     ]
 
 
-def repair(path: Path, plan: Plan, records: Iterable[Result], finished: bool) -> tuple[list[Damage], Plan]:
-    """Make a store equal to what the journal vouches for.
+def repair(path: Path, plan: StorePlan, records: Iterable[Record], finished: bool) -> tuple[list[Damage], StorePlan]:
+    """Make a store equal to the journal.
 
     Returns
     -------
     list of Damage
-        What was put right.
-    Plan
-        With the digests of metadata and coordinates as they are now.
+        The differences that were repaired.
+    StorePlan
+        The plan with the new digests of metadata and coordinates.
     """
     records = list(records)
     found = verify(path, plan, records, finished)
-    if any(damage.kind is Kind.METADATA for damage in found):
+    if any(damage.kind is DamageKind.METADATA for damage in found):
         lay_out(path, plan.template)
     else:
         _remove_unvouched(path, plan, found, records)
@@ -114,7 +115,7 @@ def repair(path: Path, plan: Plan, records: Iterable[Result], finished: bool) ->
     return found, dataclasses.replace(plan, files=files_of(path))
 
 
-def _axes(plan: Plan) -> tuple[str, ...]:
+def _axes(plan: StorePlan) -> tuple[str, ...]:
     return AXES if plan.template.tasks.names else AXES[:1]
 
 
@@ -123,13 +124,13 @@ def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
     there = files_of(path)
     for name, digest in files.items():
         if name not in there:
-            yield Damage(Kind.METADATA, name, "it is not there")
+            yield Damage(DamageKind.METADATA, name, "it is missing")
         elif there[name] != digest:
-            yield Damage(Kind.METADATA, name, "it is not what was laid out")
+            yield Damage(DamageKind.METADATA, name, "it was changed")
     for name in there.keys() - files.keys():
-        yield Damage(Kind.METADATA, name, "it was not laid out by this run")
+        yield Damage(DamageKind.METADATA, name, "it is not part of this store")
     for name in stale_copies(path):
-        yield Damage(Kind.METADATA, name, "its consolidated metadata is not what the members say")
+        yield Damage(DamageKind.METADATA, name, "its consolidated metadata differs from its members")
 
 
 def _chunk(
@@ -144,38 +145,38 @@ def _chunk(
             return
         found = reader.block(what, checkpoint)
     except DataError as error:
-        yield Damage(Kind.CHUNK, where, str(error), checkpoint)
+        yield Damage(DamageKind.CHUNK, where, str(error), checkpoint)
         return
     if expected is None:
         if missing or (found.status != Status.MISSING).any():
-            yield Damage(Kind.UNVOUCHED, where, "the journal has no record of it", checkpoint)
+            yield Damage(DamageKind.UNVOUCHED, where, "the journal has no record of it", checkpoint)
     elif missing:
-        yield Damage(Kind.CHUNK, where, f"its file {missing[0]} is not there", checkpoint)
+        yield Damage(DamageKind.CHUNK, where, f"its file {missing[0]} is missing", checkpoint)
     elif found.values.shape != expected.values.shape:
-        yield Damage(Kind.CHUNK, where, f"shape {found.values.shape}, not {expected.values.shape}", checkpoint)
+        yield Damage(DamageKind.CHUNK, where, f"shape {found.values.shape}, not {expected.values.shape}", checkpoint)
     else:
-        yield from _cells(where, checkpoint, found, expected, may_lack=what == "scores" and not finished)
+        yield from _cells(where, checkpoint, found, expected, may_miss=what == "scores" and not finished)
 
 
-def _cells(where: str, checkpoint: Checkpoint, found: Block, expected: Block, may_lack: bool) -> Iterator[Damage]:
-    lacking = (found.status == Status.MISSING) & np.isnan(found.values) & np.isnan(found.stderr) & may_lack
+def _cells(where: str, checkpoint: Checkpoint, found: Block, expected: Block, may_miss: bool) -> Iterator[Damage]:
+    pending = (found.status == Status.MISSING) & np.isnan(found.values) & np.isnan(found.stderr) & may_miss
     wrong = found.differs(expected)
-    if n := int((wrong & ~lacking).sum()):
-        yield Damage(Kind.CHUNK, where, f"{n} of {wrong.size} cells differ from the journal", checkpoint)
+    if n := int((wrong & ~pending).sum()):
+        yield Damage(DamageKind.CHUNK, where, f"{n} of {wrong.size} cells differ from the journal", checkpoint)
     elif wrong.any():
-        yield Damage(Kind.PENDING, where, f"{int(wrong.sum())} cells are written when the run ends", checkpoint)
+        yield Damage(DamageKind.PENDING, where, f"{int(wrong.sum())} cells are written when the run ends", checkpoint)
 
 
 def _absent(where: str, checkpoint: Checkpoint, what: str, expected: Block, finished: bool) -> Damage:
     # a worker writes metrics before they are committed; a failure and the scores are written at the end
     written_at_once = what == "metrics" and np.isin(expected.status, (Status.OK, Status.NAN)).any()
     if finished or written_at_once:
-        return Damage(Kind.CHUNK, where, "it is not there", checkpoint)
-    return Damage(Kind.PENDING, where, "it is written when the run ends", checkpoint)
+        return Damage(DamageKind.CHUNK, where, "it is missing", checkpoint)
+    return Damage(DamageKind.PENDING, where, "it is written when the run ends", checkpoint)
 
 
-def _remove_unvouched(path: Path, plan: Plan, found: Iterable[Damage], records: Iterable[Result]) -> None:
-    """A chunk that no record vouches for does not count, be it sound or not."""
+def _remove_unvouched(path: Path, plan: StorePlan, found: Iterable[Damage], records: Iterable[Record]) -> None:
+    """Remove chunks that have no record, damaged or not."""
     vouched = {"metrics": plan.metric_blocks(records), "scores": plan.score_blocks(records)}
     for damage in found:
         what = damage.where.rpartition(" ")[2]

@@ -1,4 +1,4 @@
-"""The Zarr store itself: laid out at once, written chunk by chunk, each by the one who computed it."""
+"""The Zarr store: created at once, then written chunk by chunk, each by the worker that computed it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskmetrics.core.status import FLAGS
 from daskmetrics.store._template import Axis, Block, Template
 
 PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
-"""The three arrays of ``metrics`` and of ``scores``: the end of its name, and the part of a block that it holds."""
+"""The three arrays of ``metrics`` and of ``scores``: the suffix of the name, and the part of a block."""
 
 FORMAT = 1  #: of the store, kept in its root attributes; docs/faults.md says which formats a version reads
 _VALUES = ("metrics", "scores")
@@ -51,7 +51,7 @@ def create(path: Path, template: Template) -> bool:
 
 
 def lay_out(path: Path, template: Template) -> None:
-    """Put an empty store in the place of whatever is there."""
+    """Create an empty store, replacing an existing one."""
     building = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with private():
@@ -63,7 +63,7 @@ def lay_out(path: Path, template: Template) -> None:
             shutil.rmtree(path)
         building.rename(path)
     except OSError:
-        shutil.rmtree(building, ignore_errors=True)  # it would lie about on a full disk
+        shutil.rmtree(building, ignore_errors=True)  # otherwise it would stay on a full disk
         raise
 
 
@@ -100,7 +100,8 @@ def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axi
             fill_value=fill,
             dimension_names=("checkpoint", "layer", dimension),
             attributes={"coordinates": "step", **attributes},
-            compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],  # of every byte: no flip is unseen
+            # the checksum of every byte detects any flipped bit
+            compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],
         )
 
 
@@ -119,7 +120,7 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
     DataError
         If the store does not plan this checkpoint, or the block is not exactly its chunk.
     """
-    # otherwise an all-NaN chunk is left out, and that one was lost could not be seen; an array does not remember it
+    # otherwise an all-NaN chunk is not written, and its loss would not be visible; arrays do not store this setting
     with private(), zarr.config.set({"array.write_empty_chunks": True}):
         group = open_group(path, checkpoint.model)
         revisions = list(group["checkpoint"][:])
@@ -130,7 +131,7 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
             array, values = group[what + suffix], getattr(block, part)
             if values.shape != array.chunks[1:]:
                 raise DataError(f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk {array.chunks[1:]}.")
-            # one NaN of the many that there are, so that equal values are equal files
+            # one of the many NaN values, so that equal values give equal files
             array[row] = np.where(np.isnan(values), np.nan, values) if values.dtype.kind == "f" else values
 
 
@@ -159,13 +160,13 @@ class Reader:
         self._opened: dict[str, Any] = {}
 
     def block(self, what: str, checkpoint: Checkpoint) -> Block:
-        """What there is of a checkpoint; where a chunk is not there, it reads as empty."""
+        """The block of a checkpoint; a missing chunk reads as empty."""
         with _readable(f"{checkpoint}: {what}", self._folder):
             row = self._rows[checkpoint.revision]
             return Block(*(self._array(what + suffix)[row] for suffix in PARTS))
 
     def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
-        """Where the checkpoint's values, standard errors and status lie, if they are there."""
+        """The files of the values, standard errors and status of a checkpoint; they may be missing."""
         with _readable(f"{checkpoint}: {what}", self._folder):
             place = (self._rows[checkpoint.revision], 0, 0)
             arrays = {what + suffix: self._array(what + suffix) for suffix in PARTS}
@@ -177,7 +178,7 @@ class Reader:
         return self._opened[name]
 
     def holds(self, what: str, checkpoint: Checkpoint, block: Block) -> bool:
-        """Whether exactly this block is there; one that is not there reads as NaN, which may be just what it held."""
+        """Whether the store holds exactly this block, with its files, because a missing chunk reads as NaN."""
         try:
             same = self.block(what, checkpoint).equals(block)
             return same and all(file.is_file() for file in self.files(what, checkpoint))
@@ -194,7 +195,7 @@ def _readable(what: str, path: Path) -> Iterator[None]:
 
 
 def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
-    """What the store holds of one checkpoint.
+    """The block of one checkpoint.
 
     Raises
     ------
@@ -205,7 +206,7 @@ def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
 
 
 def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[Checkpoint]:
-    """Make the store agree with what the journal vouches for; the checkpoints whose chunk had to be written again."""
+    """Write the blocks that the store does not hold; returns their checkpoints."""
     readers = {model: Reader(path, model) for model in {checkpoint.model for checkpoint in blocks}}
     wrong = [c for c, block in blocks.items() if not readers[c.model].holds(what, c, block)]
     for checkpoint in wrong:
@@ -214,11 +215,11 @@ def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[C
 
 
 def finish(path: Path, attributes: Mapping[str, Any]) -> None:
-    """Add attributes and consolidate the metadata, so that a reader needs one request; at the end of a run only."""
+    """Add attributes and consolidate the metadata, so that a reader needs one request; at the end of a run."""
     with warnings.catch_warnings(), private():
         root = zarr.open_group(path, mode="r+", use_consolidated=False)
         root.attrs.update(attributes)
-        # not yet in the format's specification, but what xarray looks for
+        # not yet part of the Zarr specification, but xarray uses it
         warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
         for model in root.group_keys():
             zarr.consolidate_metadata(path, path=model)
@@ -226,9 +227,9 @@ def finish(path: Path, attributes: Mapping[str, Any]) -> None:
 
 
 def files_of(path: Path) -> dict[str, str]:
-    """A digest of every file but the chunks of values: metadata and coordinates, which no record vouches for.
+    """A digest of every file of metadata and coordinates, which no record describes.
 
-    Consolidated metadata is a copy and left out; see `stale_copies`.
+    Consolidated metadata is a copy and not included; see `stale_copies`.
     """
     return {str(file.relative_to(path)): _digest(file) for file in sorted(_lasting(path))}
 
@@ -238,20 +239,20 @@ def _lasting(path: Path) -> Iterator[Path]:
     for file in path.rglob("*"):
         _, *inside = file.relative_to(path).parts
         is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
-        if file.is_file() and not is_chunk and file.suffix != ".partial":  # what a killed writer leaves
+        if file.is_file() and not is_chunk and file.suffix != ".partial":  # a killed writer leaves such files
             yield file
 
 
 def _digest(file: Path) -> str:
     content = file.read_bytes()
     if file.name == "zarr.json":
-        with suppress(ValueError, AttributeError):  # damaged: then of the bytes, which are others
+        with suppress(ValueError, AttributeError):  # damaged: use the digest of its bytes, which differs
             content = json.dumps(_bare(json.loads(content)), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def stale_copies(path: Path) -> list[str]:
-    """The groups whose consolidated metadata is not what its members say."""
+    """The groups whose consolidated metadata differs from that of their members."""
     groups = sorted([*path.glob("zarr.json"), *path.glob("*/zarr.json")])
     return [str(file.relative_to(path)) for file in groups if not _is_faithful(file)]
 

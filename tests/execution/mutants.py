@@ -33,7 +33,7 @@ class Mutant:
             return changed.Loop, retry.RetryPolicy
         if self.module is placement:
             bound = _module(loop, _source(loop))
-            names = ("Durations", "Host", "Item", "Placement", "stuck")
+            names = ("Durations", "WorkerState", "QueuedUnit", "Placement", "movable")
             vars(bound).update({name: vars(changed)[name] for name in names})
             return bound.Loop, retry.RetryPolicy
         # the loop tells decisions by their classes
@@ -67,13 +67,13 @@ LOOP = (
     ("            self.source.tell(self._known[unit.key])\n", ""),
     ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
     ("            self._faults.pop(item.unit.key, None)\n", ""),
-    ("Item(unit, shared, Counter(faults), tried)", "Item(unit, shared, Counter(faults), 0)"),
+    ("QueuedUnit(unit, shared, Counter(faults), tried)", "QueuedUnit(unit, shared, Counter(faults), 0)"),
     # committing
     ("        self.journal.append(record)\n", ""),
     ("        self.source.tell(record)\n", ""),
-    ("        del self.units[unit.key]\n        self._lift(item)\n", "        del self.units[unit.key]\n"),
+    ("        del self.units[unit.key]\n        self._unassign(item)\n", "        del self.units[unit.key]\n"),
     ("attempts=item.tried + 1", "attempts=item.tried"),
-    ("        self._spare()\n", ""),
+    ("        self._evict_inputs()\n", ""),
     ("len(idle) - self.settings.spare_inputs", "0"),
     # late results
     ("if item := self._tasks.get(task):", "item = self._tasks[task]\n                if True:"),
@@ -85,18 +85,18 @@ LOOP = (
     ('item.task or "", len(running) == 1', 'item.task or "", False'),
     ("item not in running or left.expired", "left.expired"),
     ("item not in running or left.expired or", "item not in running or"),
-    ("left.expired or self.now >= host.ends or", "left.expired or"),
-    ("self.now >= host.ends or self.stopping:", "self.now >= host.ends:"),
+    ("left.expired or self.now >= worker.ends or", "left.expired or"),
+    ("self.now >= worker.ends or self.stopping:", "self.now >= worker.ends:"),
     ("if task in left.expired or (item in running and item.deadline <= self.now):", "if left.expired:"),
     ("        elif left.memory:\n", "        elif False:\n"),
     ("item.suspect = item.suspect or not blamed", "item.suspect = False"),
-    ("            self._forgive(item)\n", ""),
+    ("            self._reset_faults(item)\n", ""),
     ("item.faults.clear()", "pass"),
-    ("item.shun, item.not_before = item.where, self.now + decision.delay", "item.shun = item.where"),
-    ("item.shun, item.not_before = item.where, self.now", "item.not_before = self.now"),
+    ("item.avoid, item.not_before = item.where, self.now + decision.delay", "item.avoid = item.where"),
+    ("item.avoid, item.not_before = item.where, self.now", "item.not_before = self.now"),
     # inputs
-    ("                self._recall(item)\n", "                self._lift(item)\n"),
-    ("                self._recall(item)\n", "                pass\n"),
+    ("                self._invalidate_input(item)\n", "                self._unassign(item)\n"),
+    ("                self._invalidate_input(item)\n", "                pass\n"),
     ("item.unit.input.key == held.unit.key and item.begun is None", "item.unit.input.key == held.unit.key"),
     ("            if item.task is None and before and not before.held:\n", "            if False:\n"),
     (
@@ -104,12 +104,12 @@ LOOP = (
         "            if before and not before.held:\n",
     ),
     ("            item.begun, item.held = None, True\n", "            item.begun, item.held = None, False\n"),
-    ("        self._spoilt[unit.key] = Record(", "        _ = self._spoilt.get(unit.key) or Record("),
-    ("            self._spoil()\n", ""),
-    ("given.key in self._spoilt and item.task is None", "given.key in self._spoilt"),
+    ("        self._failed_inputs[unit.key] = Record(", "        _ = self._failed_inputs.get(unit.key) or Record("),
+    ("            self._fail_dependents()\n", ""),
+    ("given.key in self._failed_inputs and item.task is None", "given.key in self._failed_inputs"),
     # deadlines, walltimes, pauses, stops
     ("if item.deadline + self.settings.grace <= self.now", "if False"),
-    ("                self._actions.append(Kill(host.address))\n", "                pass\n"),
+    ("                self._actions.append(Kill(worker.address))\n", "                pass\n"),
     ("math.inf if joined.remaining is None else self.now + joined.remaining", "math.inf"),
     ("self._paused_until = self.now + self.settings.pause", "pass"),
     ("        elif now >= self._paused_until:\n", "        else:\n"),
@@ -119,7 +119,7 @@ LOOP = (
     ("        if self.stopping:\n            self._wind_down()\n        elif", "        if"),
     ("if item.shared or item.begun is None:", "if True:"),
     ("if item.shared or item.begun is None:", "if False:"),
-    ("not any(host.placed for host in self.hosts.values())\n\n", "False\n\n"),
+    ("not any(worker.placed for worker in self.workers.values())\n\n", "False\n\n"),
     # the window
     ("(room := self._slots() - len(self.units)) > 0", "(room := 99)"),
     ("if item.not_before <= self.now}", "}"),
@@ -136,20 +136,20 @@ PLACEMENT = (
     ("key=lambda pair: pair[0])[-self.threads :]]", "key=lambda pair: pair[0])]"),
     ("key=lambda pair: pair[0])[-self.threads :]]", "key=lambda pair: pair[0])[: self.threads]]"),
     ("            self.strays.append(begun)\n", "            pass\n"),
-    ("if task in self.taken_away:", "if True:"),
+    ("if task in self.removed:", "if True:"),
     ("self._margin * self._longest.get(unit.kind, 0.0)", "0.0"),
-    ("and self.now + seconds <= host.ends", ""),
-    ("able = [host for host in able if host.name != item.shun] or able", "pass"),
+    ("and self.now + seconds <= w.ends", ""),
+    ("able = [w for w in able if w.name != item.avoid] or able", "pass"),
     (
-        "able = [host for host in able if host.name != item.shun] or able",
-        "able = [h for h in able if h.name != item.shun]",
+        "able = [w for w in able if w.name != item.avoid] or able",
+        "able = [w for w in able if w.name != item.avoid]",
     ),
-    ("free = [host for host in free if host.threads == 1 or not host.placed]", "pass"),
+    ("free = [w for w in free if w.threads == 1 or not w.placed]", "pass"),
     ("        if waits and len(found)", "        if False and len(found)"),
     ("waits = item.begun is None and", "waits ="),
     ("self._reserved.add(min(able, key=_load).address)", "pass"),
-    ("strange, strange and host.kept is not None, *_load", "False, strange and host.kept is not None, *_load"),
-    ("strange, strange and host.kept is not None, *_load", "strange, False, *_load"),
+    ("strange, displaces, *_load", "False, displaces, *_load"),
+    ("strange, displaces, *_load", "strange, False, *_load"),
     ("return self.begun[0] + self.unit.timeout", "return math.inf"),
 )
 
@@ -163,14 +163,14 @@ RETRY = (
     ('Fault.UNDEFINED: (1, "nan")', 'Fault.UNDEFINED: (1, "error")'),
     ("if faults >= budget:", "if faults > 99:"),
     ("self.delay * 2 ** min(faults - 1, 16)", "self.delay"),
-    ("found[entry.key] = faults, tried + 1", "found[entry.key] = faults, tried"),
+    ("faults_of[entry.key] = faults, tried + 1", "faults_of[entry.key] = faults, tried"),
     ("if isinstance(entry, UnitsRetried):", "if False:"),
     ("elif isinstance(entry, InputRecovered):", "elif False:"),
 )
 
 #: Replacements that change nothing which could be seen, and why.
 EQUIVALENT = {
-    "self._known[unit.key] = record": "a source of ours asks for a unit once in a life; kept for others' sources",
+    "self._known[unit.key] = record": "a source of ours asks for a unit once in a life; at_hand for others' sources",
     "sorted(due.values(), key=lambda item: not item.suspect)": "a suspect placed later has reserved its worker already",
-    "min(self.now + RESTLESS, ...)": "how often it wakes for nothing",
+    "min(self.now + LONGEST_SLEEP, ...)": "how often it wakes for nothing",
 }

@@ -24,7 +24,7 @@ from daskmetrics.execution._messages import (
     Left,
     Release,
     Started,
-    StopAsked,
+    StopRequested,
     Submit,
     Vanished,
 )
@@ -205,7 +205,7 @@ class World:
         return messages
 
     def _ask_to_stop(self) -> None:
-        self.messages.append(StopAsked(math.inf if self.random.random() < 0.5 else 15.0))
+        self.messages.append(StopRequested(math.inf if self.random.random() < 0.5 else 15.0))
 
     # workers
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from daskmetrics.core.errors import LockedError
-from daskmetrics.execution._lock import Holder, Lease, holder, lease_of, unlock
+from daskmetrics.execution._lock import Holder, RunLock, holder, owner_file, unlock
 
 SLEEP = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -22,9 +22,9 @@ def lock(tmp_path):
 
 
 def leave(lock, **changes) -> Holder:
-    """A lease as somebody else left it."""
+    """A lock as another process left it."""
     left = replace(Holder.this_process(), **changes)
-    lease_of(lock).write_text(json.dumps(asdict(left)))
+    owner_file(lock).write_text(json.dumps(asdict(left)))
     return left
 
 
@@ -34,94 +34,94 @@ def dead_pid() -> int:
     return process.pid
 
 
-def test_a_lease_is_private_and_gone_when_it_is_released(lock):
-    lease = Lease(lock)
-    assert lease.notice is None
-    assert lease_of(lock).stat().st_mode & 0o777 == 0o600
+def test_the_owner_file_is_private_and_removed_on_release(lock):
+    run_lock = RunLock(lock)
+    assert run_lock.notice is None
+    assert owner_file(lock).stat().st_mode & 0o777 == 0o600
     assert str(os.getpid()) in str(holder(lock))
-    lease.release()
-    assert holder(lock) is None and not lease_of(lock).exists()
+    run_lock.release()
+    assert holder(lock) is None and not owner_file(lock).exists()
 
 
-def test_the_lease_of_a_dead_process_is_taken_over_and_said(lock):
+def test_the_lock_of_a_dead_process_is_taken_over_with_a_notice(lock):
     left = leave(lock, pid=dead_pid())
-    lease = Lease(lock)
-    assert lease.notice == f"Took the run over from {left}, which has ended."
-    lease.release()
+    run_lock = RunLock(lock)
+    assert run_lock.notice == f"Took the run over from {left}, which has ended."
+    run_lock.release()
 
 
 def test_a_process_that_was_killed_and_not_yet_waited_for_is_dead(lock):
     process = subprocess.Popen(SLEEP, stdin=subprocess.PIPE)
     leave(lock, pid=process.pid, born=None)
     with pytest.raises(LockedError):
-        Lease(lock)
+        RunLock(lock)
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended and stays a zombie
-    Lease(lock).release()
+    RunLock(lock).release()
     process.communicate()
 
 
 def test_a_later_process_of_the_same_number_is_not_the_holder(lock):
     leave(lock, born="another boot 17")
-    Lease(lock).release()
+    RunLock(lock).release()
 
 
-def test_another_machines_lease_is_refused_until_unlock_removes_it(lock):
+def test_the_lock_of_another_machine_is_refused_until_unlock_removes_it(lock):
     left = leave(lock, host="login2", pid=1)
     with pytest.raises(LockedError, match=r"process 1 on login2 since .*\n?.*daskmetrics unlock"):
-        Lease(lock)
+        RunLock(lock)
     assert holder(lock) == str(left)
     assert unlock(lock) == str(left)
     assert unlock(lock) is None
-    Lease(lock).release()
+    RunLock(lock).release()
 
 
-def test_a_lease_that_cannot_be_read_is_refused_until_unlock_removes_it(lock):
-    lease_of(lock).write_text("{")
+def test_an_unreadable_owner_file_is_refused_until_unlock_removes_it(lock):
+    owner_file(lock).write_text("{")
     with pytest.raises(LockedError, match="an unknown machine"):
-        Lease(lock)
+        RunLock(lock)
     assert "an unknown machine" in str(unlock(lock))
-    Lease(lock).release()
+    RunLock(lock).release()
 
 
 def test_unlock_refuses_while_the_holder_lives(lock):
-    lease = Lease(lock)
+    run_lock = RunLock(lock)
     with pytest.raises(LockedError, match="is alive"):
         unlock(lock)
-    lease.check()
-    lease.release()
+    run_lock.check()
+    run_lock.release()
 
 
-def test_without_flock_the_lease_alone_keeps_others_out(lock, monkeypatch):
+def test_without_flock_the_owner_file_alone_keeps_others_out(lock, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOSYS, "no flock here")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    lease = Lease(lock)
+    run_lock = RunLock(lock)
     with pytest.raises(LockedError, match=f"process {os.getpid()} on"):
-        Lease(lock)
-    lease.release()
-    Lease(lock).release()
+        RunLock(lock)
+    run_lock.release()
+    RunLock(lock).release()
 
 
-def test_without_hard_links_a_lease_is_made_all_the_same(lock, monkeypatch):
+def test_the_owner_file_is_created_without_hard_links(lock, monkeypatch):
     def link(*_):
         raise PermissionError(errno.EPERM, "no hard links here")
 
     monkeypatch.setattr(os, "link", link)
-    lease = Lease(lock)
-    lease.check()
-    lease.release()
+    run_lock = RunLock(lock)
+    run_lock.check()
+    run_lock.release()
     assert [path.name for path in lock.parent.iterdir()] == ["lock"]
 
 
-def test_who_lost_the_lease_stops_and_leaves_the_new_one_alone(lock):
-    lease = Lease(lock)
-    lease_of(lock).unlink()
+def test_a_process_that_lost_its_lock_stops_and_keeps_the_new_one(lock):
+    run_lock = RunLock(lock)
+    owner_file(lock).unlink()
     with pytest.raises(LockedError, match="was removed"):
-        lease.check()
+        run_lock.check()
     other = leave(lock, host="login2", nonce="other")
     with pytest.raises(LockedError, match="is held by"):
-        lease.check()
-    lease.release()
+        run_lock.check()
+    run_lock.release()
     assert holder(lock) == str(other)

@@ -16,11 +16,11 @@ from daskmetrics.execution._messages import (
     Joined,
     Kill,
     Left,
-    Offers,
+    Notice,
+    OfferChanged,
     Release,
-    Say,
     Started,
-    StopAsked,
+    StopRequested,
     Submit,
     Vanished,
 )
@@ -158,7 +158,7 @@ def a_worker_that_dies_while_the_run_stops_blames_nobody(loop, policy):
     bench = Bench([unit("u")], loop, policy)
     (attempt,) = bench.submitted(Joined("w", "w"))
     bench.step(Started(attempt.task))
-    bench.step(StopAsked(math.inf))
+    bench.step(StopRequested(math.inf))
     bench.step(Left("w"))
     assert bench.loop.done
     assert not [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
@@ -178,7 +178,7 @@ def a_worker_that_offers_nothing_any_more_finishes_what_it_runs_and_gets_no_more
     bench = Bench([unit("runs", resources=GPU), unit("waits", resources=GPU)], loop, policy, slots=2)
     placed = tasks(bench.submitted(Joined("w", "w", resources=GPU)))
     bench.step(Started(placed["runs"]))
-    assert bench.step(Offers("w", {"GPU": 0}), Offers("unknown", {})) == [Release(placed["waits"])]
+    assert bench.step(OfferChanged("w", {"GPU": 0}), OfferChanged("unknown", {})) == [Release(placed["waits"])]
     (elsewhere,) = bench.submitted(Joined("x", "x", resources=GPU))
     assert (elsewhere.unit.key, elsewhere.worker) == ("waits", "x")
     bench.step(Finished(placed["runs"], 1), Finished(elsewhere.task, 1))
@@ -191,7 +191,7 @@ def a_stop_waits_for_what_runs_as_long_as_it_may(loop, policy):
         bench = Bench([unit("runs"), unit("waits")], loop, policy, slots=2)
         placed = tasks(bench.submitted(Joined("w", "w")))
         bench.step(Started(placed["runs"]))
-        assert bench.step(StopAsked(grace)) == [Release(placed["waits"])]
+        assert bench.step(StopRequested(grace)) == [Release(placed["waits"])]
         assert not bench.loop.done
         bench.step(after=after)
         assert bench.loop.done is done
@@ -343,7 +343,7 @@ def test_a_draining_worker_finishes_its_unit_and_gets_none_that_does_not_fit():
 def test_without_workers_it_says_so_and_gives_up_in_the_end(joined, message):
     bench = Bench([unit("u", resources=GPU)], patience=60)
     bench.step(*joined)
-    assert bench.step(after=11) == [Say(f"{message} Waiting for 60 s.")]
+    assert bench.step(after=11) == [Notice(f"{message} Waiting for 60 s.")]
     assert bench.step(after=11) == []
     with pytest.raises(ClusterLostError, match=message.partition(":")[0]):
         bench.step(after=60)

@@ -76,7 +76,7 @@ class CheckedSweep(Sweep):
 
 
 def submission(world: World, submit: Submit) -> None:
-    unit, worker = submit.unit, world.loop.hosts[submit.worker]
+    unit, worker = submit.unit, world.loop.workers[submit.worker]
     assert not world.loop.stopping, "submitted although it was asked to stop"
     assert world.now >= world.paused_until, "submitted although a disk is full"
     assert submit.task not in world.sent
@@ -106,7 +106,7 @@ def step(world: World, messages: list, attempts: list[AttemptFailed]) -> None:
 
 def workers(world: World) -> None:
     for worker in world.workers.values():
-        known = worker.address in world.loop.hosts
+        known = worker.address in world.loop.workers
         assert not (worker.alive and worker.greeted) or known or worker.killed, "a worker was forgotten"
     for run in world.sent.values():
         if run.announced is not None and not run.heard and run.submit.unit.timeout:
@@ -122,9 +122,9 @@ def retry(world: World, submit: Submit) -> None:
     faults = faults[world.forgiven[submit.unit.key] :]
     of_kind = sum(e.fault == faults[-1].fault and e.blamed for e in faults) if faults[-1].blamed else 1
     assert world.now >= at + min(30.0, 0.5 * 2 ** (of_kind - 1)) - 1e-6, "tried again too early"
-    able = {host.name for host in world.loop.hosts.values() if world.now + 15 <= host.ends}
+    able = {host.name for host in world.loop.workers.values() if world.now + 15 <= host.ends}
     if world.walltime == NEVER and able - {where}:
-        assert world.loop.hosts[submit.worker].name != where, "tried again on the same worker"
+        assert world.loop.workers[submit.worker].name != where, "tried again on the same worker"
 
 
 def end(world: World) -> None:

@@ -53,8 +53,8 @@ def test_scores_are_at_their_layer_and_task(prepared):
 def test_a_plan_is_restored_from_the_journal(prepared):
     plan = run._store_plan(prepared(), {"seed": 0})
     entry = from_json(json.loads(json.dumps(to_json(plan.event()))))
-    assert store.Plan.latest([replace(plan, version=0).event(), entry, UnitsRetried([])]) == plan
-    assert store.Plan.latest([]) is None
+    assert store.StorePlan.latest([replace(plan, version=0).event(), entry, UnitsRetried([])]) == plan
+    assert store.StorePlan.latest([]) is None
 
 
 def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
@@ -66,7 +66,7 @@ def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
         (folder.store / "a" / "metrics" / "zarr.json").write_text("{}")
         run._lay_out(plan, folder, journal)
         assert list(map(type, journal.entries)) == [StorePlanned, StorePlanned]
-        assert not list(store.check_files(folder.store, store.Plan.latest(journal.entries).files))
+        assert not list(store.check_files(folder.store, store.StorePlan.latest(journal.entries).files))
         other = run._store_plan(prepared(seed=1), {})
         run._lay_out(other, folder, journal)
-        assert store.Plan.latest(journal.entries).template == other.template
+        assert store.StorePlan.latest(journal.entries).template == other.template

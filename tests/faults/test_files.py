@@ -31,7 +31,7 @@ from daskmetrics.core.names import Suite, content_key
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._journal import FORMAT, encode, read, scan
 from daskmetrics.experiment import _maintain as maintain
-from daskmetrics.store import Kind
+from daskmetrics.store import DamageKind
 from daskmetrics.store._zarr import Reader
 from tests.events import started
 
@@ -44,9 +44,9 @@ def axis(*names: str) -> store.Axis:
     return store.Axis(names, ("nats",) * len(names), tuple(f"about {name}" for name in names))
 
 
-def plan() -> store.Plan:
+def plan() -> store.StorePlan:
     names = [str(checkpoint) for suite in SUITES for checkpoint in suite.checkpoints()]
-    return store.Plan(
+    return store.StorePlan(
         template=store.Template(SUITES, axis("m1", "m2", "m3"), axis(*TASKS), "0", {"seed": 0}),
         version=1,
         seed=0,
@@ -55,7 +55,7 @@ def plan() -> store.Plan:
     )
 
 
-def records(planned: store.Plan) -> Iterator[Record]:
+def records(planned: store.StorePlan) -> Iterator[Record]:
     """Every checkpoint measured but one, which was quarantined; every second cell scored, and one of them failed."""
     rng = np.random.default_rng(0)
     for suite in SUITES:
@@ -239,12 +239,12 @@ def test_a_store_that_is_gone_is_built_from_the_journal(folder, tmp_path):
 
 def test_what_an_unfinished_run_has_not_written_is_no_damage_and_what_nobody_vouches_for_is_named(tmp_path):
     folder = make(RunFolder(tmp_path / "run"), ends=False)
-    assert {damage.kind for damage in maintain.verify(folder).damages} == {Kind.PENDING}
+    assert {damage.kind for damage in maintain.verify(folder).damages} == {DamageKind.PENDING}
     main = SUITES[1].checkpoints()[1]
     block = store.Block.empty(2, 2, store.Status.OK)
     store.write(folder.store, "scores", main, block)  # by a worker whose driver was killed
     found = maintain.verify(folder)
-    assert [damage.checkpoint for damage in found.damages if damage.kind is Kind.UNVOUCHED] == [main]
+    assert [damage.checkpoint for damage in found.damages if damage.kind is DamageKind.UNVOUCHED] == [main]
     assert not found.damaged
     maintain.repair(folder)
     assert maintain.verify(folder).damages == ()

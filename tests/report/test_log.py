@@ -10,7 +10,7 @@ from daskmetrics.core._events import Event, Record, StoreRepaired, UnitsRetried,
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import read
-from daskmetrics.execution._lock import lease_of
+from daskmetrics.execution._lock import owner_file
 from daskmetrics.report import Run, status_text
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _log as log
@@ -126,8 +126,8 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
     assert analysis.survived(run) == {"death": 2}
 
 
-def test_unlock_removes_a_dead_machines_lease_and_never_a_living_drivers(finished):
-    path, lease = finished.folder.path, lease_of(finished.folder.lock)
+def test_unlock_removes_a_dead_machines_lock_and_never_a_living_drivers(finished):
+    path, lease = finished.folder.path, owner_file(finished.folder.lock)
     assert call("unlock", path) == (0, f"No driver holds the run in '{path}'.\n")
     with Journal(finished.folder.journal, finished.folder.lock):
         code, out = call("unlock", path)
@@ -138,5 +138,5 @@ def test_unlock_removes_a_dead_machines_lease_and_never_a_living_drivers(finishe
     code, out = call("retry", path)
     assert code == 2 and "on login2 since" in out and "daskmetrics unlock" in out
     code, out = call("unlock", path)
-    assert code == 0 and "Removed the lease of process" in out and not lease.exists()
+    assert code == 0 and "Removed the lock of process" in out and not lease.exists()
     assert list(read(finished.folder.journal)) == finished.entries
