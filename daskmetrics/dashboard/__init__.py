@@ -3,7 +3,8 @@
 ================ ==============================================================
 `_publisher`     the driver's side: sends journal entries to the scheduler
 `_plugin`        the scheduler's side: receives them, measures the workers
-`_state`         the state of a run and of a training, as arrays
+`_state`         the state of a run, as arrays
+`_curves`        loss and speed of a training, by rank
 `_run_page`      the page of a run, with `_heatmap` and `_charts`
 `_training_page` the page of training
 `_prometheus`    the numbers for Prometheus

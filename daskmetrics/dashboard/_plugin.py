@@ -14,7 +14,8 @@ from tornado.ioloop import PeriodicCallback
 
 from daskmetrics.core._events import StorePlanned, message_from_json
 from daskmetrics.core._topics import CLUSTER, TRAIN
-from daskmetrics.dashboard._state import Grid, LiveState, TrainingCurves
+from daskmetrics.dashboard._curves import TrainingCurves
+from daskmetrics.dashboard._state import Grid, LiveState
 
 NAME = "daskmetrics"
 LOAD_INTERVAL = 2.0  # seconds between measurements of the load

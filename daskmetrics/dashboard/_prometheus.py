@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from daskmetrics.dashboard._plugin import DashboardPlugin
 from daskmetrics.dashboard._state import KINDS, LiveState
 
-Family = GaugeMetricFamily | CounterMetricFamily
+MetricFamily = GaugeMetricFamily | CounterMetricFamily
 
 
 class PrometheusCollector(Collector):
@@ -30,7 +30,7 @@ class PrometheusCollector(Collector):
     def __init__(self) -> None:
         self.plugins: list[DashboardPlugin] = []
 
-    def collect(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[MetricFamily]:
         """Called by prometheus_client for each scrape."""
         self.plugins = [plugin for plugin in self.plugins if not plugin.closed]
         for plugin in self.plugins[-1:]:
@@ -49,7 +49,7 @@ def publish(plugin: DashboardPlugin) -> None:
     COLLECTOR.plugins.append(plugin)
 
 
-def _load(plugin: DashboardPlugin) -> Iterator[Family]:
+def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
     yield _gauge("workers", "Workers that the scheduler has", len(plugin.scheduler.workers))
     if plugin.load:
         now = plugin.load[-1]
@@ -59,7 +59,7 @@ def _load(plugin: DashboardPlugin) -> Iterator[Family]:
         )
 
 
-def _training(plugin: DashboardPlugin) -> Iterator[Family]:
+def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
     last = {(rank,): point for rank, point in plugin.training.last.items()}
     for place, name, about in (
         (0, "step", "Latest training step"),
@@ -69,7 +69,7 @@ def _training(plugin: DashboardPlugin) -> Iterator[Family]:
         yield _labelled(f"training_{name}", about, {rank: point[place] for rank, point in last.items()}, "rank")
 
 
-def _run(live: LiveState) -> Iterator[Family]:
+def _run(live: LiveState) -> Iterator[MetricFamily]:
     yield _labelled("run_info", "The run that is shown", {(live.name, live.phase): 1}, "run", "state")
     units = {unit: count for unit, count in live.counts.items() if count}
     yield _labelled("units", "Work units that have a record", units, "kind", "state")
@@ -90,12 +90,12 @@ def _run(live: LiveState) -> Iterator[Family]:
     yield _gauge("eta_seconds", "Seconds that the present phase will still take", math.nan if left is None else left)
 
 
-def _gauge(name: str, about: str, value: float) -> Family:
+def _gauge(name: str, about: str, value: float) -> MetricFamily:
     return GaugeMetricFamily(f"daskmetrics_{name}", about, value=value)
 
 
-def _labelled(name: str, about: str, values: Mapping[Any, float], *labels: str) -> Family:
+def _labelled(name: str, about: str, values: Mapping[Any, float], *labels: str) -> MetricFamily:
     family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=list(labels))
-    for own, value in values.items():
-        family.add_metric([str(label) for label in own], value)
+    for names, value in values.items():
+        family.add_metric([str(label) for label in names], value)
     return family

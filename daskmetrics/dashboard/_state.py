@@ -1,4 +1,4 @@
-"""The state of a run and of a training for the pages, updated message by message, as arrays ready to draw."""
+"""The state of a run for its page, updated message by message, as arrays ready to draw."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,6 @@ from daskmetrics.core.status import cause
 
 LATEST = 60  # decisions that are listed
 MAX_CURVE = 2000  # points of the curve of costs
-MAX_POINTS = 1000  # points of one rank; beyond it every other point is dropped and the stride doubles
 KINDS = ("train", "measure", "score")
 MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD = "mean score", "tasks scored", "posterior mean", "posterior sd"
 REWARD = "units of the reward"
@@ -340,63 +338,3 @@ class LiveState:
         self.curve.append((self.spent, self.best, self.shortfall))
         if len(self.curve) > 2 * MAX_CURVE:  # received before the budget was known
             self.curve = self.curve[::2]
-
-
-class RankPoint(NamedTuple):
-    """A rank's report, with the time at which it was received."""
-
-    step: int
-    loss: float
-    tokens_per_second: float
-    time: float
-
-
-class TrainingCurves:
-    """Loss and tokens per second by rank.
-
-    Attributes
-    ----------
-    version : int
-        Increases with every event.
-    points : mapping of str to list of RankPoint
-        By the name of a rank, oldest first.
-    last : mapping of str to RankPoint
-        The last report of each rank, of the latest attempt of the latest training only.
-    """
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.points: dict[str, list[RankPoint]] = {}
-        self.last: dict[str, RankPoint] = {}
-        self._model: Any = None
-        self._stride: Counter[str] = Counter()
-        self._received: Counter[str] = Counter()
-
-    def receive(self, event: Mapping[str, Any], now: float) -> None:
-        """Add an event with ``rank``, ``step``, ``loss``, ``tokens_per_second`` and optionally ``model``.
-
-        An event without a step or a rank is ignored: it comes from other code.
-        """
-        if "rank" not in event or "step" not in event:
-            return
-        name = " ".join(filter(None, (event.get("model"), f"rank {event['rank']}")))
-        loss, speed = (_number(event.get(part)) for part in ("loss", "tokens_per_second"))
-        point = RankPoint(int(event["step"]), loss, speed, now)
-        if event.get("model") != self._model or (name in self.last and point.step <= self.last[name].step):
-            self.last.clear()  # another training, or a restart from an older state, perhaps with fewer ranks
-        self._model = event.get("model")
-        self.last[name] = point
-        points = self.points.setdefault(name, [])
-        if points and point.step < points[-1].step:
-            points[:] = [older for older in points if older.step < point.step]
-        self._received[name] += 1
-        if self._received[name] % (1 << self._stride[name]) == 0:
-            points.append(point)
-        if len(points) > MAX_POINTS:
-            points[:] = points[::2]
-            self._stride[name] += 1
-        self.version += 1
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan

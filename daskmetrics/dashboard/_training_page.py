@@ -11,8 +11,8 @@ from distributed.dashboard.components.scheduler import env
 
 from daskmetrics.core._text import plural
 from daskmetrics.dashboard._charts import COLOURS, DASHES, legend_above, plain_figure
+from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._plugin import plugin_of
-from daskmetrics.dashboard._state import TrainingCurves
 
 INTERVAL = 1000  # milliseconds between updates
 MOST_NAMED = 16  # ranks that the legend names

@@ -60,10 +60,10 @@ def verify(folder: RunFolder) -> CheckResult:
     DataError
         If a line of the journal is damaged, or lines are missing.
     """
-    found = scan(folder.must_exist().journal)
-    plan = _plan(folder, found.entries)
-    damages = store.verify(folder.store, plan, records(found.entries), is_finished(found.entries))
-    return CheckResult(len(found.entries), found.torn, _cells(plan), tuple(damages))
+    journal = scan(folder.must_exist().journal)
+    plan = _plan(folder, journal.entries)
+    damages = store.verify(folder.store, plan, records(journal.entries), is_finished(journal.entries))
+    return CheckResult(len(journal.entries), journal.torn, _cells(plan), tuple(damages))
 
 
 def repair(folder: RunFolder) -> CheckResult:

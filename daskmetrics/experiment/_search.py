@@ -183,7 +183,7 @@ def build_problem(
     Without metrics it is a preview that reads no task's data. By default costs are those of the configured device.
     """
     arms = grid(suites)
-    sizes = [task_size(task, experiment.config.protocol, here=metrics is not None) for task in experiment.tasks]
+    sizes = [task_size(task, experiment.config.protocol, read=metrics is not None) for task in experiment.tasks]
     encode, score = _costs(experiment, arms, sizes, costs or CostModel(experiment.config.search.device))
     checkpoints = {arm.checkpoint for arm in arms}
     return Problem(
@@ -217,11 +217,11 @@ def _costs(
     return encode, score
 
 
-def task_size(task: Task, protocol: Protocol, here: bool) -> TextSize:
-    """How much text a task is; assumed unless its data is known to be here."""
+def task_size(task: Task, protocol: Protocol, read: bool) -> TextSize:
+    """The amount of text of a task; assumed if its data is not on this machine and ``read`` is false."""
     if listed := getattr(task, "statistics", None):  # a benchmark lists it, whether its data is local or not
         tokens = listed.characters / CHARACTERS_PER_TOKEN
         return TextSize(listed.texts, tokens, min(protocol.max_length, tokens / max(1, listed.texts)))
-    if not (here or task.is_local):
+    if not (read or task.is_local):
         return UNKNOWN_TASK
     return TextSize.of(map(len, task.texts()), protocol.max_length)
