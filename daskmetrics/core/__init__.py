@@ -8,13 +8,14 @@
 `_corpus`      the prompts that are measured
 `_steps`       training steps along an axis
 `_times`       durations and time limits, read from text
-`_text`        numbers and lists in sentences
-`_table`       a table for a terminal, a file or a page
-`_costs`       the assumed cost of a piece of work
-`_estimate`    the assumed duration of a run
+`_text`        durations, counts and lists as text
+`_table`       tables for a terminal, a spreadsheet and a page
+`_costs`       the cost model: assumed seconds of each kind of work
+`_estimate`    numbers with error bounds and a source
 `_workers`     the workers of a Dask client
 `_gpus`        the GPUs of a machine
 `_environment` versions of the software and kind of machine
+`_events`      the entries of a journal and the messages to the live pages
 `_topics`      names of the topics on which workers send events to the live pages
 ============== =====================================================================
 

@@ -50,7 +50,7 @@ def test_the_chosen_option_of_three_runs_and_is_compared_with_its_prediction(bus
     words = ["plan", "small.yaml", "--profiles", "two.yaml,all.yaml,cpu.yaml", "--record", "kept"]
     done = CliRunner().invoke(main, [*words, "--probe", "--submit", "1", "--replace", waiting])
     assert done.exit_code == 0, done.output
-    assert re.search(r"run time of option 1 and 2: .* x measure a measured on", done.stdout)
+    assert re.search(r"run time of options 1 and 2: .* x measure a measured on", done.stdout)
     two, all_, cpu = (next(row for row in done.stdout.splitlines() if row.startswith(f"{n} ")) for n in (1, 2, 3))
     assert re.match(r"1 +2 l40s +\d+ +none ", two) and re.match(r"3 +1 cpu +\d+ +none ", cpu)
     assert re.match(r"2 +8 x 4 l40s +\d+ +[\d.]+ min ", all_)  # until the job that holds two GPUs ends at the latest
