@@ -1,11 +1,11 @@
-"""What commands share: errors as messages, the argument RUN, tables."""
+"""What commands share: errors as messages and the argument RUN."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,3 @@ def end_as_by_ctrl_c() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
-
-
-def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Print rows of text below their header; in a file or a pipe each row is one line."""
-    from daskmetrics.core._table import Table
-
-    Table(tuple(header), tuple(map(tuple, rows))).show()
