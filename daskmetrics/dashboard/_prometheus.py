@@ -50,13 +50,11 @@ def publish(plugin: DashboardPlugin) -> None:
 
 
 def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
-    yield _gauge("workers", "Workers that the scheduler has", len(plugin.scheduler.workers))
+    yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
     if plugin.load:
         now = plugin.load[-1]
         busy = {"gpu_slots": now.gpu_slots, "cpu_slots": now.cpu_slots, "cpu": now.cpu, "gpu": now.gpu}
-        yield _labelled(
-            "busy_ratio", "Share of what workers offer that is in use", {(k,): v for k, v in busy.items()}, "of"
-        )
+        yield _labelled("busy_ratio", "Used share of the workers' resources", {(k,): v for k, v in busy.items()}, "of")
 
 
 def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
@@ -70,24 +68,24 @@ def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
 
 
 def _run(live: LiveState) -> Iterator[MetricFamily]:
-    yield _labelled("run_info", "The run that is shown", {(live.name, live.phase): 1}, "run", "state")
+    yield _labelled("run_info", "The run that the dashboard shows", {(live.name, live.phase): 1}, "run", "state")
     units = {unit: count for unit, count in live.counts.items() if count}
-    yield _labelled("units", "Work units that have a record", units, "kind", "state")
+    yield _labelled("units", "Recorded work units", units, "kind", "state")
     planned = {(kind,): live.planned[kind] for kind in KINDS if kind in live.planned}
-    yield _labelled("units_planned", "Work units that there are; of scores, the exhaustive sweep's", planned, "kind")
-    failures = CounterMetricFamily("daskmetrics_failures", "Units without a value, by cause", labels=["kind", "cause"])
+    yield _labelled("units_planned", "Planned work units; for scores, those of the exhaustive sweep", planned, "kind")
+    failures = CounterMetricFamily("daskmetrics_failures", "Failed units, by cause", labels=["kind", "cause"])
     for (kind, status), count in units.items():
         if status != "ok":
             failures.add_metric([kind, status], count)
     yield failures
     yield _gauge("cells_scored", "Cells that have a score", live.counts["score", "ok"])
     yield _gauge("best_score", "Greatest mean raw score of an arm scored on every task", live.best)
-    yield _gauge("shortfall", "How much better another arm may be, in units of the reward", live.shortfall)
-    yield CounterMetricFamily("daskmetrics_cost_spent_seconds", "Assumed seconds that the search has spent", live.spent)
-    yield _gauge("cost_budget_seconds", "Assumed seconds that the search may spend", live.budget)
+    yield _gauge("shortfall", "Possible regret of the leading arm, in units of the reward", live.shortfall)
+    yield CounterMetricFamily("daskmetrics_cost_spent_seconds", "Assumed seconds spent by the search", live.spent)
+    yield _gauge("cost_budget_seconds", "Budget of the search in assumed seconds", live.budget)
     yield _gauge("cost_exhaustive_seconds", "Assumed seconds of scoring every cell", live.exhaustive)
     left = live.left(time.monotonic())
-    yield _gauge("eta_seconds", "Seconds that the present phase will still take", math.nan if left is None else left)
+    yield _gauge("eta_seconds", "Remaining seconds of the current phase", math.nan if left is None else left)
 
 
 def _gauge(name: str, about: str, value: float) -> MetricFamily:
