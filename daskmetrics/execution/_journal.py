@@ -55,7 +55,7 @@ __all__ = [
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
 E = TypeVar("E")
 
-# after a power failure, zeros can stand where the rest was to come
+# after a power failure, zeros can follow the part that was written
 _HALF_A_LINE = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{[\x20-\x7e]*)?)\x00*")
 
 
@@ -274,17 +274,17 @@ class Journal:
         with room_for(f"the journal '{path}'"):
             self._run_lock = RunLock(lock)
             try:
-                found = scan(path) if path.exists() else Contents([])
-                self._file = _open_at(path, found.length)
+                contents = scan(path) if path.exists() else Contents([])
+                self._file = _open_at(path, contents.length)
                 self._mark = _Mark(path)
             except BaseException:
                 self._run_lock.release()
                 raise
-        self.entries, self._length, self._checksum = found.entries, found.length, found.checksum
+        self.entries, self._length, self._checksum = contents.entries, contents.length, contents.checksum
         self._writing = False
         self._mark.move(self._length, self._checksum)
-        half = f"Dropped half a line ({found.torn} bytes) at the end of '{path}', which was never committed."
-        self.notices = tuple(filter(None, (self._run_lock.notice, half if found.torn else None)))
+        half = f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was never committed."
+        self.notices = tuple(filter(None, (self._run_lock.notice, half if contents.torn else None)))
 
     def append(self, entry: Event, wait: bool = True) -> None:
         """Write an entry and wait until it is on disk: then it is committed.
@@ -310,7 +310,9 @@ class Journal:
         self._writing = True
         try:
             with room_for(f"the journal '{self.path}'"):
-                _write_whole(self._file, head + line)
+                rest = head + line
+                while rest:  # a nearly full disk takes part of a line
+                    rest = rest[os.write(self._file, rest) :]
                 if wait:
                     os.fsync(self._file)
         except BaseException:  # also Ctrl-C
@@ -330,7 +332,7 @@ class Journal:
             raise LockedError(f"Another process wrote to '{self.path}'. This one stops, so that lines do not mix.")
 
     def _withdraw(self) -> None:
-        """Back to the last committed line; tried again before the next append if the disk refuses now."""
+        """Truncate to the last committed line; repeated before the next append if it fails."""
         with suppress(OSError):
             os.ftruncate(self._file, self._length)
             self._writing = False
@@ -354,27 +356,27 @@ class Journal:
 
 
 def mark_of(path: Path) -> Path:
-    """Where the mark of a journal lies."""
+    """The file of the mark of a journal."""
     return path.with_suffix(".mark")
 
 
 class _Mark:
-    """Length and last checksum of a journal after its last commit, in one small file with a checksum of its own."""
+    """Length and last checksum of a journal after its last commit, in a small file that has a checksum, too."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
 
     def move(self, length: int, checksum: int) -> None:
         text = b"%016x %08x" % (length, checksum)
-        with suppress(OSError):  # no room: it lags behind
+        with suppress(OSError):  # the disk is full: the mark lags behind
             os.pwrite(self._file, b"%s %08x\n" % (text, zlib.crc32(text)), 0)
 
     @staticmethod
     def read(path: Path) -> tuple[int, int]:
-        """Length and checksum; zeros if there is no sound mark."""
+        """Length and checksum; zeros if there is no intact mark."""
         try:
-            text, _, own = mark_of(path).read_bytes().rstrip(b"\n").rpartition(b" ")
-            if own == b"%08x" % zlib.crc32(text):
+            text, _, checked = mark_of(path).read_bytes().rstrip(b"\n").rpartition(b" ")
+            if checked == b"%08x" % zlib.crc32(text):
                 length, checksum = text.split()
                 return int(length, 16), int(checksum, 16)
         except (OSError, ValueError):
@@ -385,17 +387,12 @@ class _Mark:
         os.close(self._file)
 
 
-def _write_whole(file: int, line: bytes) -> None:
-    while line:  # a nearly full disk takes part of a line
-        line = line[os.write(file, line) :]
-
-
 def _open_at(path: Path, length: int) -> int:
-    """The file for appending at this length; half a line beyond it goes."""
+    """Open the file for appending at this length; half a line beyond it is removed."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     os.ftruncate(file, length)
     os.fsync(file)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(folder)  # otherwise a power failure can take the file's name with it
+    os.fsync(folder)  # otherwise a power failure can remove the name of the file
     os.close(folder)
     return file

@@ -81,7 +81,8 @@ class Loop:
         self.units: dict[Key, QueuedUnit] = {}
         self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
         self._known = {record.key: record for record in journal.records()}
-        self._written = {_digest(entry) for entry in journal.entries if isinstance(entry, UnitAsked | WorkerJoined)}
+        written = (entry for entry in journal.entries if isinstance(entry, UnitAsked | WorkerJoined))
+        self._written = {content_key(to_json(entry)) for entry in written}
         self._faults = faults_so_far(journal.entries)
         self._durations = Durations(settings.margin)
         for record in self._known.values():
@@ -174,14 +175,12 @@ class Loop:
             return
         running = worker.running()
         for item in worker.placed[:]:
-            self._end_with(worker, item, running, left)
+            self._lose(worker, item, running, left)
         for item in self.inputs.values():
             if item.held and item.worker == worker.address:
                 self._invalidate_input(item)
 
-    def _end_with(
-        self, worker: WorkerState, item: QueuedUnit, running: Sequence[QueuedUnit | None], left: Left
-    ) -> None:
+    def _lose(self, worker: WorkerState, item: QueuedUnit, running: Sequence[QueuedUnit | None], left: Left) -> None:
         """Handle a unit whose worker is lost; only a unit that was running can be blamed."""
         task, alone = item.task or "", len(running) == 1
         if task in left.expired or (item in running and item.deadline <= self.now):
@@ -235,11 +234,8 @@ class Loop:
         item.faults[fault] += blamed
         item.suspect = item.suspect or not blamed
         unit = item.unit
-        self.journal.append(
-            AttemptFailed(
-                unit.key, unit.name, unit.kind, item.where, item.tried, fault.value, blamed, reason=reason, trace=trace
-            )
-        )
+        attempt = unit.key, unit.name, unit.kind, item.where, item.tried
+        self.journal.append(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
         policy = self.settings.retry
         decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
         if isinstance(decision, GiveUp):
@@ -331,7 +327,7 @@ class Loop:
 
     def _write(self, entry: UnitAsked | WorkerJoined) -> None:
         """Journal a decision or a worker once; without waiting, since a lost one is made again."""
-        if (key := _digest(entry)) not in self._written:
+        if (key := content_key(to_json(entry))) not in self._written:
             self._written.add(key)
             self.journal.append(entry, wait=False)
 
@@ -385,19 +381,14 @@ class Loop:
 
     def _watch_idleness(self) -> None:
         """Report that no unit can run, and raise an error after `Settings.patience`."""
-        if (
-            self.done
-            or any(worker.placed for worker in self.workers.values())
-            or any(t > self.now for t in self._due())
-        ):
+        busy = any(worker.placed for worker in self.workers.values())
+        if self.done or busy or any(time > self.now for time in self._due()):
             self._idle_since, self._idle_reported = None, False
             return
         self._idle_since = self.now if self._idle_since is None else self._idle_since
         idle = self.now - self._idle_since
         if idle >= self.settings.patience:
-            raise ClusterLostError(
-                f"{self._shortage()} Nothing recorded is lost: run the same command again to resume."
-            )
+            raise ClusterLostError(f"{self._shortage()} No recorded result is lost: run the same command to resume.")
         if idle >= REPORT_IDLE_AFTER and not self._idle_reported:
             self._idle_reported = True
             self._actions.append(Notice(f"{self._shortage()} Waiting for {self.settings.patience:.0f} s."))
@@ -405,7 +396,3 @@ class Loop:
     def _shortage(self) -> str:
         unit = next(self._waiting()).unit
         return shortage(self.workers.values(), unit, self._durations.expect(unit))
-
-
-def _digest(entry: UnitAsked | WorkerJoined) -> Key:
-    return content_key(to_json(entry))
