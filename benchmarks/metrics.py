@@ -46,7 +46,7 @@ class Shape:
 
 
 def short_texts(count: int) -> list[str]:
-    """Prompts of the embedded corpus; where it has too few, they come again with a number before them."""
+    """Prompts of the built-in corpus; if it has too few, they are repeated with a number in front."""
     from daskmetrics.core import _corpus as corpus
 
     texts = corpus.prompts("stdlib", min(count, 1000), 0)
@@ -60,7 +60,7 @@ def long_texts(count: int) -> list[str]:
 
 
 def build(folder: Path, shape: Shape, checkpoints: int) -> list[Any]:
-    """Checkpoints with random weights, as a suite has them: locations."""
+    """Locations of checkpoints of a suite, with random weights."""
     import torch
 
     from daskmetrics.config._checkpoints import Location
@@ -94,7 +94,7 @@ def engine(
     protocol: Any,
     device: str = "cpu",
 ) -> list[np.ndarray]:
-    """As a worker does it: every layer of every checkpoint, (layers, metrics) each."""
+    """Metrics (layers, metrics) of every checkpoint, computed as on a worker."""
     from daskmetrics.metrics import _engine as engine
     from daskmetrics.metrics import _views as views
     from daskmetrics.metrics import resolve
@@ -117,7 +117,7 @@ def engine(
 
 
 def bare(network: Any, tokens: Any, batch_tokens: int) -> None:
-    """Nothing but the network, on the same tokens in the same batches."""
+    """Only the network, on the same tokens in the same batches."""
     import torch
 
     from daskmetrics.models import pad_batch, plan_batches
@@ -131,7 +131,7 @@ def bare(network: Any, tokens: Any, batch_tokens: int) -> None:
 def replaced(
     location: Any, texts: Sequence[str], layer: int, metrics: Sequence[str], protocol: Any, size: int
 ) -> np.ndarray:
-    """One layer of one checkpoint by a load and a pass of its own, in batches of ``size`` texts as they come."""
+    """One layer of one checkpoint with its own load and pass, in batches of ``size`` texts in their order."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -167,7 +167,7 @@ def cpu_seconds(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def overhead(shape: Shape, texts: Sequence[str], metrics: Sequence[str], repeats: int, state_norm: str) -> float:
-    """Engine by bare forward: median of the ratios of interleaved repeats."""
+    """Time of the engine divided by that of a bare forward pass: median ratio of interleaved repeats."""
     import torch
     from transformers import AutoModel
 
@@ -190,7 +190,7 @@ def overhead(shape: Shape, texts: Sequence[str], metrics: Sequence[str], repeats
 def against_replaced(
     shape: Shape, texts: Sequence[str], sizes: Sequence[int], repeats: int
 ) -> list[tuple[float, float]]:
-    """(times faster, largest relative difference) for each batch size of the replaced way.
+    """(speedup, largest relative difference) for each batch size of the replaced code.
 
     Two layers are measured the replaced way and their cost is multiplied: each layer costs one full pass.
     """
@@ -200,7 +200,7 @@ def against_replaced(
     layers, sampled = list(range(shape.depth + 1)), (1, shape.depth)
     with tempfile.TemporaryDirectory() as folder:
         locations = build(Path(folder), shape, 2)
-        engine(locations[:1], texts, layers, BASE, protocol)  # the worker's first checkpoint, before the ones timed
+        engine(locations[:1], texts, layers, BASE, protocol)  # a first checkpoint that is not timed
         ratios: list[list[float]] = [[] for _ in sizes]
         worst = [0.0] * len(sizes)
         for _ in range(repeats):
@@ -229,14 +229,14 @@ def _run_alone(how: str, location: Any, texts: Sequence[str], depth: int, metric
 
 
 def _peak_of_this_process() -> float:
-    """GiB. On Linux getrusage begins at the memory of the parent, so the kernel's own mark is read."""
+    """Peak memory in GiB. On Linux getrusage starts at the memory of the parent, so the value of the kernel is read."""
     status = Path("/proc/self/status")
     marks = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")] if status.exists() else []
     return int(marks[0].split()[1]) / 2**20 if marks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def peak_memory(how: str, shape: Shape, count: int, metrics: Sequence[str] = BASE) -> float:
-    """GiB resident at most in a fresh process: 'engine', 'replaced' (all texts at once), or 'nothing' but libraries."""
+    """Peak resident GiB of a new process: 'engine', 'replaced' (all texts at once), or 'nothing' (libraries only)."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with tempfile.TemporaryDirectory() as folder:
@@ -251,7 +251,7 @@ def peak_memory(how: str, shape: Shape, count: int, metrics: Sequence[str] = BAS
 
 
 def on_gpu(prompts: int, small: bool) -> None:
-    """Seconds per checkpoint at 256 tokens, in float16, loading included; wall time, since the GPU has no CPU time."""
+    """Wall seconds per checkpoint at 256 tokens, in float16, including the load."""
     import torch
 
     from daskmetrics.config import Protocol
@@ -278,7 +278,7 @@ def on_gpu(prompts: int, small: bool) -> None:
 
 
 def beside_bare_forward(shapes: Sequence[Shape], prompts: int, repeats: int) -> None:
-    """What the metrics and everything around the forward pass add to it."""
+    """Print the cost of metrics and everything else beside the forward pass."""
     print("engine / bare forward of the same tokens: CPU time, median of interleaved repeats")
     kinds = (("short texts", short_texts(prompts), 1.15), ("T=256", long_texts(max(4, prompts // 8)), 1.30))
     for shape in shapes:
@@ -291,7 +291,7 @@ def beside_bare_forward(shapes: Sequence[Shape], prompts: int, repeats: int) -> 
 
 
 def beside_replaced(shapes: Sequence[Shape], prompts: int, repeats: int) -> None:
-    """What one load and pass per (checkpoint, layer) would cost."""
+    """Print the cost of one load and pass per (checkpoint, layer)."""
     print("one load and pass per (checkpoint, layer), unsorted padded batches / engine with swapped weights")
     texts = short_texts(prompts)
     for shape in shapes:
@@ -306,7 +306,7 @@ def beside_replaced(shapes: Sequence[Shape], prompts: int, repeats: int) -> None
 
 
 def on_cpu(shapes: Sequence[Shape], only: str | None, prompts: int, repeats: int) -> None:
-    """All ratios."""
+    """Print all ratios."""
     if only != "replaced":
         beside_bare_forward(shapes, prompts, repeats)
     if only != "forward":

@@ -1,4 +1,4 @@
-"""What scoring every layer of a checkpoint costs beside scoring one, and how much memory embeddings take.
+"""The cost of scoring all layers of a checkpoint compared with one layer, and the memory of embeddings.
 
 python benchmarks/tasks.py              MiniLM, seven layers, tasks of every kind through mteb; three rounds
 python benchmarks/tasks.py --memory     100,000 texts at 25 layers within 64 MiB, in a process of its own
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-GOAL = 1.5  # times one layer's time
+GOAL = 1.5  # times the time of one layer
 WORDS = ["one", "of", "the", "many", "short", "texts", "that", "nobody", "will", "ever", "read", "with", "number"]
 
 
@@ -36,7 +36,7 @@ def minilm() -> Path:
 
 
 def tasks(folder: Path, texts: int) -> Sequence[Any]:
-    """Tasks of every kind on data written here, and one with a probe of our own."""
+    """Tasks of every kind on generated data, and one with our probe."""
     os.environ |= {"DASKMETRICS_TEST_MTEB": str(folder / "data"), "DASKMETRICS_CACHE": str(folder / "cache")}
     sys.path.insert(0, str(Path(__file__).parent.parent))
     from daskmetrics.tasks import resolve
@@ -47,7 +47,7 @@ def tasks(folder: Path, texts: int) -> Sequence[Any]:
 
 
 def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, float]:
-    """To encode, and to score these layers."""
+    """Seconds of encoding, and of scoring these layers."""
     from daskmetrics.config import Protocol
     from daskmetrics.config._checkpoints import Location
     from daskmetrics.experiment import _worker as worker
@@ -64,7 +64,7 @@ def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, flo
 
 
 def compare(rounds: int, texts: int) -> float:
-    """Print the ratio of all layers' time to one's, task by task; the whole's."""
+    """Print the time of all layers divided by that of one, by task; returns the ratio of the sums."""
     total = {"one": 0.0, "all": 0.0}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -88,7 +88,7 @@ def compare(rounds: int, texts: int) -> float:
 
 
 def encode_many(folder: Path, texts: int, budget: int) -> None:
-    """Encode so many texts at 25 layers of a small random model, and print what it took."""
+    """Encode texts at 25 layers of a small random model, and print time and memory."""
     import numpy as np
     import torch
     from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXModel

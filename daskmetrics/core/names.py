@@ -257,7 +257,12 @@ def select_revisions(requested: str | Sequence[str], available: Sequence[str] | 
     match = _RANGE.fullmatch(requested.strip())
     if match is None:
         return _check_exist((requested,), available)
-    last = int(match["last"]) if match["last"] else _last_step(requested, available)
+    if match["last"]:
+        last = int(match["last"])
+    elif available is None:
+        raise ConfigError(f"Revisions '{requested}' of a hub id need an end, for instance '{requested} to 143000'.")
+    else:
+        last = max((step_of(name) or 0 for name in available), default=0)
     if match["kind"] == "all":
         if available is None:
             raise ConfigError(
@@ -272,12 +277,6 @@ def select_revisions(requested: str | Sequence[str], available: Sequence[str] | 
     if not kept:
         raise ConfigError(f"Revisions '{requested}' match none of: {', '.join(available)}.")
     return kept
-
-
-def _last_step(requested: str, available: Sequence[str] | None) -> int:
-    if available is None:
-        raise ConfigError(f"Revisions '{requested}' of a hub id need an end, for instance '{requested} to 143000'.")
-    return max((step_of(name) or 0 for name in available), default=0)
 
 
 def _check_exist(names: tuple[str, ...], available: Sequence[str] | None) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def second_view(text: str, seed: int) -> str:
     if len(set(words)) < 2:
         return text
     rng = random.Random(seed_of(AUGMENTATION, text, seed))
-    changed = _swapped(_dropped(words, rng), rng)
+    changed = _swapped([word for word in words if rng.random() >= DROPPED], rng)
     if not changed or changed == words:
         changed = _one_swap(words, rng)
     return " ".join(changed)
@@ -90,10 +90,6 @@ def _candidates(text: str, seed: int, number: int) -> Iterator[str]:
         yield " ".join([*words[:i], words[i + 1], words[i], *words[i + 2 :]])
     for i in range(len(words)):
         yield " ".join(words[:i] + words[i + 1 :])
-
-
-def _dropped(words: list[str], rng: random.Random) -> list[str]:
-    return [word for word in words if rng.random() >= DROPPED]
 
 
 def _swapped(words: list[str], rng: random.Random) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 
@@ -66,7 +66,8 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
     32
     """
     known = catalogue()
-    tasks = tuple(_make(name, known) for name in dict.fromkeys(_expanded(names)))
+    expanded = (each for name in names for each in SETS.get(name) or PRESETS.get(name, (name,)))
+    tasks = tuple(_make(each, known) for each in dict.fromkeys(expanded))
     duplicates = [name for name, count in Counter(task.name for task in tasks).items() if count > 1]
     if duplicates:
         raise ConfigError(f"Two tasks are named '{duplicates[0]}'. Scores are stored by name: rename one of the files.")
@@ -96,11 +97,6 @@ def parse_options(text: str) -> tuple[str, dict[str, str]]:
             raise ConfigError(f"Task '{text}': '{part}' is not of the form name=value, such as label=stars.")
         options[name] = value
     return match["name"], options
-
-
-def _expanded(names: Sequence[str]) -> Iterator[str]:
-    for name in names:
-        yield from SETS.get(name) or PRESETS.get(name, (name,))
 
 
 def _make(text: str, known: Mapping[str, Callable[[], Task]]) -> Task:

@@ -134,7 +134,10 @@ def _classes(folder: Path) -> Iterator[PlacedRow]:
 
 def _beir(folder: Path) -> Iterator[PlacedRow]:
     documents, queries = (
-        {_id(folder / name, place, row): _title_and_text(row) for place, row in _json_lines(folder / name)}
+        {
+            _id(folder / name, place, row): f"{row.get('title') or ''} {row.get('text') or ''}".strip()
+            for place, row in _json_lines(folder / name)
+        }
         for name in BEIR
         if _require_file(folder / name)
     )
@@ -165,10 +168,6 @@ def _id(path: Path, place: str, row: Mapping[str, Any]) -> str:
     if "_id" not in row:
         raise ConfigError(f"'{path}', {place} has no '_id'; it has {', '.join(row)}.")
     return str(row["_id"])
-
-
-def _title_and_text(row: Mapping[str, Any]) -> str:
-    return f"{row.get('title') or ''} {row.get('text') or ''}".strip()
 
 
 READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = MappingProxyType(

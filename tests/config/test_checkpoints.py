@@ -29,16 +29,16 @@ def test_a_folder_of_revisions(tmp_path):
     for step in (0, 16, 8):
         checkpoint(tmp_path / f"step{step}", bytes([step]))
     (tmp_path / "notes").mkdir()
-    found = checkpoints.locate(model(tmp_path, layers="blocks"))
-    assert found.suite.revisions == ("step0", "step8", "step16")
-    assert (found.suite.layers, found.suite.depth, found.width) == ((1, 2), 2, 8)
-    assert len({location.identity for location in found.locations}) == 3
+    located = checkpoints.locate(model(tmp_path, layers="blocks"))
+    assert located.suite.revisions == ("step0", "step8", "step16")
+    assert (located.suite.layers, located.suite.depth, located.width) == ((1, 2), 2, 8)
+    assert len({location.identity for location in located.locations}) == 3
 
 
 def test_one_model_folder(tmp_path):
-    found = checkpoints.locate(model(checkpoint(tmp_path / "one")))
-    assert found.suite.revisions == ("main",)
-    assert found.suite.layers == (0, 1, 2)
+    located = checkpoints.locate(model(checkpoint(tmp_path / "one")))
+    assert located.suite.revisions == ("main",)
+    assert located.suite.layers == (0, 1, 2)
 
 
 def test_equal_content_has_equal_identity_in_any_folder(tmp_path):
@@ -75,9 +75,9 @@ def test_a_config_without_a_shape_is_an_error(tmp_path):
 
 def test_a_hub_id_needs_no_network_to_be_counted(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    found = checkpoints.locate(model("org/model-7m", revisions="every 10 to 30", layers="blocks", depth=6, width=128))
-    assert found.suite.revisions == ("step0", "step10", "step20", "step30")
-    assert found.missing == found.suite.revisions
+    located = checkpoints.locate(model("org/model-7m", revisions="every 10 to 30", layers="blocks", depth=6, width=128))
+    assert located.suite.revisions == ("step0", "step10", "step20", "step30")
+    assert located.missing == located.suite.revisions
 
 
 def test_the_error_for_a_hub_id_of_unknown_shape_has_a_remedy():
@@ -102,10 +102,10 @@ def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, mini
         "from daskmetrics import config, models\n"
         "from daskmetrics.config import _checkpoints as checkpoints\n"
         "model = config.Model(name='tiny', source='org/tiny', revisions='every 1000 to 1000')\n"
-        "found = checkpoints.locate(model)\n"
-        "(_, location) = found.locations\n"
+        "located = checkpoints.locate(model)\n"
+        "(_, location) = located.locations\n"
         "vectors = models.LoadedModel(location, config.Protocol()).encode(['x'], [6], 'mean')\n"
-        "print(found.suite.depth, found.missing, vectors.shape)\n"
+        "print(located.suite.depth, located.missing, vectors.shape)\n"
     )
     environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)

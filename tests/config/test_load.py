@@ -57,11 +57,11 @@ def test_each_mistake_has_one_clear_message(data, message):
 def test_settings_reach_any_depth(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump(SMALL))
-    found = config.load(
+    loaded = config.load(
         path, ["search.budget=0.05", "models.0.layers=[1, 2]", "cluster.workers=7", "protocol.preset=paper"]
     )
-    assert (found.search.budget, found.models[0].layers, found.cluster.workers) == (0.05, (1, 2), 7)
-    assert found.protocol.padding == "left"
+    assert (loaded.search.budget, loaded.models[0].layers, loaded.cluster.workers) == (0.05, (1, 2), 7)
+    assert loaded.protocol.padding == "left"
 
 
 @pytest.mark.parametrize("setting", ["budget", "=3", "models.3.name=x", "name.deep=1"])
@@ -75,15 +75,15 @@ def test_a_bad_setting_is_an_error(tmp_path, setting):
 def test_a_setting_can_change_a_section_that_is_a_name(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump(with_(cluster="a100", protocol="paper")))
-    found = config.load(path, ["cluster.workers=3", "protocol.max_length=64"])
-    assert (found.cluster.gpu_type, found.cluster.workers) == ("a100", 3)
-    assert (found.protocol.padding, found.protocol.max_length) == ("left", 64)
+    loaded = config.load(path, ["cluster.workers=3", "protocol.max_length=64"])
+    assert (loaded.cluster.gpu_type, loaded.cluster.workers) == ("a100", 3)
+    assert (loaded.protocol.padding, loaded.protocol.max_length) == ("left", 64)
 
 
 def test_the_site_overrides_the_profile_and_the_experiment_overrides_both():
     with dask.config.set({"daskmetrics.cluster": {"account": "site", "workers": 5}}):
-        found = config.parse(with_(cluster={"profile": "a100", "workers": 9})).cluster
-    assert (found.account, found.gpu_type, found.workers) == ("site", "a100", 9)
+        loaded = config.parse(with_(cluster={"profile": "a100", "workers": 9})).cluster
+    assert (loaded.account, loaded.gpu_type, loaded.workers) == ("site", "a100", 9)
 
 
 def test_the_environment_overrides_the_site_and_mappings_are_merged(tmp_path):
@@ -99,8 +99,8 @@ def test_the_environment_overrides_the_site_and_mappings_are_merged(tmp_path):
     }
     code = """if True:
         from daskmetrics.config import cluster
-        found = cluster("a100", qos="high", exports={"B": "2"})
-        print(found.account, found.qos, found.gpu_type, found.gpus_per_job, found.exports, found.scoring.model_dump())
+        c = cluster("a100", qos="high", exports={"B": "2"})
+        print(c.account, c.qos, c.gpu_type, c.gpus_per_job, c.exports, c.scoring.model_dump())
     """
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("123 high a100 4 {'A': '1', 'B': '2'} {'workers': 3,"), done.stdout
