@@ -7,7 +7,7 @@ import importlib
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -22,6 +22,11 @@ MOST_PUBLIC_NAMES = 331
 DOCUMENTED = (
     "daskmetrics",
     "daskmetrics.bandit",
+    "daskmetrics.bandit.policies.baselines",
+    "daskmetrics.bandit.policies.halving",
+    "daskmetrics.bandit.policies.lucb",
+    "daskmetrics.bandit.policies.race",
+    "daskmetrics.bandit.policies.thompson",
     "daskmetrics.bandit.replay",
     "daskmetrics.cluster",
     "daskmetrics.config",
@@ -50,12 +55,21 @@ def sources() -> dict[str, ast.Module]:
     return trees
 
 
-def exported(tree: ast.Module) -> list[str]:
-    """The names in ``__all__``."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return list(ast.literal_eval(node.value))
-    return []
+def declares_api(tree: ast.Module) -> bool:
+    return any(ast.unparse(node).startswith("__all__") for node in tree.body)
+
+
+def is_package(name: str) -> bool:
+    return (PACKAGE.parent / Path(*name.split(".")) / "__init__.py").is_file()
+
+
+def test_every_package_describes_its_modules():
+    for name, tree in sources().items():
+        if is_package(name):
+            docstring = ast.get_docstring(tree) or ""
+            modules = {module.rpartition(".")[2] for module in sources() if module.rpartition(".")[0] == name}
+            modules.discard("__main__")
+            assert not {module for module in modules if f"`{module}`" not in docstring}, name
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
@@ -82,20 +96,31 @@ def test_an_unknown_attribute_is_an_attribute_error():
         daskmetrics.nothing  # noqa: B018
 
 
-def public_names() -> Iterator[tuple[str, str]]:
-    """Functions and classes without underscore, at the top of modules without underscore."""
-    for name, tree in sources().items():
-        if not any(part.startswith("_") or part == "policies" for part in name.split(".")):
-            for node in tree.body:
-                if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-                    yield name, node.name
+def is_public(name: str) -> bool:
+    return not any(part.startswith("_") for part in name.split("."))
 
 
-def test_public_names_are_few_and_exported():
-    everywhere = {name for tree in sources().values() for name in exported(tree)}
-    names = list(public_names())
+def test_every_public_module_declares_its_api():
+    assert not [name for name, tree in sources().items() if is_public(name) and not declares_api(tree)]
+
+
+def test_public_names_are_few():
+    definitions = (ast.FunctionDef, ast.ClassDef)
+    names = [
+        f"{module}.{node.name}"
+        for module, tree in sources().items()
+        if is_public(module)
+        for node in tree.body
+        if isinstance(node, definitions) and not node.name.startswith("_")
+    ]
     assert len(names) <= MOST_PUBLIC_NAMES
-    assert not [f"{module}.{name}" for module, name in names if name not in everywhere]
+
+
+def test_no_class_name_means_two_things():
+    places = Counter(
+        node.name for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
+    assert not [name for name, count in places.items() if count > 1]
 
 
 def imports(name: str, tree: ast.Module) -> set[str]:

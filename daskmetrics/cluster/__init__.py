@@ -2,6 +2,21 @@
 
 `connect` starts the cluster that a profile describes, gives a Dask client, and ends everything with its context. Each
 cluster is private to the run: TLS between its processes, dashboards on the loopback interface behind a random prefix.
+
+==================== =====================================================================
+`_connect`           starts the cluster of a profile and ends it
+`_local`             workers on this machine
+`slurm`              workers as Slurm jobs
+`_notebook`          a cluster object for notebooks
+`_dask_config`       Dask settings of every cluster
+`_pinning`           CPUs and GPUs reserved for one worker
+`_links`             how to open the dashboard from another machine
+`_selftest`          the checks of ``cluster test``
+`_preload_nanny`     preload of the nannies of a whole-node job
+`_preload_scheduler` preload of the scheduler: the private prefix of the dashboard
+==================== =====================================================================
+
+Modules with a leading underscore are internal.
 """
 
 from daskmetrics.cluster._connect import connect

@@ -1,6 +1,6 @@
 """What every other package may use: names, errors, files, times. Needs only the standard library and numpy.
 
-============== =====================================================================
+============== =========================================================================
 `names`        suites, checkpoints, arms and cells, as frozen values with content keys
 `errors`       the exceptions of this package
 `status`       the status of a stored value
@@ -17,7 +17,7 @@
 `_environment` versions of the software and kind of machine
 `_events`      the entries of a journal and the messages to the live pages
 `_topics`      names of the topics on which workers send events to the live pages
-============== =====================================================================
+============== =========================================================================
 
 Modules with a leading underscore are internal.
 """

@@ -10,3 +10,5 @@
 `_registry`  the policies by name, with those of other packages
 ============ =========================================================================================
 """
+
+__all__: list[str] = []

@@ -17,6 +17,8 @@ from daskmetrics.bandit._problem import Floats, Ints, Problem
 from daskmetrics.bandit.policies._averages import averages, next_pull
 from daskmetrics.bandit.policies.race import normal_tail
 
+__all__ = ["gp_ei", "gp_ucb", "linear_ts", "linucb", "random", "sweep"]
+
 RIDGE = 0.1  #: penalty of the linear models, on standardised values and features in (0, 1)
 ALPHA = 1.0  #: weight of the uncertainty in LinUCB, in standard deviations of the arms' values
 DELTA = 0.1  #: probability with which the bounds of GP-UCB may fail

@@ -21,6 +21,8 @@ from daskmetrics.bandit._rewards import reward_scale
 from daskmetrics.bandit.policies._averages import tasks_by_cost
 from daskmetrics.core.names import seed_of
 
+__all__ = ["halving", "hyperband"]
+
 ETA = 2  #: from rung to rung the number of arms is divided, and that of tasks multiplied, by this factor
 HYPERBAND_ETA = 3  #: the same in Hyperband, as its paper recommends
 

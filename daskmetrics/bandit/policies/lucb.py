@@ -14,6 +14,8 @@ from daskmetrics.bandit._policy import Choice, State, Why
 from daskmetrics.bandit._posterior import first_max
 from daskmetrics.bandit.policies._averages import Averages, averages, next_pull, tasks_by_cost
 
+__all__ = ["ask"]
+
 WIDTH = 2.0  #: half width of an interval, in standard deviations
 
 

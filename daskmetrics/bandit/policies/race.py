@@ -28,6 +28,8 @@ from daskmetrics.bandit._policy import Choice, State, Why
 from daskmetrics.bandit._posterior import Posterior, greatest
 from daskmetrics.bandit._problem import Bools, Floats, Ints
 
+__all__ = ["ask"]
+
 NEGLIGIBLE = 0.01  #: a rival that beats the leader with a smaller probability is excluded
 RIVALS = 32  #: rivals considered per decision: half have the greatest losses, the others are drawn by their losses
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds

@@ -14,6 +14,8 @@ from daskmetrics.bandit._posterior import greatest
 from daskmetrics.bandit._problem import Ints
 from daskmetrics.bandit.policies._averages import next_pull
 
+__all__ = ["ask"]
+
 JOINT = 128  #: arms drawn together: those with the greatest upper bounds
 DRAWS = 64  #: draws among which a second winner is sought
 

@@ -8,3 +8,5 @@
 `_figures`      which figures a run has, with captions
 =============== ===========================================================
 """
+
+__all__: list[str] = []

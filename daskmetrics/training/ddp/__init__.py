@@ -7,3 +7,5 @@
 | `_worker` | what runs on a worker: it starts a rank, relays its reports, and ends it |
 | `_driver` | what runs in the driver: it starts a process group, watches it, and restarts it |
 """
+
+__all__: list[str] = []
