@@ -46,16 +46,9 @@ def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: 
     )
     order = training_order(joined["checkpoint"].values.tolist())
     joined = joined.sel(checkpoint=list(order))
-    joined = joined.assign_coords(
-        checkpoint=np.array(order, object), step=("checkpoint", [_step(name) for name in order])
-    )
+    steps = [-1 if (step := step_of(name)) is None else step for name in order]  # as in the store
+    joined = joined.assign_coords(checkpoint=np.array(order, object), step=("checkpoint", steps))
     return _split(joined, kinds, dimension).assign_attrs(tree.attrs)
-
-
-def _step(revision: str) -> int:
-    """The training step; -1 for a revision without one, as in the store."""
-    step = step_of(revision)
-    return -1 if step is None else step
 
 
 def _split(joined: xarray.Dataset, kinds: tuple[str, str, str], dimension: str) -> xarray.Dataset:

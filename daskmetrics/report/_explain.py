@@ -148,7 +148,8 @@ def near_best_text(run: Run, within: float, sure: float) -> str:
     """
     posterior = posterior_of(run)
     near = arms_near_best(posterior, within, sure)
-    earliest = min(near, key=lambda one: (_step(one.arm), one.flops))
+    steps = {one.arm: math.inf if one.arm.checkpoint.step is None else one.arm.checkpoint.step for one in near}
+    earliest = min(near, key=lambda one: (steps[one.arm], one.flops))
     best = next(one for one in near if one.arm == posterior.problem.arms[posterior.leader])
     text = (
         f"{len(near):,} of {len(posterior.problem.arms):,} arms are within {percent(within)} of the best arm's mean "
@@ -181,7 +182,3 @@ def _change(value: float, reference: float) -> str:
     if value == reference or not reference:
         return "no fewer" if value == reference else "more"
     return f"{percent(abs(1 - value / reference))} {'fewer' if value < reference else 'more'}"
-
-
-def _step(arm: Arm) -> float:
-    return math.inf if arm.checkpoint.step is None else arm.checkpoint.step

@@ -77,7 +77,7 @@ def _style(model: int) -> dict[str, Any]:
 def correlation_table(correlations: Correlations) -> Figure:
     """A row per metric, a column per kind of task: Spearman's rho, and the number of cells that it rests on."""
     groups = list(dict.fromkeys(group for row in correlations.values() for group in row))
-    names = sorted(correlations, key=lambda name: _strength(correlations[name][groups[0]][0]))
+    names = sorted(correlations, key=lambda name: np.nan_to_num(abs(correlations[name][groups[0]][0]), nan=-1))
     figure = blank(0.5 + 0.3 * len(names))
     ax = figure.subplots()
     rho = np.array([[correlations[name][group][0] for group in groups] for name in names])
@@ -93,7 +93,3 @@ def correlation_table(correlations: Correlations) -> Figure:
     ax.tick_params(length=0, labelsize=8.5, top=True, bottom=False, labeltop=True, labelbottom=False)
     ax.spines[:].set_visible(False)
     return figure
-
-
-def _strength(rho: float) -> float:
-    return -1.0 if np.isnan(rho) else abs(rho)
