@@ -101,7 +101,7 @@ def a_running_user_outlives_its_input(loop, policy):
 
 
 @case
-def what_an_input_did_before_it_succeeded_is_forgiven(loop, policy):
+def faults_of_an_input_before_its_success_do_not_count(loop, policy):
     """It may run any number of times, in this life of the driver and in the next."""
     shared = unit("in", kind="encode")
     users = [unit(f"u{i}", input=shared, requires=(f"u{i - 1}",) if i else ()) for i in range(4)]
@@ -129,7 +129,7 @@ def what_an_input_did_before_it_succeeded_is_forgiven(loop, policy):
 
 
 @case
-def what_is_forgiven_stays_so_in_the_next_life(loop, policy):
+def faults_that_do_not_count_stay_so_after_a_restart(loop, policy):
     todo = [unit("u", input=unit("in", kind="encode"))]
     journal = MemoryJournal()
     for _ in range(2):
@@ -201,7 +201,7 @@ def a_stop_waits_for_what_runs_as_long_as_it_may(loop, policy):
 
 
 @case
-def a_second_chance_is_a_whole_one(loop, policy):
+def a_retry_resets_the_faults_of_inputs_too(loop, policy):
     journal = MemoryJournal()
     bench = Bench([unit("u")], loop, policy, journal)
     placed = bench.submitted(Joined("w", "w"))

@@ -179,7 +179,7 @@ def test_a_full_disk_pauses_the_run_until_there_is_room(client, journal):
     run(Sweep([unit("u", square, 3)]), client, journal, Settings(pause=0.05), say=said.append)
     assert values(journal) == {"u": 9}
     assert tried == ["u"] * 3
-    assert len(said) == 2 and "the run pauses until there is" in said[0] and "goes on" in said[1]
+    assert len(said) == 2 and "the run pauses until there is" in said[0] and "continues" in said[1]
 
 
 def test_an_error_of_the_journal_that_is_no_full_disk_ends_the_run(client, journal, monkeypatch):

@@ -68,7 +68,7 @@ def searched(seed: int | None) -> tuple[tuple[dict, list], list[str]]:
             heapq.heappush(events, (now, number, Started(action.task)))
             latency = 1.0 if seed is None else chance.lognormvariate(0, 1.5)
             if seed is not None and chance.random() < 0.05:
-                name = loop.hosts[action.worker].name
+                name = loop.workers[action.worker].name
                 heapq.heappush(events, (now + latency, number, Left(action.worker)))
                 heapq.heappush(events, (now + latency + 1, number, Joined(f"{name}-{number}", name)))
             else:

@@ -1,4 +1,4 @@
-"""Kept states: what was written is read, anything else is not there."""
+"""Kept states: what was written is read, anything else is missing."""
 
 from __future__ import annotations
 
