@@ -201,7 +201,7 @@ def a_stop_waits_for_what_runs_as_long_as_it_may(loop, policy):
 
 
 @case
-def a_retry_resets_the_faults_of_inputs_too(loop, policy):
+def a_retry_resets_all_faults_of_a_unit(loop, policy):
     journal = MemoryJournal()
     bench = Bench([unit("u")], loop, policy, journal)
     placed = bench.submitted(Joined("w", "w"))
