@@ -97,5 +97,5 @@ def test_tasks_lists_kinds_sizes_and_missing_data(session_cache: Path) -> None:
 def test_a_folder_without_results_is_an_error(configured: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = call("import-results", str(tmp_path / "empty"), str(configured))
-    assert done.exit_code == 2 and "holds no results by layer" in done.output
+    assert done.exit_code == 2 and "has no results by layer" in done.output
     assert call("export", str(tmp_path / "none")).exit_code == 2
