@@ -126,7 +126,7 @@ def test_another_probe_is_another_task() -> None:
     (other,) = resolve(["stdlib:package(probe=ridge)"])
     assert other.name == "stdlib:package(probe=ridge)" and other.key != TASKS["stdlib:package"].key
     assert other.texts() == TASKS["stdlib:package"].texts()
-    with pytest.raises(ConfigError, match="no probe to choose"):
+    with pytest.raises(ConfigError, match="which has no probe"):
         resolve(["stdlib:order(probe=ridge)"])
 
 
