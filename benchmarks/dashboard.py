@@ -31,7 +31,7 @@ from daskmetrics.core._events import (
     to_json,
 )
 from daskmetrics.core.names import Suite, grid
-from daskmetrics.dashboard._run_page import Page
+from daskmetrics.dashboard._pages import Page
 
 STEPS = tuple(f"step{step}" for step in range(0, 144_000, 1000))
 SUITES = (

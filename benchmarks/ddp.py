@@ -19,7 +19,7 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.names import seed_of
-from daskmetrics.training._batches import examples
+from daskmetrics.training._data import examples
 
 
 def main(recipe: Recipe, corpus: Path, output: Path) -> None:

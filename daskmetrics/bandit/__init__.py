@@ -3,7 +3,7 @@
 Mathematics of numbers: nothing here uses futures, files or model weights. Imports run downwards in this list.
 
 ===================================== ========================================================================
-`_problem`, `_observations`           arms, tasks, features and costs; outcomes as arrays
+`_problem`                            arms, tasks, features and costs; outcomes as arrays
 `_costs`, `_clock`                    what was paid, and corrections by measured seconds; assumed workers
 `_rewards`                            from raw scores to values that can be averaged over tasks
 `_kernel`                             the Gaussian process prior, and how its parameters are estimated

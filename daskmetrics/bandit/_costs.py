@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from daskmetrics.bandit._observations import OutcomeArrays
-from daskmetrics.bandit._problem import Bools, Floats, Problem
+from daskmetrics.bandit._problem import Bools, Floats, OutcomeArrays, Problem
 from daskmetrics.core.errors import DataError
 
 PRIOR_COUNT = 2.0  #: measurements that the assumed cost counts for in its correction

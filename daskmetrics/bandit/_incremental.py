@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskmetrics.bandit._kernel import CovarianceModel, fit_model, fit_model_steps
-from daskmetrics.bandit._observations import OutcomeArrays, OutcomeHistory
 from daskmetrics.bandit._posterior import LIMIT, CholeskyFactor, ObservationRows, Posterior, pooled
-from daskmetrics.bandit._problem import Floats, Ints, Observations, Outcome, Problem
+from daskmetrics.bandit._problem import Floats, Ints, Observations, Outcome, OutcomeArrays, OutcomeHistory, Problem
 
 FEW = 64  #: up to this number of scores the model is estimated again for every posterior ...
 REFIT = 128  #: ... and for the last time with this number

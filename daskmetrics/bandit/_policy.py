@@ -15,9 +15,8 @@ import numpy as np
 
 from daskmetrics.bandit._costs import cost_correction
 from daskmetrics.bandit._incremental import IncrementalPosterior
-from daskmetrics.bandit._observations import OutcomeArrays, OutcomeHistory
 from daskmetrics.bandit._posterior import Posterior, first_max
-from daskmetrics.bandit._problem import Bools, Floats, Observations, Outcome, Problem
+from daskmetrics.bandit._problem import Bools, Floats, Observations, Outcome, OutcomeArrays, OutcomeHistory, Problem
 from daskmetrics.core.names import seed_of
 
 CONFIRM = 0.1  #: share of the budget that may be reserved for measuring the leader on all tasks

@@ -1,10 +1,10 @@
-"""The search problem: arms, tasks, features of the arms, and the assumed cost of every cell."""
+"""The search problem: arms, tasks, features of the arms, the assumed cost of every cell, and what was observed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal
 
@@ -282,3 +282,70 @@ def _standardised(columns: Floats) -> Floats:
 def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:
     if array.shape != shape:
         raise DataError(f"{name} must have one row per arm and shape {shape}, got {array.shape}.")
+
+
+@dataclass(frozen=True, eq=False)
+class OutcomeArrays:
+    """Finished cells with their outcomes, in order (n,): score NaN where the cell failed, seconds NaN where unknown.
+
+    Examples
+    --------
+    >>> outcomes = OutcomeArrays.of([((3, 0), Outcome(0.5, 0.1)), ((1, 0), Outcome(None)), ((1, 1), Outcome(0.4))])
+    >>> outcomes.scores.arm.tolist(), outcomes.failed.tolist()
+    ([3, 1], [False, True, False])
+    """
+
+    arm: Ints
+    task: Ints
+    score: Floats
+    stderr: Floats
+    seconds: Floats
+
+    @classmethod
+    def of(cls, finished: Iterable[tuple[tuple[int, int], Outcome]]) -> OutcomeArrays:
+        """From pairs of a cell (arm, task) and its outcome."""
+        rows = [(*cell, outcome.score, outcome.stderr, outcome.seconds) for cell, outcome in finished]
+        arm, task, score, stderr, seconds = np.array(rows, dtype=float).reshape(-1, 5).T
+        return cls(arm.astype(np.intp), task.astype(np.intp), score.copy(), stderr.copy(), seconds.copy())
+
+    @property
+    def failed(self) -> Bools:
+        """Cells without a score (n,)."""
+        return np.isnan(self.score)
+
+    @property
+    def scores(self) -> Observations:
+        """The cells with a score, in the same order."""
+        ok = ~self.failed
+        return Observations(self.arm[ok], self.task[ok], self.score[ok], self.stderr[ok])
+
+    def __len__(self) -> int:
+        return len(self.arm)
+
+    def first(self, n: int) -> OutcomeArrays:
+        return OutcomeArrays(*(getattr(self, column.name)[:n] for column in fields(self)))
+
+    def append(self, more: OutcomeArrays) -> OutcomeArrays:
+        names = [column.name for column in fields(self)]
+        return OutcomeArrays(*(np.append(getattr(self, name), getattr(more, name)) for name in names))
+
+
+class OutcomeHistory:
+    """Converts outcomes to arrays and keeps the result: the next call converts only what is new."""
+
+    def __init__(self) -> None:
+        self._cells: list[tuple[int, int]] = []
+        self._outcomes: list[Outcome] = []
+        self._arrays = OutcomeArrays.of([])
+
+    def read(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> OutcomeArrays:
+        """The outcomes of the first ``len(outcomes)`` cells."""
+        cells, outcomes = list(cells[: len(outcomes)]), list(outcomes)
+        same = min(len(cells), len(self._cells))
+        if cells[:same] != self._cells[:same] or outcomes[:same] != self._outcomes[:same]:
+            same, self._arrays = 0, OutcomeArrays.of([])
+        if same == len(cells) < len(self._cells):
+            return self._arrays.first(same)
+        self._arrays = self._arrays.append(OutcomeArrays.of(zip(cells[same:], outcomes[same:], strict=True)))
+        self._cells, self._outcomes = cells, outcomes
+        return self._arrays

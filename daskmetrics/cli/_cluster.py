@@ -104,7 +104,7 @@ def test_(profile: str) -> None:
     from daskmetrics import config
     from daskmetrics.cluster import connect
     from daskmetrics.cluster._selftest import SelfTestResult, SelfTestStatus, run_checks
-    from daskmetrics.core._workers import workers
+    from daskmetrics.core._machine import workers
     from daskmetrics.execution import _handshake as handshake
 
     loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daskmetrics.config import Cluster
     from daskmetrics.execution import Journal
     from daskmetrics.execution.map import ItemResult
-    from daskmetrics.execution.map._spec import MapSpec
+    from daskmetrics.execution.map._source import MapSpec
     from daskmetrics.experiment import Display
 
 SOME_FAILED = 3
@@ -122,7 +122,7 @@ def map_(**arguments: Any) -> None:
 def _spec(command: MapCommand) -> MapSpec:
     from daskmetrics.execution.map._function import load
     from daskmetrics.execution.map._items import read_items
-    from daskmetrics.execution.map._spec import MapOptions, make_spec
+    from daskmetrics.execution.map._source import MapOptions, make_spec
 
     if (command.iterations is None) == (command.items is None):
         raise ConfigError("Give the items: either --iterations N, or --items FILE.")

@@ -93,7 +93,7 @@ def _runner(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, Runn
 
     if options["function"]:
         from daskmetrics.execution.map._function import load
-        from daskmetrics.execution.map._spec import MapOptions, make_spec
+        from daskmetrics.execution.map._source import MapOptions, make_spec
 
         map_options = MapOptions(options["batch_size"], 0, None)
         function = load(options["function"])
@@ -224,7 +224,7 @@ def _cancel(job: str) -> None:
 
 
 def _limits(deadline: str | None, budget: str | None) -> Limits:
-    from daskmetrics.core._times import parse_duration
+    from daskmetrics.core._text import parse_duration
     from daskmetrics.planning import Limits
 
     hours = money = None

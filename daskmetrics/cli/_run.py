@@ -74,7 +74,7 @@ def run(
     with console.status("Checking models, tasks and texts ...") if console.is_terminal else nullcontext():
         prepared = experiment.prepare(loaded)
     if dry_run:
-        from daskmetrics.experiment._preview import preview
+        from daskmetrics.experiment._estimate import preview
 
         preview(prepared, place).show()
         return

@@ -5,7 +5,6 @@ cluster is private to the run: TLS between its processes, dashboards on the loop
 
 ==================== =====================================================================
 `_connect`           starts the cluster of a profile and ends it
-`_local`             workers on this machine
 `slurm`              workers as Slurm jobs
 `_notebook`          a cluster object for notebooks
 `_dask_config`       Dask settings of every cluster

@@ -16,7 +16,7 @@ from daskmetrics.cluster.slurm._commands import SlurmError, queue, summary
 from daskmetrics.cluster.slurm._script import job_name
 from daskmetrics.config import Cluster
 from daskmetrics.config import cluster as read_profile
-from daskmetrics.core._workers import workers
+from daskmetrics.core._machine import workers
 
 BOX = (
     "display: inline-block; padding: .7em 1em; border: 1px solid rgba(128, 128, 128, .45); border-radius: 6px; "

@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed import Client, WorkerPlugin
 
-from daskmetrics.core._gpus import VISIBLE, visible_gpus
+from daskmetrics.core._machine import VISIBLE, visible_gpus
 from daskmetrics.core.errors import ConfigError
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from daskmetrics.core._gpus import VISIBLE, split_gpus
+from daskmetrics.core._machine import VISIBLE, split_gpus
 
 
 def dask_setup(nanny: Any) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 from distributed import Client
 
 from daskmetrics.config import Cluster
-from daskmetrics.core._gpus import VISIBLE, split_gpus
-from daskmetrics.core._workers import workers
+from daskmetrics.core._machine import VISIBLE, split_gpus, workers
 from daskmetrics.core.errors import ConfigError
 
 PAYLOAD = 8 * 2**20  # bytes sent each way

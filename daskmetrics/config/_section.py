@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
-from daskmetrics.core._times import parse_walltime
+from daskmetrics.core._text import parse_walltime
 
 
 def matching(pattern: str, meaning: str) -> AfterValidator:

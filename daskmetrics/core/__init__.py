@@ -7,16 +7,12 @@
 `_files`       the files of a run, and writing a file completely or not at all
 `_corpus`      the prompts that are measured
 `_steps`       training steps along an axis
-`_times`       durations and time limits, read from text
-`_text`        durations, counts and lists as text
+`_text`        durations, counts and lists as text, and durations read from text
 `_table`       tables for a terminal, a spreadsheet and a page
 `_costs`       the cost model: assumed seconds of each kind of work
 `_estimate`    numbers with error bounds and a source
-`_workers`     the workers of a Dask client
-`_gpus`        the GPUs of a machine
-`_environment` versions of the software and kind of machine
-`_events`      the entries of a journal and the messages to the live pages
-`_topics`      names of the topics on which workers send events to the live pages
+`_machine`     software and GPUs of this machine, and the workers of a Dask client
+`_events`      the entries of a journal, the messages to the live pages and their topics
 ============== =========================================================================
 
 Modules with a leading underscore are internal.

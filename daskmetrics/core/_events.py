@@ -347,3 +347,7 @@ def _read(plain: Plain, kinds: Mapping[str, type[Any]]) -> Any:
         return cls(**{name: value for name, value in plain.items() if name != "type"})
     except TypeError:
         raise ValueError(f"an entry of the kind {kind!r} has other fields: {', '.join(plain)}") from None
+
+
+CLUSTER = "daskmetrics-cluster"  #: a line about queue and machines: ``{"text": ...}``
+TRAIN = "daskmetrics-train"  #: a rank's step: ``{"model", "rank", "step", "loss", "tokens_per_second"}``

@@ -1,8 +1,75 @@
-"""Durations, counts and lists as text for readers."""
+"""Durations, counts and lists as text for readers, and durations read from text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+from daskmetrics.core.errors import ConfigError
+
+_WALLTIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<first>\d{1,5})(?::(?P<second>\d{1,2}))?(?::(?P<third>\d{1,2}))?")
+_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_walltime(text: str) -> int:
+    """Seconds of a Slurm time limit: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``.
+
+    Raises
+    ------
+    ValueError
+        If the text has none of these forms, or is zero.
+
+    Examples
+    --------
+    >>> [parse_walltime(text) for text in ("90", "12:30:00", "1-12")]
+    [5400, 45000, 129600]
+    """
+    match = _WALLTIME.fullmatch(text)
+    if not match:
+        raise ValueError("must be a time such as '12:30:00' or '2-00:00:00'")
+    days, *parts = (None if part is None else int(part) for part in match.groups())
+    first, second, third = (part or 0 for part in parts)
+    if days is not None or parts[2] is not None:
+        hours, minutes, seconds = first, second, third
+    else:
+        hours, minutes, seconds = 0, first, second
+    total = 86400 * (days or 0) + 3600 * hours + 60 * minutes + seconds
+    if not total:
+        raise ValueError("must be longer than zero")
+    return total
+
+
+def parse_duration(text: float | str | None) -> float | None:
+    """Seconds of ``90``, ``"90s"``, ``"5m"``, ``"1h30m"`` or ``"01:30:00"``; returns None for None and ``"none"``.
+
+    Raises
+    ------
+    ConfigError
+        If the text is not a valid duration.
+
+    Examples
+    --------
+    >>> parse_duration("5m"), parse_duration("1h30m"), parse_duration("02:00:00"), parse_duration(2)
+    (300.0, 5400.0, 7200.0, 2.0)
+    """
+    if text is None or text == "none":
+        return None
+    try:
+        seconds = _parse(text.strip()) if isinstance(text, str) else float(text)
+    except (ValueError, KeyError):
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"'{text}' is not a valid duration: write 90s, 5m, 2h, 01:30:00, or none.")
+    return seconds
+
+
+def _parse(text: str) -> float:
+    if ":" in text:
+        return sum(float(part) * 60.0**i for i, part in enumerate(reversed(text.split(":"))))
+    parts = re.findall(r"([\d.]+)\s*([a-z]*)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
+        raise ValueError
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def duration(seconds: float) -> str:

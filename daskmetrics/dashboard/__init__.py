@@ -5,8 +5,7 @@
 `_plugin`        the scheduler's side: receives them, measures the workers
 `_state`         the state of a run, as arrays
 `_curves`        loss and speed of a training, by rank
-`_run_page`      the page of a run, with `_heatmap` and `_charts`
-`_training_page` the page of training
+`_pages`         the pages of a run and of trainings, with `_heatmap` and `_charts`
 `_prometheus`    the numbers for Prometheus
 `_preload`       what a scheduler loads to have all of this
 ================ ==============================================================

@@ -12,8 +12,7 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from daskmetrics.core._events import StorePlanned, message_from_json
-from daskmetrics.core._topics import CLUSTER, TRAIN
+from daskmetrics.core._events import CLUSTER, TRAIN, StorePlanned, message_from_json
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._state import Grid, LiveState
 

@@ -9,8 +9,8 @@ import logging
 from typing import Any
 
 PAGES = {
-    "/individual-daskmetrics": ("_run_page", "run_doc"),
-    "/individual-daskmetrics-training": ("_training_page", "training_doc"),
+    "/individual-daskmetrics": ("_pages", "run_doc"),
+    "/individual-daskmetrics-training": ("_pages", "training_doc"),
 }
 """The pages; ``individual-`` puts them into the menu "More" and into JupyterLab's panel."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from daskmetrics.core._gpus import gpu_models
+from daskmetrics.core._machine import gpu_models
 from daskmetrics.core.errors import ConfigError
 
 PACKAGES = ("daskmetrics", "distributed", "torch")

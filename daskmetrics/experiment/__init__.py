@@ -5,9 +5,9 @@
 | `_prepare` | a configuration with all names resolved and checked |
 | `_run` | a run from its configuration to its recommendation |
 | `_measure`, `_search` | the two sources of work units |
-| `_worker`, `_embeddings`, `_columns` | the functions that run on workers, and what they return |
+| `_worker`, `_embeddings` | the functions that run on workers, and what they return |
 | `_train` | suites that are trained by process groups |
-| `_estimate`, `_preview` | what a run will cost and do |
+| `_estimate` | what a run will cost and do |
 | `_prefetch`, `_transfer` | downloads; export and import of scores |
 | `_maintain` | verify, repair, retry and unlock a run |
 | `_progress` | progress on the user's screen |

@@ -12,8 +12,8 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import Checkpoint, Key, Suite, content_key
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment._columns import Column, known_columns
 from daskmetrics.experiment._prepare import Experiment
+from daskmetrics.experiment._worker import Column, known_columns
 
 
 def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:

@@ -24,17 +24,9 @@ from daskmetrics import store
 from daskmetrics.bandit import Learner, champions
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config._checkpoints import require_on_hub
-from daskmetrics.core._environment import environment
-from daskmetrics.core._events import (
-    RunFinished,
-    RunStarted,
-    SearchEnded,
-    SearchStarted,
-    UnitsPlanned,
-    UsageMeasured,
-)
+from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, SearchStarted, UnitsPlanned, UsageMeasured
 from daskmetrics.core._files import RunFolder, atomic_write, private
-from daskmetrics.core._workers import workers
+from daskmetrics.core._machine import environment, workers
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.names import Arm
 from daskmetrics.dashboard import Publisher

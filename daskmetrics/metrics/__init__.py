@@ -6,10 +6,9 @@ Each metric is one function in a module of the same name, with its source, formu
 `rankme`, `spectral_norm`, `stable_rank`, `uniformity`.
 
 =========== ==========================================================================
-`_metric`   what a metric is, and how a call such as ``curvature(k=2)`` is read
+`_metric`   what a metric is, how ``curvature(k=2)`` is read, and what a metric gives
 `_registry` the metrics of this package in one table, plug-ins, and lookup by name
 `_engine`   `Reducer`: reads hidden states layer by layer and computes the metrics
-`_reduced`  its result, layers x metrics, as arrays
 `_spectra`  the spectra of a layer, each computed once for all metrics that need it
 `_views`    further views of a text, for metrics that compare views
 =========== ==========================================================================

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from daskmetrics.core._text import plural
 from daskmetrics.core.status import Status
-from daskmetrics.metrics._metric import Metric
-from daskmetrics.metrics._reduced import Reduced
+from daskmetrics.metrics._metric import Metric, Reduced
 from daskmetrics.metrics._spectra import Spectra, of_pooled, of_tokens
 
 

@@ -1,4 +1,4 @@
-"""What a metric is: name, input, unit, parameters and the place of its function; no torch.
+"""What a metric is (name, input, unit, parameters, place of its function), and what it gives; no torch.
 
 Configurations name a metric, or write a call with constants such as ``prompt_entropy(alpha=2, centred=false)``.
 """
@@ -13,7 +13,43 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from daskmetrics.core.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """Metrics of every layer of one checkpoint; L layers, M metrics.
+
+    Parameters
+    ----------
+    layers : tuple of int
+        Layers of the rows.
+    metrics : tuple of str
+        Names of the columns.
+    values : array (L, M) of float64
+        In the units of the metric; NaN if there is no value.
+    stderr : array (L, M) of float64
+        Standard error over prompts: for token metrics of the mean, for metrics marked ``jackknife`` from leaving out
+        each prompt in turn. NaN for functions of a spectrum, and for a single prompt.
+    counts : array (L, M) of int64
+        Number of prompts in the value: a prompt of one token has no curvature, for instance.
+    status : array (L, M) of uint8
+        `Status.OK` or `Status.NAN`; `Status.NOT_APPLICABLE` if a metric needs a next layer and there is none.
+    reasons : mapping of (layer, metric name) to str
+        Why a value is NaN.
+    """
+
+    layers: tuple[int, ...]
+    metrics: tuple[str, ...]
+    values: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    status: NDArray[np.uint8]
+    reasons: Mapping[tuple[int, str], str]
+
 
 Takes = Literal["tokens", "pooled", "views", "layers"]
 Value: TypeAlias = bool | int | float | str

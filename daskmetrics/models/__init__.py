@@ -5,8 +5,7 @@
 `_networks`  networks of this process, into which the weights of the next checkpoint are copied
 `_weights`   the tensors of safetensors files, read in the background if wanted
 `_forward`   one forward pass that hands out the states of each layer; where architectures keep them
-`_tokens`    texts as token ids, cached by tokenizer
-`_batches`   which texts go together, padding and pooling
+`_tokens`    texts as token ids, cached by tokenizer; batches, padding and pooling
 ============ =====================================================================================
 
 All of it is internal; runs use it through `daskmetrics.run`.
@@ -14,7 +13,7 @@ All of it is internal; runs use it through `daskmetrics.run`.
 
 from __future__ import annotations
 
-from daskmetrics.models._batches import pad_batch, plan_batches, pool
 from daskmetrics.models._model import LoadedModel
+from daskmetrics.models._tokens import pad_batch, plan_batches, pool
 
 __all__ = ["LoadedModel", "pad_batch", "plan_batches", "pool"]

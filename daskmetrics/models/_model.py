@@ -15,9 +15,8 @@ from torch import Tensor
 from daskmetrics.config import Protocol
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.models import _forward as forward
-from daskmetrics.models._batches import pad_batch, plan_batches, pool, reduced_budget
 from daskmetrics.models._networks import NETWORKS, Network
-from daskmetrics.models._tokens import Tokenizer, Tokens
+from daskmetrics.models._tokens import Tokenizer, Tokens, pad_batch, plan_batches, pool, reduced_budget
 
 OnBatch = Callable[[int, Tensor, Tensor, Tensor], None]
 """Receives a layer, rows (B,), states (B, T, D) and mask (B, T); the states are valid during the call only."""

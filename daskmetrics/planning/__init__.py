@@ -3,12 +3,11 @@
 =============== ===================================================================
 `_plan`         the options for a configuration, and the prediction kept for the run
 `_bench`        the same work with several numbers of workers
-`_workload`     the work of a run in phases, and its time on a number of workers
+`_workload`     the work of a run in phases, and its time on a number of workers of one kind
 `_experiment`   an experiment as a workload
 `_scenario`     workloads and partitions written by hand
 `_options`      offers of workers compared for a workload: times, costs, suggestions
 `_slurm`        what a Slurm cluster has free, live or recorded
-`_devices`      assumed memory and speed of GPUs that were not measured
 `_calibration`  measured times, and how they correct assumed times
 `_scaling`      time against number of workers
 `_report`       tables of a plan and a bench; the plot of a bench

@@ -12,12 +12,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from daskmetrics.config import Section
 from daskmetrics.core._estimate import ONE_SAMPLE, Estimate, Interval
-from daskmetrics.core._text import plural
-from daskmetrics.core._times import parse_duration
+from daskmetrics.core._text import parse_duration, plural
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.planning._devices import DEVICES
 from daskmetrics.planning._options import NO_WAIT, UNKNOWN_WAIT, Offer
-from daskmetrics.planning._workload import Phase, Workload
+from daskmetrics.planning._workload import DEVICES, Phase, Workload
 
 S = TypeVar("S", bound=Section)
 

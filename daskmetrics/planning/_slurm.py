@@ -16,8 +16,8 @@ from daskmetrics.cluster.slurm._state import Node, SlurmState
 from daskmetrics.config import Cluster
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core.errors import unknown
-from daskmetrics.planning._devices import DEVICES
 from daskmetrics.planning._options import NO_WAIT, UNKNOWN_WAIT, Offer
+from daskmetrics.planning._workload import DEVICES
 
 
 def offers(name: str, profile: Cluster, counts: Sequence[int], state: SlurmState) -> list[Offer]:

@@ -4,8 +4,7 @@
 `_run`           `Run`: the configuration, the records and the answer of a run
 `_best`          `Best`: the recommended arm beside the default arm
 `_arrays`        the store as labelled arrays
-`_format`        numbers, arms and labelled lines as text; cards for notebooks
-`_templates`     the HTML templates
+`_format`        numbers, arms and labelled lines as text; templates; cards for notebooks
 `_snippet`       the lines of Python that load an arm
 `_analysis`      scores, metrics, correlations, failures and seconds by arm, task or worker
 `_timing`        the plan beside the run, and how busy the workers were

@@ -1,13 +1,39 @@
-"""Numbers, arms and labelled lines as terminal, page and notebook show them."""
+"""Numbers, arms, labelled lines and templates as terminal, page and notebook show them."""
 
 from __future__ import annotations
 
+import base64
 import textwrap
 from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
 
 from daskmetrics.core._table import printable
 from daskmetrics.core.names import Arm
-from daskmetrics.report._templates import template
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+
+def template(name: str) -> Template:
+    """A template of this folder; undefined names are errors, and texts are escaped."""
+    return _environment().get_template(name)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    environment = Environment(
+        loader=PackageLoader("daskmetrics.report", ""),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
+    return environment
+
 
 WIDTH = 98  #: columns; with the comment sign of `best_text` they are 100
 LABEL = 12  #: columns of the labels on the left

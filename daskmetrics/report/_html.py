@@ -13,8 +13,8 @@ from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _format as formats
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
+from daskmetrics.report._format import template
 from daskmetrics.report._run import Run
-from daskmetrics.report._templates import template
 
 if TYPE_CHECKING:
     from daskmetrics.report.plots._figures import Picture

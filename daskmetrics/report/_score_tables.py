@@ -17,7 +17,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import read as read_journal
-from daskmetrics.tasks._presets import LAYER_BY_LAYER
+from daskmetrics.tasks._mteb import LAYER_BY_LAYER
 
 METRIC = "metric:"  #: prefix of the columns of metrics
 ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: in the published table

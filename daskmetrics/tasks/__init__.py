@@ -6,10 +6,9 @@
 `_stdlib`        the built-in tasks, on texts that every Python installation contains
 `_file`          tasks on a user's file
 `_tables`        rows of a user's file, and examples made of them
-`_mteb`          tasks of the benchmark
+`_mteb`          tasks of the benchmark, and named lists of them
 `_mteb_run`      the one file that imports the benchmark
 `_mteb_results`  result files of the benchmark, read and written
-`_presets`       named lists of tasks
 `_examples`      the data of a task, and how each kind of task is scored
 `_probes`        from embeddings and labels to an accuracy
 `_measures`      from embeddings to the scores that need no probe

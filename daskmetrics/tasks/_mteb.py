@@ -22,7 +22,6 @@ from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _mteb_results as results
-from daskmetrics.tasks._presets import LAYER_BY_LAYER
 from daskmetrics.tasks._task import EmbeddingArray, Pooling, Score
 
 _MAIN_SCORES: Mapping[str, str] = {
@@ -229,3 +228,44 @@ def _version() -> str | None:
         return version("mteb")
     except PackageNotFoundError:
         return None
+
+
+LAYER_BY_LAYER: Mapping[str, str] = {
+    "AmazonCounterfactualClassification": "classification",
+    "AmazonReviewsClassification": "classification",
+    "ArxivClusteringS2S": "clustering",
+    "AskUbuntuDupQuestions": "reranking",
+    "BIOSSES": "sts",
+    "Banking77Classification": "classification",
+    "BiorxivClusteringS2S": "clustering",
+    "EmotionClassification": "classification",
+    "MTOPDomainClassification": "classification",
+    "MTOPIntentClassification": "classification",
+    "MassiveIntentClassification": "classification",
+    "MassiveScenarioClassification": "classification",
+    "MedrxivClusteringS2S": "clustering",
+    "MindSmallReranking": "reranking",
+    "RedditClustering": "clustering",
+    "SICK-R": "sts",
+    "STS12": "sts",
+    "STS13": "sts",
+    "STS14": "sts",
+    "STS15": "sts",
+    "STS16": "sts",
+    "STS17": "sts",
+    "STSBenchmark": "sts",
+    "SciDocsRR": "reranking",
+    "SprintDuplicateQuestions": "pair_classification",
+    "StackExchangeClustering": "clustering",
+    "StackOverflowDupQuestions": "reranking",
+    "ToxicConversationsClassification": "classification",
+    "TweetSentimentExtractionClassification": "classification",
+    "TwentyNewsgroupsClustering": "clustering",
+    "TwitterSemEval2015": "pair_classification",
+    "TwitterURLCorpus": "pair_classification",
+}
+"""Name and kind of the 32 tasks of "Layer by Layer" (Skean et al., 2025)."""
+
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "preset:layer-by-layer-32": tuple(f"mteb:{name}" for name in LAYER_BY_LAYER),
+}

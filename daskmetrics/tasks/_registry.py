@@ -17,8 +17,7 @@ from importlib.metadata import entry_points
 
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.tasks._file import file_task
-from daskmetrics.tasks._mteb import MtebTask
-from daskmetrics.tasks._presets import PRESETS
+from daskmetrics.tasks._mteb import PRESETS, MtebTask
 from daskmetrics.tasks._stdlib import SETS, TASKS
 from daskmetrics.tasks._task import Task
 

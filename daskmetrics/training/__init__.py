@@ -3,7 +3,6 @@
 | file | what it holds |
 |---|---|
 | `_texts`, `_tokenizer`, `_data` | the corpus, its tokens, and both as memory-mapped arrays |
-| `_batches`, `_schedule` | the examples and the learning rate of step n |
 | `_networks`, `_learning`, `_distributed` | the model and its loss; one optimizer step; the ranks that share it |
 | `_loaders` | processes that read the examples |
 | `_suite` | the folder of a suite: its complete revisions, its resume state |

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.training._batches import effective
+from daskmetrics.training._data import effective
 from daskmetrics.training.ddp._ranks import RankSpec
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from daskmetrics.core.names import Key, content_key, every, log_steps, step_of
 from daskmetrics.training import _data as data
 from daskmetrics.training import _texts as texts
 from daskmetrics.training import _tokenizer as tokenizer
-from daskmetrics.training._batches import effective, examples, passes
+from daskmetrics.training._data import effective, examples, passes
 
 if TYPE_CHECKING:
     from daskmetrics.training._distributed import ProgressReporter, World

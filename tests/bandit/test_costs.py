@@ -7,7 +7,7 @@ import pytest
 
 from daskmetrics.bandit import Outcome
 from daskmetrics.bandit._costs import PaidCosts, cost_correction
-from daskmetrics.bandit._observations import OutcomeArrays
+from daskmetrics.bandit._problem import OutcomeArrays
 
 
 def test_a_checkpoint_is_loaded_where_no_free_worker_holds_it(world):

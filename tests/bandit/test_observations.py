@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from daskmetrics.bandit import Outcome
-from daskmetrics.bandit._observations import OutcomeArrays, OutcomeHistory
+from daskmetrics.bandit._problem import OutcomeArrays, OutcomeHistory
 
 CELLS = [(2, 1), (0, 0), (2, 0), (1, 1)]
 OUTCOMES = [Outcome(0.5, 0.1, 3.0), Outcome(None, seconds=1.0), Outcome(0.4), Outcome(0.3, 0.2)]

@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.core._workers import workers
+from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from distributed.scheduler import KilledWorker
 
 from daskmetrics.cluster import Pins, pin_workers, require
 from daskmetrics.cluster._pinning import claim, usable_cpus
-from daskmetrics.core._gpus import visible_gpus
+from daskmetrics.core._machine import visible_gpus
 from daskmetrics.core.errors import ConfigError
 
 CPUS = len(usable_cpus())

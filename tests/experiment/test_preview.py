@@ -4,7 +4,7 @@ from daskmetrics.core._events import RunFinished, UnitsRetried
 from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Journal, Record
 from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment._preview import preview
+from daskmetrics.experiment._estimate import preview
 from tests.events import started
 
 

@@ -27,7 +27,7 @@ from daskmetrics import config, experiment, report, training
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.core._events import Record
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._workers import workers
+from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution._journal import read
 from daskmetrics.experiment import _maintain as maintain

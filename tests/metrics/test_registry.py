@@ -161,7 +161,7 @@ def test_the_error_for_an_invalid_plug_in_names_it(plug_in, value, message):
 
 def test_names_views_and_results_need_no_torch():
     code = (
-        "import sys, daskmetrics.metrics, daskmetrics.metrics._views, daskmetrics.metrics._reduced;"
+        "import sys, daskmetrics.metrics, daskmetrics.metrics._views, daskmetrics.metrics._metric;"
         "daskmetrics.metrics.resolve(['all']);"
         "sys.exit('torch' in sys.modules)"
     )

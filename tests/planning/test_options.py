@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.planning import Limits, Offer, Phase, Workload, front, options, suggestions
 from daskmetrics.planning._calibration import Calibration, Sample, calibrated
-from daskmetrics.planning._devices import DEVICES, speed
 from daskmetrics.planning._options import NO_WAIT, available_now, break_even, expense, walltime_of
+from daskmetrics.planning._workload import DEVICES, speed
 
 HOUR = 3600.0
 EPOCH = Estimate(Interval.exactly(22 * 60.0), "measured", True)

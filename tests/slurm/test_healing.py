@@ -21,7 +21,7 @@ from daskmetrics import config
 from daskmetrics.cluster import connect
 from daskmetrics.cluster.slurm._commands import QueuedJob, queue
 from daskmetrics.core._events import AttemptFailed
-from daskmetrics.core._workers import workers
+from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.execution import Journal, Record, Settings, WorkUnit, run
 from daskmetrics.execution._journal import read

@@ -9,7 +9,7 @@ import pytest
 
 from daskmetrics import config
 from daskmetrics.cluster import connect
-from daskmetrics.core._workers import workers
+from daskmetrics.core._machine import workers
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
 from tests.slurm.site import comes_true, jobs, needs_slurm, no_job_is_left, profile
 from tests.slurm.units import naps

@@ -18,7 +18,7 @@ from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.training import _learning as learning
 from daskmetrics.training import _suite as suite
 from daskmetrics.training import recipe_key, revisions, train_to
-from daskmetrics.training._batches import examples, passes
+from daskmetrics.training._data import examples, passes
 from daskmetrics.training._distributed import SINGLE, NullReporter
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from daskmetrics.core._times import parse_walltime
+from daskmetrics.core._text import parse_walltime
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
 TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow

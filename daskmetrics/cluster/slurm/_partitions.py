@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
-from daskmetrics.core._times import parse_walltime
+from daskmetrics.core._text import parse_walltime
 from daskmetrics.core.errors import DaskmetricsError
 
 NODE_FIELDS = "%P|%D|%c|%m|%G|%T|%f|%N"

@@ -14,7 +14,7 @@ from daskmetrics.cluster import _preload_nanny as preload_nanny
 from daskmetrics.cluster._dask_config import WORKER_SETTINGS
 from daskmetrics.cluster._pinning import THREADS
 from daskmetrics.config import Cluster
-from daskmetrics.core._times import parse_walltime
+from daskmetrics.core._text import parse_walltime
 
 DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and its job with it
 EARLY = 60.0  # seconds before its job's time limit at which a worker takes no more work; less for a short job

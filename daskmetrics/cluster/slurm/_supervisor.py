@@ -37,8 +37,8 @@ from daskmetrics.cluster.slurm._jobs import (
 )
 from daskmetrics.cluster.slurm._script import LaunchInfo, WorkerPool, early, job_name, pools, script
 from daskmetrics.config import Cluster
-from daskmetrics.core._times import parse_walltime
-from daskmetrics.core._topics import CLUSTER
+from daskmetrics.core._events import CLUSTER
+from daskmetrics.core._text import parse_walltime
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 
 TICK = 0.5  # seconds between two readings of the scheduler, which cost nothing

@@ -5,10 +5,9 @@ function's source, the item, the seed), so a map may be resumed with another bat
 
 ============= ==========================================================================
 `_api`        `map`, on a cluster or in this process
-`_spec`       what is run: function, items, options
 `_function`   the function: loaded, identified, pickled
 `_items`      the items: keys, seeds, items of a file
-`_source`     the source of batches that the durable loop asks
+`_source`     what is run (function, items, options) as a source of batches
 `_tracker`    the state of each item: failures, batch limit, result
 `_batch`      what runs on a worker
 `_folder`     the run folder of a map: written, read

@@ -22,8 +22,7 @@ from daskmetrics.execution import run as run_source
 from daskmetrics.execution._worker import describe
 from daskmetrics.execution.map._batch import load_function, run_batch
 from daskmetrics.execution.map._folder import begin
-from daskmetrics.execution.map._source import MapSource
-from daskmetrics.execution.map._spec import MapOptions, MapSpec, make_spec
+from daskmetrics.execution.map._source import MapOptions, MapSource, MapSpec, make_spec
 from daskmetrics.execution.map._tracker import ItemResult
 
 # The source itself halves a batch that died or was stopped, and tries failed items again. What remains is the rare

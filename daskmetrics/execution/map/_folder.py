@@ -13,7 +13,7 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import latest, read
 from daskmetrics.execution.map._items import Item, is_json
-from daskmetrics.execution.map._spec import MapSpec
+from daskmetrics.execution.map._source import MapSpec
 from daskmetrics.execution.map._tracker import ItemResult, ItemTracker
 
 

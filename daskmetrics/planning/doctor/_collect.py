@@ -23,7 +23,7 @@ from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.cluster.slurm._script import script
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder, cache_folder
-from daskmetrics.core._gpus import gpu_models
+from daskmetrics.core._machine import gpu_models
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution._journal import holder, is_finished, read, records
 from daskmetrics.planning.doctor._facts import FolderFacts, HubFacts, MachineFacts, RunHistory, SlurmFacts

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from daskmetrics.core._events import WorkerJoined
-from daskmetrics.core._gpus import VISIBLE
+from daskmetrics.core._machine import VISIBLE
 from daskmetrics.core._text import plural
 from daskmetrics.planning.doctor._facts import Facts, Finding, MachineFacts, failure, good, warning
 

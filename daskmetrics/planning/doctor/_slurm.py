@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dask.utils import parse_bytes
 
 from daskmetrics.cluster.slurm._partitions import Nodes, Partition, parse_gpus
-from daskmetrics.core._gpus import VISIBLE, split_gpus
-from daskmetrics.core._text import duration, plural
-from daskmetrics.core._times import parse_walltime
+from daskmetrics.core._machine import VISIBLE, split_gpus
+from daskmetrics.core._text import duration, parse_walltime, plural
 from daskmetrics.core.errors import unknown
 from daskmetrics.planning.doctor._facts import Facts, Finding, failure, good, warning
 

@@ -11,20 +11,13 @@ from typing import Any, Protocol, TypeVar
 
 from distributed import Client, Future
 
-from daskmetrics.core._workers import workers
+from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.training import _suite as suite
 from daskmetrics.training._estimate import require_memory
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp._diagnosis import RankFailure, RankState, first_failure
-from daskmetrics.training.ddp._ranks import (
-    DdpTraining,
-    RankHost,
-    RankPlacement,
-    RankSpec,
-    place_ranks,
-    rank_specs,
-)
+from daskmetrics.training.ddp._ranks import DdpTraining, RankHost, RankPlacement, RankSpec, place_ranks, rank_specs
 
 POLL = 0.25  # seconds between two checks of the reports
 CHECK_WORKERS = 1.0  # seconds between two requests for the list of workers

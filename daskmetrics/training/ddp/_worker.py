@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 from distributed import get_worker
 
-from daskmetrics.core._gpus import gpu_models, visible_gpus
-from daskmetrics.core._topics import TRAIN
+from daskmetrics.core._events import TRAIN
+from daskmetrics.core._machine import gpu_models, visible_gpus
 from daskmetrics.training.ddp._ranks import RankHost, RankSpec
 
 POLL = 0.1  # seconds

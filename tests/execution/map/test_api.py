@@ -18,7 +18,7 @@ from daskmetrics.execution.map import results as recorded_results
 from daskmetrics.execution.map import verify
 from daskmetrics.execution.map._api import open_journal, run
 from daskmetrics.execution.map._folder import read_map, retry_failed
-from daskmetrics.execution.map._spec import MapOptions, make_spec
+from daskmetrics.execution.map._source import MapOptions, make_spec
 from tests.events import started
 
 

@@ -11,8 +11,7 @@ import pytest
 from daskmetrics.core._events import Event, ItemsRetried, UnitAsked, UnitsRetried
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Record
-from daskmetrics.execution.map._source import MapSource
-from daskmetrics.execution.map._spec import MapOptions, make_spec
+from daskmetrics.execution.map._source import MapOptions, MapSource, make_spec
 
 FAULTS = ("error", "quarantined", "timeout", "oom", "nan")
 

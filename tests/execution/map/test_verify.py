@@ -15,7 +15,7 @@ from daskmetrics.cli import _show as show
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution.map import compare, results, verify, write
 from daskmetrics.execution.map._api import open_journal, run
-from daskmetrics.execution.map._spec import MapOptions, make_spec
+from daskmetrics.execution.map._source import MapOptions, make_spec
 from daskmetrics.execution.map._verify import folder_of, is_results
 
 SUFFIXES = ["parquet", "csv", "jsonl", "zarr", "nc"]

@@ -12,7 +12,7 @@ import pytest
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.core._topics import TRAIN
+from daskmetrics.core._events import TRAIN
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.training import _suite as suite
 from daskmetrics.training.ddp._driver import ProcessGroupError, train
