@@ -21,7 +21,7 @@ ARGUMENTS = (
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """The system's Chromium, driven by playwright; the test is skipped where either is lacking."""
+    """The system's Chromium, driven by playwright; the test is skipped where either is missing."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra 'dev')")
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:

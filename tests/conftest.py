@@ -17,6 +17,7 @@ from daskmetrics.config import Cluster
 from tests.slurm.site import site
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one file share their fixtures, so they run in one process; all that need Slurm share one Slurm.
 

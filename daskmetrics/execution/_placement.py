@@ -70,7 +70,7 @@ class WorkerState:
         if self.threads > 1 and any(item.suspect for item in self.placed):
             return False  # a suspect runs alone
         if self.ends < math.inf:
-            return self.starts(unit)  # nobody knows how long it would wait
+            return self.starts(unit)  # how long it would wait is unknown
         return len(self.placed) < self.threads + ahead and self._within(unit, ahead)
 
     def remove(self, item: QueuedUnit) -> None:

@@ -75,7 +75,7 @@ class Worker:
     def seem_to_run(self, sent: Container[str]) -> list[Run]:
         """What a driver must take for running: an end that was not heard looks like none."""
         begun = [run for run in self.queue if run.started and not run.heard and run.submit.task in sent]
-        return begun[-1:] if self.threads == 1 else begun  # two starts at once may be told in any order
+        return begun[-1:] if self.threads == 1 else begun  # two starts at once may be reported in any order
 
 
 class World:

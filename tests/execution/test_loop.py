@@ -86,7 +86,7 @@ def waiting_users_of_a_lost_input_are_called_back(loop, policy):
 
 @case
 def a_running_user_outlives_its_input(loop, policy):
-    """An input that was lost and cannot be had again fails those who wait for it, not one that has it."""
+    """An input that was lost and cannot be computed again fails the units that wait for it, not one that has it."""
     shared = unit("in", kind="encode")
     bench = Bench([unit("runs", input=shared), unit("waits", input=shared)], loop, policy, slots=2)
     (first,) = bench.submitted(Joined("a1", "a", threads=1))

@@ -1,4 +1,4 @@
-"""What must hold in every history that the simulator plays, whoever dies, freezes or comes late."""
+"""What must hold in every history that the simulator plays, whatever dies, freezes or comes late."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ class MemoryJournal:
 
 
 class CheckedSweep(Sweep):
-    """Sees that the journal holds what it is told, and that it is told once."""
+    """Checks that the journal holds every record that the source receives, and that it receives each once."""
 
     def __init__(self, units, journal: MemoryJournal) -> None:
         super().__init__(units)
-        self.journal, self.told = journal, set()
+        self.journal, self.received = journal, set()
 
     def tell(self, record: Record) -> None:
-        assert record.key not in self.told, f"{record.key} told twice"
-        assert any(r == record for r in self.journal.records()), f"{record.key} told before it was journaled"
-        self.told.add(record.key)
+        assert record.key not in self.received, f"{record.key} received twice"
+        assert any(r == record for r in self.journal.records()), f"{record.key} received before it was in the journal"
+        self.received.add(record.key)
         super().tell(record)
 
 
@@ -145,7 +145,7 @@ def end(world: World) -> None:
     blamed = Counter(entry.key for entry in deaths if entry.blamed)
     assert blamed <= world.alone, "blamed for a death with which it was not alone"
     poisons = [key for key, nature in world.nature.items() if nature == "poison"]
-    lives = 1 + world.crashes + world.stops  # an input's conviction is not recorded: each life convicts it anew
+    lives = 1 + world.crashes + world.stops  # that an input is to blame is not recorded: each life finds it out again
     assert max((blamed[key] for key in poisons), default=0) < 6 + lives
 
 

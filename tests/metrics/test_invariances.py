@@ -1,4 +1,4 @@
-"""What holds for every metric of the catalogue and its variants, whoever adds the next one."""
+"""Properties of every metric of the catalogue and of its variants."""
 
 import numpy as np
 import pytest
