@@ -21,10 +21,11 @@ run: $(VENV)/.installed
 	$(BIN)/python -m daskmetrics run
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not slurm and not browser" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not slurm and not browser" $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slurm" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m slurm $(PYTEST_ARGS)  # one Slurm serves all its tests, one at a time
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

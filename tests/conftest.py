@@ -17,18 +17,6 @@ from daskmetrics.config import Cluster
 from tests.slurm.site import site
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file share their fixtures, so they run in one process; all that need Slurm share one Slurm.
-
-    Slurm's tests begin first, since they take longest.
-    """
-    items.sort(key=lambda item: item.get_closest_marker("slurm") is None)
-    for item in items:
-        group = "slurm" if item.get_closest_marker("slurm") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     """Two real worker processes."""
