@@ -62,6 +62,7 @@ def _package(name: str, seen: set[int]) -> str:
     first = (module.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
     exported = getattr(module, "__all__", ())
     names = [each for each in exported if not each.startswith("__") and id(getattr(module, each)) not in seen]
+    names = [each for each in names if getattr(getattr(module, each), "__module__", "") != "builtins"]  # aliases of str
     seen.update(id(getattr(module, each)) for each in names)
     listed = "\n".join(f"   {each}" for each in names)
     table = f".. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{listed}\n" if names else ""
