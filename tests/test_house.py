@@ -16,7 +16,6 @@ CHECKS = {
     "ruff format": ["ruff", "format", "--check", "."],
     "mypy": ["mypy"],
     "import contracts": ["lint-imports"],
-    "reference is fresh": ["python", "docs/reference.py", "--check"],
 }
 
 

@@ -3,7 +3,7 @@
 | file | what it holds |
 |---|---|
 | `_texts`, `_tokenizer`, `_data` | the corpus, its tokens, and both as memory-mapped arrays |
-| `_networks`, `_learning`, `_distributed` | the model and its loss; one optimizer step; the ranks that share it |
+| `_networks`, `_learning`, `_schedule`, `_distributed` | the model and its loss; one optimizer step; its learning rate; the ranks that share it |
 | `_loaders` | processes that read the examples |
 | `_suite` | the folder of a suite: its complete revisions, its resume state |
 | `_estimate` | parameters, memory and disk of a recipe |

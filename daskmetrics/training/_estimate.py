@@ -12,7 +12,7 @@ from typing import Any
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.training._data import effective
-from daskmetrics.training._learning import peak
+from daskmetrics.training._schedule import peak
 from daskmetrics.training._suite import revisions
 from daskmetrics.training.ddp._ranks import RankPlacement
 

@@ -1,8 +1,7 @@
-"""The learner: weights, optimizer, schedule and step as one value that can be saved and restored bit for bit."""
+"""The learner: weights, optimizer and step as one value that can be saved and restored bit for bit."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from daskmetrics.core.names import seed_of
 from daskmetrics.training import _networks as networks
 from daskmetrics.training._data import Batch, effective
 from daskmetrics.training._distributed import SINGLE, ProgressReporter, World
+from daskmetrics.training._schedule import learning_rate, peak
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -144,39 +144,3 @@ def is_readable(path: Path) -> bool:
     except (OSError, EOFError, RuntimeError, KeyError, ValueError):
         return False
     return True
-
-
-def peak(recipe: Recipe) -> float:
-    """The greatest learning rate: the recipe's, scaled by its number of ranks.
-
-    Linear scaling follows Goyal et al. (2017), square-root scaling Krizhevsky (2014). The planned number of ranks
-    counts: with fewer ranks, a step still uses the same examples.
-
-    Examples
-    --------
-    >>> [peak(Recipe(learning_rate=0.1, ranks=4, scale_learning_rate=how)) for how in ("none", "linear", "sqrt")]
-    [0.1, 0.4, 0.2]
-    """
-    factor = {"none": 1.0, "linear": float(recipe.ranks), "sqrt": math.sqrt(recipe.ranks)}
-    return recipe.learning_rate * factor[recipe.scale_learning_rate]
-
-
-def learning_rate(recipe: Recipe, step: int) -> float:
-    """The learning rate of a step: a linear warm-up, then a cosine, linear or constant schedule down to the floor.
-
-    Examples
-    --------
-    >>> recipe = Recipe(steps=512, learning_rate=1.0)
-    >>> [round(learning_rate(recipe, step), 3) for step in (1, 32, 272, 512)]
-    [0.031, 1.0, 0.55, 0.1]
-    >>> linear = recipe.model_copy(update={"schedule": "linear", "floor": 0.0})
-    >>> [learning_rate(linear, step) for step in (272, 512)]
-    [0.5, 0.0]
-    """
-    top, warm = peak(recipe), max(1, int(recipe.steps * recipe.warmup))
-    if step <= warm:
-        return top * step / warm
-    done = (step - warm) / (recipe.steps - warm)
-    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[recipe.schedule]
-    floor = recipe.floor if recipe.schedule != "constant" else 1.0
-    return top * (floor + (1 - floor) * left)
