@@ -15,7 +15,6 @@ next, and does not know Dask. A resumed run answers its source from the journal 
 `_handshake` the identity and versions of a new worker
 `_journal`   the append-only file of records
 `_lock`      the lock of a run
-`_signals`   stop signals
 `map`        any function over any items
 ============ ========================================================================
 

@@ -6,12 +6,16 @@ import asyncio
 import json
 import logging
 import math
+import os
 import queue
 import secrets
+import signal
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -43,7 +47,6 @@ from daskmetrics.execution._messages import (
     Vanished,
 )
 from daskmetrics.execution._retry import Fault, Settings
-from daskmetrics.execution._signals import stop_signals
 from daskmetrics.execution._units import Source
 
 __all__ = ["ClusterLostError", "Settings", "run"]
@@ -332,3 +335,41 @@ class _DaskBackend:
 
 def _lost() -> ClusterLostError:
     return ClusterLostError("The scheduler was lost. Nothing recorded is lost: run the same command again to resume.")
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def stop_signals(on_stop: Callable[[bool], None]) -> Iterator[None]:
+    """Within the block, the first stop signal calls ``on_stop`` and the next one raises `KeyboardInterrupt`.
+
+    Ignored signals stay ignored, because ``nohup`` and background jobs of a shell rely on it. Outside the main thread,
+    which receives no signals, this does nothing.
+
+    Parameters
+    ----------
+    on_stop : callable
+        Called with True if a user at a terminal asked (Ctrl-C), who can ask again; False if a program did (SIGTERM,
+        SIGHUP, or SIGINT without a terminal).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+        on_stop(number == signal.SIGINT and os.isatty(0))
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    ours = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in ours:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number] or signal.SIG_DFL)
