@@ -16,6 +16,39 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from tests.slurm.site import site
 
+TESTS = Path(__file__).parent
+
+# what `make test` leaves out: each of these takes more than about ten seconds; `make test-all` runs them
+SLOW = (
+    "test_end_to_end.py",
+    "bandit/test_simulate.py",
+    "benchmarks/",
+    "cli/test_data.py",
+    "cli/test_train.py",
+    "dashboard/test_pages.py",
+    "execution/map/test_api.py",
+    "execution/map/test_claim.py",
+    "execution/test_simulator.py",
+    "experiment/test_cpu_workers.py",
+    "experiment/test_own_text.py",
+    "experiment/test_transfer.py",
+    "faults/",
+    "models/test_architectures.py",
+    "planning/test_bench.py",
+    "planning/test_documented.py",
+    "report/plots/",
+    "tasks/test_mteb.py",
+    "training/ddp/",
+    "training/test_suite.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark slow tests by their place."""
+    for item in items:
+        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
