@@ -53,7 +53,7 @@ class Place:
 
     def result(self) -> dict:
         found = [entry for entry in read(self.journal) if isinstance(entry, SearchEnded)][-1]
-        return {name: value for name, value in found.items() if name != "location"}
+        return {name: value for name, value in vars(found).items() if name != "location"}
 
     def picks(self) -> list:
         picks = [entry.pick for entry in read(self.journal) if isinstance(entry, UnitAsked) and entry.pick]

@@ -66,7 +66,7 @@ def answer(run: Path) -> dict[str, Any]:
     """The recommendation, without the location of its files."""
     result = dm.open(run).result
     assert result is not None
-    return {name: value for name, value in result.items() if name != "location"}
+    return {name: value for name, value in vars(result).items() if name != "location"}
 
 
 @pytest.fixture(scope="module")
