@@ -51,5 +51,5 @@ def test_two_thousand_labelled_texts_end_with_the_best_arm(tmp_path: Path, prepa
 
 def test_a_damaged_file_is_an_error_before_anything_starts(tmp_path: Path, prepared) -> None:
     (tmp_path / "broken.csv").write_text("text,label\nonly one,a\n")
-    with pytest.raises(ConfigError, match="has one label only"):
+    with pytest.raises(ConfigError, match="has only one label"):
         prepared(tasks=[f"file:{tmp_path / 'broken.csv'}"])
