@@ -24,15 +24,8 @@ TOLERATED = 0.05  # share of a step's time that reading may take without loaders
 
 
 def needed(reading: float, computing: float) -> int:
-    """The number of loaders that read as fast as a rank computes.
+    """The number of loaders that read as fast as a rank computes, from the seconds of each per step.
 
-    Parameters
-    ----------
-    reading, computing : float
-        Seconds per step.
-
-    Examples
-    --------
     >>> [needed(reading, 1.0) for reading in (0.01, 0.3, 2.5)]
     [0, 1, 3]
     """
@@ -42,18 +35,8 @@ def needed(reading: float, computing: float) -> int:
 def allowed(cores: int, available: float, resident: float, ranks: int) -> int:
     """The number of loaders per rank that a machine has cores and memory for.
 
-    Each loader needs a core beside those of the ranks, and as much memory as a rank.
+    Each loader needs a core beside those of the ranks, and as much memory as a rank (``resident`` bytes).
 
-    Parameters
-    ----------
-    cores : int
-    available, resident : float
-        Bytes of free memory, and the bytes that a loader may use.
-    ranks : int
-        Ranks on this machine.
-
-    Examples
-    --------
     >>> allowed(cores=32, available=80e9, resident=2e9, ranks=4)
     7
     >>> allowed(cores=32, available=16e9, resident=2e9, ranks=4)
@@ -65,16 +48,7 @@ def allowed(cores: int, available: float, resident: float, ranks: int) -> int:
 
 
 class Loader:
-    """The examples of a rank, step by step.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    source : Windows or PaddedTexts
-    world : World
-    loaders : int or "measured"
-        Processes that read ahead.
-    """
+    """The examples of a rank, step by step; processes read ahead, in a given or ``measured`` number."""
 
     def __init__(
         self, recipe: Recipe, source: Windows | PaddedTexts, world: World, loaders: int | Literal["measured"]

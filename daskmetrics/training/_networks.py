@@ -17,19 +17,7 @@ from daskmetrics.training import _tokenizer as tokenizer
 
 
 def new(recipe: Recipe, corpus: Path) -> Any:
-    """The model at step 0; its random weights follow from the recipe's seed.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    corpus : Path
-        The folder that `data.write` filled.
-
-    Raises
-    ------
-    DataError
-        If the model in ``init_from`` cannot be loaded.
-    """
+    """The model at step 0; its random weights follow from the recipe's seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of("weights", recipe.seed))
         model = _started_from(recipe, corpus) if recipe.init_from else _kind(recipe)(_config(recipe, corpus))

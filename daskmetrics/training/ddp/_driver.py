@@ -45,22 +45,8 @@ def train(client: Client, training: DdpTraining, observer: TrainingObserver) -> 
     """Train a suite with one rank per worker, up to the recipe's number of ranks.
 
     Any failure of a rank ends the process group; it restarts from its last state with as many ranks as there are
-    workers at that time. With an equal number of ranks, failures do not change a bit of the weights.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    training : DdpTraining
-    observer : TrainingObserver
-
-    Raises
-    ------
-    ConfigError
-        If the corpus cannot be read, or a machine has too little memory.
-    ProcessGroupError
-        If the process group fails repeatedly without a new state, or with an error that would occur again.
-    ClusterLostError
-        If there is no worker.
+    workers at that time. With an equal number of ranks, failures do not change a bit of the weights. Repeated failures
+    without a new state, or one that would occur again, raise `ProcessGroupError`.
     """
     if training.is_done:
         return
