@@ -46,11 +46,8 @@ class TextStatistics:
 class MtebTask:
     """One task of the benchmark; nothing is imported or loaded before its texts are read.
 
-    Attributes
-    ----------
-    target : str
-        The benchmark's name, such as ``Banking77Classification``; or ``package.module:Class`` of a custom task, a
-        subclass of one of ``mteb.abstasks``.
+    The target is the benchmark's name, such as ``Banking77Classification``; or ``package.module:Class`` of a custom
+    task, a subclass of one of ``mteb.abstasks``.
     """
 
     target: str
@@ -108,23 +105,11 @@ class MtebTask:
         return _read_statistics(file) if file else None
 
     def texts(self) -> Sequence[str]:
-        """Every distinct text that the benchmark hands to an encoder.
-
-        Raises
-        ------
-        ConfigError
-            If the benchmark is not installed, or the data is not cached and cannot be loaded.
-        """
+        """Every distinct text that the benchmark hands to an encoder."""
         return _read_texts(self._texts_file) if self.is_local else self.fetch()
 
     def fetch(self) -> Sequence[str]:
-        """Load the data, from the hub if it is not cached, and write the texts to the cache folder.
-
-        Raises
-        ------
-        ConfigError
-            As `texts`.
-        """
+        """Load the data, from the hub if it is not cached, and write the texts to the cache folder."""
         from daskmetrics.tasks import _mteb_run as benchmark
 
         try:
@@ -148,11 +133,6 @@ class MtebTask:
         The error is an estimate, because the benchmark does not report one. Classifications: from the number of test
         texts and the spread of the ten draws. Correlations: Bonett and Wright (2000). Clusterings: the spread of the
         draws. Others: at most ``sqrt(v (1 - v) / n)``, for a mean over n pairs or queries of values in [0, 1].
-
-        Raises
-        ------
-        DataError
-            If the embeddings do not match the texts, or the benchmark returns no number.
         """
         from daskmetrics.tasks import _mteb_run as benchmark
 

@@ -29,30 +29,11 @@ _DEPTH = 4
 
 
 def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str = DEFAULT) -> Score:
-    """Accuracy of a cross-validated probe.
+    """Accuracy of a cross-validated probe, one of `PROBES`.
 
-    Parameters
-    ----------
-    embeddings : ndarray, shape (texts, D)
-    labels : ndarray of int, shape (texts,)
-        0 to K - 1, at least `FOLDS` texts of each class.
-    seed : int
-        Decides the folds, and the random choices of the probe.
-    probe : str
-        One of `PROBES`.
+    Each text is predicted once, by a probe that has not seen it; the error is binomial over texts. There are at least
+    `FOLDS` texts of each class, 0 to K - 1. The seed decides the folds and the random choices of the probe.
 
-    Returns
-    -------
-    Score
-        Each text is predicted once, by a probe that has not seen it; the error is binomial over texts.
-
-    Raises
-    ------
-    ConfigError
-        If the probe is unknown or its library is not installed.
-
-    Examples
-    --------
     >>> labels = np.arange(60) % 3
     >>> classify(np.eye(3)[labels], labels, seed=0)
     Score(value=1.0, stderr=0.0, n=60)
@@ -71,19 +52,8 @@ def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str =
 def order(first: EmbeddingArray, second: EmbeddingArray, seed: int) -> Score:
     """Accuracy of distinguishing (first, second) from (second, first), by a probe on their difference.
 
-    Parameters
-    ----------
-    first, second : ndarray, shape (pairs, D)
-    seed : int
-        Decides which half of the pairs is swapped, and the folds.
+    The seed decides which half of the pairs is swapped, and the folds. Chance is 1/2; the error is binomial over pairs.
 
-    Returns
-    -------
-    Score
-        Each pair is predicted once; chance is 1/2 and the error is binomial over pairs.
-
-    Examples
-    --------
     >>> noise = np.random.default_rng(0).normal(size=(40, 4))
     >>> order(noise, noise + [9, 0, 0, 0], seed=0).value
     1.0
@@ -94,13 +64,7 @@ def order(first: EmbeddingArray, second: EmbeddingArray, seed: int) -> Score:
 
 
 def require(probe: str) -> None:
-    """Check that a probe can be fitted on this machine.
-
-    Raises
-    ------
-    ConfigError
-        If it is unknown or its library is not installed.
-    """
+    """Check that a probe exists and that its library is installed."""
     if probe not in PROBES:
         raise unknown("probe", probe, PROBES)
     if probe in _LIBRARIES and not any(library_version(probe)):
@@ -110,8 +74,6 @@ def require(probe: str) -> None:
 def library_version(probe: str) -> tuple[str, str]:
     """The library of a probe and its version; both empty if it is not installed.
 
-    Examples
-    --------
     >>> library_version("ridge")[0]
     'scikit-learn'
     """

@@ -65,13 +65,7 @@ class StdlibTask:
         return self.measure(embeddings, examples, seed, self.probe)
 
     def with_probe(self, probe: str) -> StdlibTask:
-        """The same task with another of `daskmetrics.tasks._probes.PROBES`.
-
-        Raises
-        ------
-        ConfigError
-            If the task has no probe, or the probe is unknown or not installed.
-        """
+        """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
         if self.measure is not KINDS["classification"].measure:
             raise ConfigError(f"'{self.name}' is a {self.kind} task, which has no probe; leave out the option.")
         probes.require(probe)
@@ -93,8 +87,6 @@ def next_token() -> Examples:
 def what_follows(character: str) -> int:
     """The class of a next character: 0 for a character of a word, 1 for a space, 2 for anything else.
 
-    Examples
-    --------
     >>> [what_follows(character) for character in "e ,"]
     [0, 1, 2]
     """

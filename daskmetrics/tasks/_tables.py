@@ -43,13 +43,7 @@ class TextTable:
 
 
 def read_table(path: Path) -> TextTable:
-    """The rows of a file or folder.
-
-    Raises
-    ------
-    ConfigError
-        If it is missing, has an unknown format, cannot be read or has no rows; with the line where it is known.
-    """
+    """The rows of a file or folder; errors name the line where it is known."""
     if path.is_dir():
         reader: Callable[[Path], Iterator[PlacedRow]] = _beir if (path / BEIR[0]).is_file() else _classes
     elif not path.is_file():
@@ -177,20 +171,7 @@ READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = MappingProxyType(
 
 
 def examples_of(table: TextTable, kind: str, columns: Mapping[str, str]) -> Examples:
-    """The rows of a table as examples of a kind of task.
-
-    Parameters
-    ----------
-    table : TextTable
-    kind : str
-    columns : mapping
-        The column of each role that the kind requires.
-
-    Raises
-    ------
-    ConfigError
-        If a row is not valid, or there are too few rows to score.
-    """
+    """The rows of a table as examples of a kind of task, from the column of each role that the kind requires."""
     return _BUILDERS[kind](_RoleReader(table, columns))
 
 
