@@ -28,23 +28,8 @@ def run(
 ) -> None:
     """Call ``on_states`` with the states of each requested layer as its block returns them, before any final norm.
 
-    Parameters
-    ----------
-    network : transformers.PreTrainedModel
-        As ``AutoModel`` loads it.
-    parts : NetworkParts
-        If its blocks are known, no states are kept and no block after the deepest requested layer runs; otherwise
-        all states are kept until the pass ends.
-    inputs : mapping
-        ``input_ids`` and ``attention_mask``.
-    layers : collection of int
-        0 is the input of the first block.
-    on_states : callable
-
-    Raises
-    ------
-    DataError
-        If an unknown architecture does not return one state per layer.
+    Layer 0 is the input of the first block. Where the blocks are known, no states are kept and no block after the
+    deepest requested layer runs; otherwise all states are kept until the pass ends.
     """
     if parts.blocks:
         _by_hooks(network, parts.blocks, inputs, layers, on_states)
@@ -114,18 +99,10 @@ def _by_outputs(
 
 @dataclass(frozen=True)
 class Architecture:
-    """Names of the parts of a network, as ``AutoModel`` builds it.
+    """Names of the parts of a network, as ``AutoModel`` builds it."""
 
-    Attributes
-    ----------
-    blocks : str
-        The list of blocks; block k reads layer k and returns layer k + 1.
-    final_norm : str or None
-        The norm after the last block, if there is one: encoders such as BERT have it inside each block.
-    """
-
-    blocks: str
-    final_norm: str | None
+    blocks: str  # the list of blocks; block k reads layer k and returns layer k + 1
+    final_norm: str | None  # after the last block; encoders such as BERT have it inside each block
 
 
 _LLAMA = Architecture("layers", "norm")
