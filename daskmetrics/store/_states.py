@@ -20,17 +20,9 @@ from daskmetrics.core.names import Checkpoint, Key
 
 
 def write(path: Path, checkpoint: Checkpoint, key: Key, layers: tuple[int, ...], vectors: np.ndarray) -> None:
-    """Keep the states of one checkpoint, replacing those that were kept.
+    """Keep the states of one checkpoint, vectors (L, P, D) of float32, replacing those that were kept.
 
-    Parameters
-    ----------
-    path : Path
-        Of the Zarr store; made if it does not exist.
-    checkpoint : Checkpoint
-    key : str
-        Names what the states are of: weights, prompts, protocol. It is written last, as the commit mark.
-    layers : tuple of int
-    vectors : ndarray (L, P, D) of float32
+    The key names what the states are of: weights, prompts, protocol. It is written last, as the commit mark.
     """
     exponent = np.frexp(np.abs(vectors).max(-1))[1]
     halves = np.ldexp(vectors, -exponent[..., None]).astype(np.float16)

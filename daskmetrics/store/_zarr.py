@@ -138,17 +138,8 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
 class Reader:
     """The chunks of one model's group, opened once.
 
-    Parameters
-    ----------
-    path : Path
-        The store.
-    model : str
-
-    Raises
-    ------
-    DataError
-        If the group cannot be opened, or a newer version of daskmetrics wrote the store; its methods raise it for a
-        chunk that cannot be decoded.
+    Raises `DataError` if the group cannot be opened, a newer version of daskmetrics wrote the store, or a chunk cannot
+    be decoded.
     """
 
     def __init__(self, path: Path, model: str) -> None:
