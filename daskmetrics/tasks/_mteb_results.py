@@ -101,13 +101,10 @@ def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
     """Standard deviation of the main score over the draws of the benchmark, and their number."""
     runs: list[float] = []
     for subset in (subset for split in content.get("scores", {}).values() for subset in split):
-        experiments = subset.get("scores_per_experiment") or ()
-        main = next(
-            (name for name, each in subset.items() if name != "main_score" and each == subset.get("main_score")), ""
-        )
-        runs += [
-            run[main] for run in experiments if isinstance(run, Mapping) and isinstance(run.get(main), int | float)
-        ]
+        value = subset.get("main_score")
+        main = next((name for name, each in subset.items() if name != "main_score" and each == value), "")
+        experiments = (run for run in subset.get("scores_per_experiment") or () if isinstance(run, Mapping))
+        runs += [run[main] for run in experiments if isinstance(run.get(main), int | float)]
         levels = subset.get("v_measures") or {}
         runs += [draw for level in (levels.values() if isinstance(levels, Mapping) else [levels]) for draw in level]
     if len(runs) < 2:

@@ -110,7 +110,7 @@ def content_of(target: str) -> Key:
 
 @lru_cache(maxsize=4)
 def load(target: str, content: Key | None = None) -> Any:
-    """The task with its data, once per process; of which only copies are run. A custom task's content names its cache."""
+    """The task with its data, once per process; only copies of it are run."""
     task = make(target)
     with _isolated():
         import datasets

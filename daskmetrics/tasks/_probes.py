@@ -43,10 +43,12 @@ def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str =
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     require(probe)
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=_seed32(seed))
-    model = PROBES[probe](_seed32(seed))
+    seed32 = seed % 2**32  # the largest seed of scikit-learn
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
+    model = PROBES[probe](seed32)
     predicted = cross_val_predict(model, np.asarray(embeddings, dtype=np.float64), labels, cv=folds)
-    return _share(predicted == labels)
+    value, n = float((predicted == labels).mean()), len(labels)
+    return Score(value, math.sqrt(value * (1 - value) / n), n)
 
 
 def order(first: EmbeddingArray, second: EmbeddingArray, seed: int) -> Score:
@@ -59,8 +61,7 @@ def order(first: EmbeddingArray, second: EmbeddingArray, seed: int) -> Score:
     1.0
     """
     swapped = np.random.default_rng(seed).permutation(len(first)) % 2
-    sign = 1 - 2 * swapped
-    return classify(sign[:, None] * (np.asarray(second, dtype=np.float64) - first), swapped, seed)
+    return classify((1 - 2 * swapped)[:, None] * (np.asarray(second, dtype=np.float64) - first), swapped, seed)
 
 
 def require(probe: str) -> None:
@@ -159,13 +160,3 @@ PROBES: Mapping[str, Callable[[int], Any]] = MappingProxyType(
 _LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}
 )
-
-
-def _share(hits: NDArray[np.bool_]) -> Score:
-    n = len(hits)
-    value = float(hits.mean())
-    return Score(value, math.sqrt(value * (1 - value) / n), n)
-
-
-def _seed32(seed: int) -> int:
-    return seed % 2**32  # the largest seed of scikit-learn
