@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -85,7 +85,9 @@ class Loader:
         self._measuring = False
         useful = needed(float(np.median(self._reading[1:])), float(np.median(self._computing[1:])))
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        self.count = min(useful, allowed(len(os.sched_getaffinity(0)), _available(), _resident(), ranks))
+        resident = psutil.Process().memory_info().rss  # a loader starts as a copy of this process
+        cores, available = len(os.sched_getaffinity(0)), psutil.virtual_memory().available
+        self.count = min(useful, allowed(cores, available, resident, ranks))
 
     def _ahead(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Batch]]]:
         loader = DataLoader(
@@ -115,16 +117,3 @@ class _Steps(Dataset[Sequence[Batch]]):
     def __getitem__(self, step: int) -> Sequence[Batch]:
         which = examples(self.recipe, len(self.source), step)[self.part]
         return [self.source.take(which[part]) for part in passes(len(which), self.recipe.batch)]
-
-
-def _available() -> float:
-    """Bytes of free memory of this machine."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return 1024.0 * int(line.split()[1])
-    return 0.0
-
-
-def _resident() -> float:
-    """Bytes of memory of this process; a loader starts as its copy."""
-    return os.sysconf("SC_PAGE_SIZE") * float(Path("/proc/self/statm").read_text().split()[1])

@@ -16,7 +16,6 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,8 @@ def key(recipe: Recipe) -> Key:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256(path.suffix.encode())
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.sha256(path.suffix.encode())).hexdigest()
 
 
 def _texts(path: Path, column: str) -> Iterator[str]:
