@@ -121,12 +121,11 @@ def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
         generator = np.random.default_rng(seed_of("batch", recipe.seed, step))
         return generator.integers(0, count, size=size)
     places = np.arange((step - 1) * size, step * size)
-    orders = {turn: _order(recipe, count, turn) for turn in np.unique(places // count).tolist()}
+    orders = {
+        turn: np.random.default_rng(seed_of("pass", recipe.seed, turn)).permutation(count)
+        for turn in np.unique(places // count).tolist()
+    }
     return np.array([orders[place // count][place % count] for place in places.tolist()], dtype=np.int64)
-
-
-def _order(recipe: Recipe, count: int, turn: int) -> NDArray[np.int64]:
-    return np.random.default_rng(seed_of("pass", recipe.seed, turn)).permutation(count)
 
 
 def share(size: int, rank: int, world: int) -> slice:

@@ -131,6 +131,8 @@ class _DdpDriver:
 
     def _wait_for_workers(self) -> tuple[RankPlacement, ...]:
         """Workers for all ranks, or for as many as have arrived after ``ddp.patience`` seconds."""
+        planned = self.training.recipe.ranks
+        expected = min(planned, self.training.workers or planned)
         until = time.monotonic() + self.training.ddp.patience
         while True:
             known = workers(self.client)
@@ -138,8 +140,8 @@ class _DdpDriver:
             able = [address for address, about in known.items() if about["resources"].get("GPU")] or list(known)
             replies = self.client.run(worker.inventory, workers=able, on_error="ignore")
             hosts: list[RankHost] = [host for host in replies.values() if host.address not in self.excluded]
-            if len(hosts) >= self.training.expected_ranks or (hosts and time.monotonic() > until):
-                return place_ranks(hosts, self.training.recipe.ranks)
+            if len(hosts) >= expected or (hosts and time.monotonic() > until):
+                return place_ranks(hosts, planned)
             if time.monotonic() > until + STOP:
                 raise ClusterLostError("No worker is left to train on. Run the same command again to resume.")
             time.sleep(POLL)

@@ -22,10 +22,6 @@ class DdpTraining:
     workers: int | None = None  # largest number; further ranks are not waited for
 
     @property
-    def expected_ranks(self) -> int:
-        return min(self.recipe.ranks, self.workers or self.recipe.ranks)
-
-    @property
     def revisions(self) -> tuple[str, ...]:
         return suite.revisions(self.recipe)
 
@@ -132,11 +128,7 @@ class RankSpec:
 
 
 def rank_specs(
-    training: DdpTraining,
-    placements: Sequence[RankPlacement],
-    topic: str,
-    attempt: int,
-    store: tuple[str, int] | None,
+    training: DdpTraining, placements: Sequence[RankPlacement], topic: str, attempt: int, store: tuple[str, int] | None
 ) -> list[RankSpec]:
     """The specifications of a process group, one per rank."""
     return [
