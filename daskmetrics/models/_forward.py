@@ -31,19 +31,9 @@ def run(
     Layer 0 is the input of the first block. Where the blocks are known, no states are kept and no block after the
     deepest requested layer runs; otherwise all states are kept until the pass ends.
     """
-    if parts.blocks:
-        _by_hooks(network, parts.blocks, inputs, layers, on_states)
-    else:
+    if not parts.blocks:
         _by_outputs(network, parts.final_norm, inputs, layers, on_states)
-
-
-def _by_hooks(
-    network: Any,
-    blocks: tuple[nn.Module, ...],
-    inputs: Mapping[str, Tensor],
-    layers: Collection[int],
-    on_states: OnStates,
-) -> None:
+        return
     deepest = max(layers)
 
     def show(layer: int, states: Tensor) -> None:
@@ -53,7 +43,7 @@ def _by_hooks(
 
     with ExitStack() as hooks, suppress(_StopForward):
         for layer in layers:
-            hooks.enter_context(_hooked(blocks, layer, show))
+            hooks.enter_context(_hooked(parts.blocks, layer, show))
         network(**inputs, use_cache=False, return_dict=True)
 
 
@@ -74,16 +64,12 @@ def _hooked(blocks: tuple[nn.Module, ...], layer: int, show: OnStates) -> Iterat
 
 
 def _by_outputs(
-    network: Any,
-    final_norm: nn.Module | None,
-    inputs: Mapping[str, Tensor],
-    layers: Collection[int],
-    on_states: OnStates,
+    network: Any, norm: nn.Module | None, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
 ) -> None:
     before_norm: list[Tensor] = []
     with ExitStack() as hooks:
-        if final_norm is not None:
-            handle = final_norm.register_forward_pre_hook(lambda _, args: before_norm.append(args[0]))
+        if norm is not None:
+            handle = norm.register_forward_pre_hook(lambda _, args: before_norm.append(args[0]))
             hooks.callback(handle.remove)
         hidden = network(**inputs, output_hidden_states=True, use_cache=False, return_dict=True).hidden_states
     depth = int(network.config.num_hidden_layers)
