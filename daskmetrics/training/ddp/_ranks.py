@@ -93,7 +93,6 @@ class RankSpec:
     revisions: tuple[str, ...]
     recipe: Mapping[str, object] = field(repr=False)
     ddp: Mapping[str, object] = field(repr=False)
-    interface: str | None = None
 
     @property
     def model(self) -> str:
@@ -145,7 +144,6 @@ def rank_specs(
             revisions=training.revisions,
             recipe=training.recipe.model_dump(mode="json"),
             ddp=training.ddp.model_dump(mode="json"),
-            interface=training.ddp.interface,
         )
         for place in placements
     ]
