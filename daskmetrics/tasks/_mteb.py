@@ -22,6 +22,7 @@ from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _mteb_results as results
+from daskmetrics.tasks import _mteb_run as benchmark
 from daskmetrics.tasks._task import EmbeddingArray, Pooling, Score
 
 _MAIN_SCORES: Mapping[str, str] = {
@@ -68,8 +69,6 @@ class MtebTask:
         if kind := LAYER_BY_LAYER.get(self.benchmark_name):
             return kind
         if self._is_custom:
-            from daskmetrics.tasks import _mteb_run as benchmark
-
             return _snake(str(benchmark.make(self.target).metadata.type))
         file = _statistics_file(self.benchmark_name)
         return _snake(file.parent.name) if file else "benchmark"
@@ -90,8 +89,6 @@ class MtebTask:
     @cached_property
     def content(self) -> Key | None:
         """Key of the data set of a custom task: other data make another task."""
-        from daskmetrics.tasks import _mteb_run as benchmark
-
         return benchmark.content_of(self.target) if self._is_custom else None
 
     @property
@@ -110,8 +107,6 @@ class MtebTask:
 
     def fetch(self) -> Sequence[str]:
         """Load the data, from the hub if it is not cached, and write the texts to the cache folder."""
-        from daskmetrics.tasks import _mteb_run as benchmark
-
         try:
             texts = benchmark.texts_of(self.target, self.content)
         except ConfigError:
@@ -134,8 +129,6 @@ class MtebTask:
         texts and the spread of the ten draws. Correlations: Bonett and Wright (2000). Clusterings: the spread of the
         draws. Others: at most ``sqrt(v (1 - v) / n)``, for a mean over n pairs or queries of values in [0, 1].
         """
-        from daskmetrics.tasks import _mteb_run as benchmark
-
         rows = _rows(self._texts_file) if self.is_local else {text: row for row, text in enumerate(self.texts())}
         if embeddings.ndim != 2 or len(embeddings) != len(rows):
             raise DataError(f"Task '{self.name}' needs embeddings of shape ({len(rows)}, D), got {embeddings.shape}.")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.tasks import _mteb_run as benchmark
 from daskmetrics.tasks._task import Score
 
 META = "model_meta.json"
@@ -54,8 +55,6 @@ def read(folder: Path) -> Iterator[BenchmarkResult]:
 
 def write(all_results: Iterable[BenchmarkResult], folder: Path) -> int:
     """Write results with the benchmark's ``ResultCache``; returns their number."""
-    from daskmetrics.tasks import _mteb_run as benchmark
-
     mteb = benchmark.import_mteb()
     from mteb.models import ModelMeta
     from mteb.results import TaskResult
