@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from daskmetrics.core.errors import DataError
 
@@ -43,12 +44,11 @@ def run(
 
     with ExitStack() as hooks, suppress(_StopForward):
         for layer in layers:
-            hooks.enter_context(_hooked(parts.blocks, layer, show))
+            hooks.callback(_hook(parts.blocks, layer, show).remove)
         network(**inputs, use_cache=False, return_dict=True)
 
 
-@contextmanager
-def _hooked(blocks: tuple[nn.Module, ...], layer: int, show: OnStates) -> Iterator[None]:
+def _hook(blocks: tuple[nn.Module, ...], layer: int, show: OnStates) -> RemovableHandle:
     def before(_: nn.Module, args: tuple[Any, ...]) -> None:
         show(0, args[0])
 
@@ -56,11 +56,7 @@ def _hooked(blocks: tuple[nn.Module, ...], layer: int, show: OnStates) -> Iterat
         show(layer, output[0] if isinstance(output, tuple) else output)
 
     block = blocks[max(layer - 1, 0)]
-    handle = block.register_forward_hook(after) if layer else block.register_forward_pre_hook(before)
-    try:
-        yield
-    finally:
-        handle.remove()
+    return block.register_forward_hook(after) if layer else block.register_forward_pre_hook(before)
 
 
 def _by_outputs(
