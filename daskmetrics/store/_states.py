@@ -33,15 +33,13 @@ def write(path: Path, checkpoint: Checkpoint, key: Key, layers: tuple[int, ...],
         ("layer", np.array(layers, np.int64), ("layer",)),
     )
     for name, values, dimensions in arrays:
-        array = group.create_array(
+        group.create_array(
             name,
-            shape=values.shape,
+            data=values,
             chunks=values.shape,
-            dtype=values.dtype,
             dimension_names=dimensions,
             compressors=zarr.codecs.ZstdCodec(level=1, checksum=True),
         )
-        array[...] = values
     group.attrs["states"] = key
 
 
