@@ -121,6 +121,7 @@ def _xgboost(seed: int) -> Any:
 
 
 def _lightgbm(seed: int) -> Any:
+    import pandas as pd
     from lightgbm import LGBMClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
@@ -129,13 +130,7 @@ def _lightgbm(seed: int) -> Any:
         n_estimators=_TREES, max_depth=_DEPTH, n_jobs=1, random_state=seed, deterministic=True, verbosity=-1
     )
     # named columns: LightGBM invents names otherwise, and warns that predictions come without them
-    return make_pipeline(FunctionTransformer(_named), trees)
-
-
-def _named(rows: NDArray[np.float64]) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=[f"d{i}" for i in range(rows.shape[1])])
+    return make_pipeline(FunctionTransformer(lambda rows: pd.DataFrame(rows).add_prefix("d")), trees)
 
 
 def _standardised(probe: Any) -> Any:
@@ -157,6 +152,4 @@ PROBES: Mapping[str, Callable[[int], Any]] = MappingProxyType(
 )
 """Makers of probes by name; each takes a seed below 2^32."""
 
-_LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}
-)
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}
