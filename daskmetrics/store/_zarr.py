@@ -9,6 +9,7 @@ import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ class Reader:
         with _readable(model, path):
             self._group = _open_group(path, model)
             self._rows = {str(name): row for row, name in enumerate(self._group["checkpoint"][:])}
-        self._opened: dict[str, Any] = {}
+        self._array = cache(self._group.__getitem__)
 
     def block(self, what: str, checkpoint: Checkpoint) -> Block:
         """The block of a checkpoint; a missing chunk reads as empty."""
@@ -158,11 +159,6 @@ class Reader:
             place = (self._rows[checkpoint.revision], 0, 0)
             arrays = {what + suffix: self._array(what + suffix) for suffix in PARTS}
             return [self._folder / name / array.metadata.encode_chunk_key(place) for name, array in arrays.items()]
-
-    def _array(self, name: str) -> Any:
-        if name not in self._opened:
-            self._opened[name] = self._group[name]
-        return self._opened[name]
 
     def holds(self, what: str, checkpoint: Checkpoint, block: Block) -> bool:
         """Whether the store holds exactly this block, with its files, because a missing chunk reads as NaN."""
