@@ -89,16 +89,7 @@ class Heatmap:
         return fig
 
     def update(self, live: LiveState, model: str, name: str, scale: str) -> None:
-        """Show one quantity of one model.
-
-        Parameters
-        ----------
-        live : LiveState
-        model, name : str
-            Of the model, and of the quantity.
-        scale : {"log", "even", ...}
-            Scale of the checkpoints; any other word selects the scale that fits.
-        """
+        """Show one quantity of one model; a scale other than ``log`` and ``even`` selects the one that fits."""
         suite, part = live.grid.suite(model)
         fitted: AxisScale = scale if scale in ("log", "even") else fitting(suite.revisions)  # type: ignore[assignment]
         if self._drawn != (live, model, fitted):

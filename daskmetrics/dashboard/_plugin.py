@@ -34,18 +34,7 @@ class WorkerLoad:
 
 
 class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
-    """The state of the latest run, of the latest training, and of the workers of a scheduler.
-
-    Attributes
-    ----------
-    live : LiveState or None
-    training : TrainingCurves
-    load : deque of WorkerLoad
-    cluster : str
-        The latest message of the topic `CLUSTER` about queue and machines.
-    closed : bool
-        Whether the scheduler has ended.
-    """
+    """The state of the latest run, of the latest training, and of the workers of a scheduler."""
 
     name = NAME
 
@@ -54,7 +43,7 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self.live: LiveState | None = None
         self.training = TrainingCurves()
         self.load: deque[WorkerLoad] = deque(maxlen=MAX_LOADS)
-        self.cluster = ""
+        self.cluster = ""  # the latest message of the topic `CLUSTER` about queue and machines
         self.closed = False
         self._measuring = PeriodicCallback(self.measure_load, LOAD_INTERVAL * 1000)
 

@@ -20,15 +20,11 @@ MetricFamily = GaugeMetricFamily | CounterMetricFamily
 class PrometheusCollector(Collector):
     """The state of a plugin as Prometheus metrics, collected for each scrape.
 
-    Attributes
-    ----------
-    plugins : list of DashboardPlugin
-        Plugins of the schedulers of this process, the latest last. They share one registry, which shows the latest
-        that is not closed.
+    The schedulers of a process share one registry, which shows the latest that is not closed.
     """
 
     def __init__(self) -> None:
-        self.plugins: list[DashboardPlugin] = []
+        self.plugins: list[DashboardPlugin] = []  # the latest last
 
     def collect(self) -> Iterator[MetricFamily]:
         """Called by prometheus_client for each scrape."""

@@ -117,27 +117,10 @@ class PhaseTimer:
 
 
 class LiveState:
-    """The state of a run.
+    """The state of a run, as arrays; A arms, M metrics, T tasks.
 
     It receives the entries of the journal in order, and messages that are not in the journal: `UnitsPlanned`,
-    `SearchStarted`, `PosteriorUpdated` and `HistorySent`.
-
-    Parameters
-    ----------
-    grid : Grid
-
-    Attributes
-    ----------
-    version : int
-        Increases with every change that a page shows.
-    phase : str
-    metrics, scores : ndarray (M, A), (T, A)
-        NaN where there is no value.
-    posterior : ndarray (2, A)
-        Posterior mean and standard deviation of every arm, in units of the reward.
-    first, last, paid : ndarray (A,)
-        First and last decision for an arm, numbered from 1, and the number of its decisions.
-    curve : list of (cost spent, best mean score, possible regret)
+    `SearchStarted`, `PosteriorUpdated` and `HistorySent`. ``version`` increases with every change that a page shows.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -146,12 +129,13 @@ class LiveState:
         self.name, self.phase, self.version = "", "measuring", 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.planned: dict[str, int] = {}
-        self.metrics = np.full((len(grid.metrics), arms), np.nan, np.float32)
-        self.scores = np.full((len(grid.tasks), arms), np.nan, np.float32)
-        self.posterior = np.full((2, arms), np.nan, np.float32)
+        self.metrics = np.full((len(grid.metrics), arms), np.nan, np.float32)  # (M, A); NaN: no value
+        self.scores = np.full((len(grid.tasks), arms), np.nan, np.float32)  # (T, A)
+        self.posterior = np.full((2, arms), np.nan, np.float32)  # mean and standard deviation
+        # first and last decision for an arm, numbered from 1, and the number of its decisions
         self.first, self.last, self.paid = (np.zeros(arms, int) for _ in range(3))
         self.latest: dict[int, Decision] = {}
-        self.curve: list[tuple[float, float, float]] = []
+        self.curve: list[tuple[float, float, float]] = []  # cost spent, best mean score, possible regret
         self.best = self.shortfall = math.nan
         self.leader = ""
         self.spent, self.budget, self.exhaustive = 0.0, math.nan, math.nan
