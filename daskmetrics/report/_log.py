@@ -40,13 +40,7 @@ Numbered = tuple[int, Event]
 
 
 def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int | None = None) -> list[Numbered]:
-    """Entries of a run's journal with their line numbers: of the given types, or only the last ones.
-
-    Raises
-    ------
-    ConfigError
-        If the folder contains no run, or the journal no entry of a type.
-    """
+    """Entries of a run's journal with their line numbers: of the given types, or only the last ones."""
     entries = numbered(folder.must_exist().journal)
     known = {kind_of(entry) for _, entry in entries}
     for name in types:
@@ -114,16 +108,7 @@ class UnitLog:
 def log_text(folder: RunFolder, query: str) -> str:
     """The history of a unit: its attempts with tracebacks, its result and the logs of its workers.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    query : str
-        Key or name of a unit, or the beginning of one, such as ``tiny@step8``.
-
-    Raises
-    ------
-    ConfigError
-        If no unit matches, with the nearest names, or if several names match.
+    ``query`` is the key or name of a unit, or the beginning of one, such as ``tiny@step8``.
     """
     entries = numbered(folder.must_exist().journal)
     units = {
@@ -135,13 +120,7 @@ def log_text(folder: RunFolder, query: str) -> str:
 
 
 def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
-    """The units with this key or name, or with the only name that begins with it.
-
-    Raises
-    ------
-    ConfigError
-        If no unit matches, or several names do.
-    """
+    """The units with this key or name, or with the only name that begins with it; `ConfigError` without a match."""
     units = list(units)
     if exact := [unit for unit in units if query in (unit.key, unit.name)]:
         return exact

@@ -26,13 +26,7 @@ from daskmetrics.report._run import Run, cell_of
 class RunPosterior:
     """The posterior of a run's search; open decisions do not count as observed.
 
-    Attributes
-    ----------
-    run : Run
-    problem : Problem
-        With costs of one: costs decide what the search pays for and do not change the posterior.
-    posterior : Posterior
-    observations : Observations
+    The problem has costs of one: costs decide what the search pays for and do not change the posterior.
     """
 
     run: Run
@@ -48,13 +42,7 @@ class RunPosterior:
         return first_max(self.posterior.mean)
 
     def index(self, name: str) -> int:
-        """Index of an arm by its name.
-
-        Raises
-        ------
-        ConfigError
-            If no such arm was measured; the message has the nearest names.
-        """
+        """Index of an arm by its name; `ConfigError` with the nearest names if no such arm was measured."""
         known = {str(arm): i for i, arm in enumerate(self.problem.arms)}
         if name not in known:
             # a list of all valid names would have thousands of arms
@@ -80,13 +68,7 @@ class RunPosterior:
 
 
 def posterior_of(run: Run) -> RunPosterior:
-    """The posterior of a run's latest search.
-
-    Raises
-    ------
-    DataError
-        If the search has no score yet.
-    """
+    """The posterior of a run's latest search; `DataError` if the search has no score yet."""
     problem = _problem(run)
     cells, outcomes = _history(run)
     places = [problem.locate(cell) for cell in cells]

@@ -39,24 +39,13 @@ RING = {"marker": "o", "markersize": 12, "markerfacecolor": "none", **_MARK}
 
 @dataclass(frozen=True)
 class Quantity:
-    """One row of maps: a value per arm, and how it is shown.
-
-    Attributes
-    ----------
-    title, units : str
-    values : mapping of Arm to float
-        Missing arms are hatched.
-    colours : str
-        A perceptually uniform colour map.
-    most : int or None
-        For counts, the greatest possible one.
-    """
+    """One row of maps: a value per arm, and how it is shown; missing arms are hatched."""
 
     title: str
     units: str
     values: Mapping[Arm, float]
     colours: str = "viridis"
-    most: int | None = None
+    most: int | None = None  # for counts, the greatest possible one
 
 
 @dataclass(frozen=True)
