@@ -20,22 +20,12 @@ PICKLED = ("*.bin",)
 
 @dataclass(frozen=True)
 class Download:
-    """A checkpoint or data set to download.
-
-    Attributes
-    ----------
-    kind : {"model", "data"}
-    name : str
-    fetch : callable
-        Downloads it; resumes an interrupted download.
-    measure : callable
-        Its bytes, as the hub reports them; raises if the hub does not answer.
-    """
+    """A checkpoint (``model``) or data set (``data``) to download."""
 
     kind: str
     name: str
-    fetch: Callable[[], Any]
-    measure: Callable[[], int]
+    fetch: Callable[[], Any]  # resumes an interrupted download
+    measure: Callable[[], int]  # its bytes; raises if the hub does not answer
 
     def size(self) -> int | None:
         """Bytes to download; None if the hub does not report them."""
@@ -66,13 +56,7 @@ def data_sets(tasks: Iterable[Task]) -> list[Download]:
 
 
 def require_space(sizes: Sequence[int | None], folder: Path) -> None:
-    """Check that the disk of the hub's cache has space for the downloads.
-
-    Raises
-    ------
-    ConfigError
-        If it has not.
-    """
+    """Check that the disk of the hub's cache has space for the downloads."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     needed, free = sum(size or 0 for size in sizes), shutil.disk_usage(existing).free
     if needed > free:
@@ -85,11 +69,7 @@ def require_space(sizes: Sequence[int | None], folder: Path) -> None:
 def fetch(missing: Sequence[Download], done: Callable[[Download, str | None], None]) -> Mapping[str, str]:
     """Download one after the other, and continue after a failure; return the reasons of failures, by name.
 
-    Parameters
-    ----------
-    missing : sequence of Download
-    done : callable
-        Called after each, with the reason if it failed.
+    ``done`` is called after each, with the reason if it failed.
     """
     failed = {}
     for download in missing:

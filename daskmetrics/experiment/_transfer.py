@@ -33,27 +33,13 @@ COLUMNS = (*PLACE, "score", "stderr", "n", "seconds", "encode_seconds", "protoco
 
 @dataclass(frozen=True)
 class ImportCounts:
-    """How many results of a folder were imported, and how many were not.
-
-    Attributes
-    ----------
-    new : int
-        Scores that the run did not have.
-    known : int
-        Scores that the run had.
-    elsewhere : int
-        Scores of models, revisions, layers or tasks that are not in the configuration; they are left out.
-    other_protocol : int
-        Scores made with another protocol of daskmetrics; they are left out.
-    unmarked : int
-        New and known scores that do not name their protocol.
-    """
+    """How many results of a folder were imported, and how many were not."""
 
     new: int
-    known: int
-    elsewhere: int
-    other_protocol: int
-    unmarked: int
+    known: int  # the run had them
+    elsewhere: int  # left out: not in the configuration
+    other_protocol: int  # left out: made with another protocol of daskmetrics
+    unmarked: int  # new and known ones that do not name their protocol
 
 
 @dataclass(frozen=True)
@@ -114,17 +100,7 @@ def _result(each: ScoredCell, names: Mapping[str, str]) -> BenchmarkResult:
 
 
 def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> ImportCounts:
-    """Import those results of a folder that belong to a run's arms and tasks into its journal.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds no results by layer.
-    DataError
-        If a result is damaged.
-    LockedError
-        If another driver holds the run.
-    """
+    """Import those results of a folder that belong to a run's arms and tasks into its journal."""
     arms = {(name, arm.revision, arm.layer): arm for arm in experiment.arms for name in _names_of(experiment, arm)}
     tasks = {task.benchmark_name: task for task in experiment.tasks if isinstance(task, MtebTask)}
     accepted: list[tuple[BenchmarkResult, Arm, MtebTask]] = []
