@@ -114,13 +114,10 @@ class Publisher:
 
     async def _call(self, messages: Sequence[LiveMessage]) -> None:
         if messages:
-            await self._client.scheduler.daskmetrics_receive(news=[_plain(message) for message in messages])
+            news = [{k: v for k, v in to_json(message).items() if k not in HIDDEN} for message in messages]
+            await self._client.scheduler.daskmetrics_receive(news=news)
 
 
 def _has_plugin(dask_scheduler: Any) -> bool:
     """Whether the scheduler can receive messages; it would not answer calls of an unknown handler."""
     return "daskmetrics_receive" in dask_scheduler.handlers
-
-
-def _plain(message: LiveMessage) -> dict[str, Any]:
-    return {name: value for name, value in to_json(message).items() if name not in HIDDEN}

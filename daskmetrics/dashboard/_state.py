@@ -262,7 +262,12 @@ class LiveState:
     def _record(self, record: Record) -> None:
         unit = record.kind, record.name
         self._forget(unit)
-        failed = None if record.ok else self._failed(record)
+        failed = None
+        if not record.ok:
+            reason = record.reason or "no reason was recorded"
+            group = FailureGroup(record.kind, record.status, reason, record.name)
+            failed = self._failures.setdefault((record.kind, record.status, cause(reason)), group)
+            failed.count += 1
         self._units[unit] = UnitRecord(record.key, record.status, failed)
         self.counts[record.kind, record.status] += 1
         if record.kind == "score":
@@ -276,13 +281,6 @@ class LiveState:
             self.counts[unit[0], known.status] -= 1
             if known.failed is not None:
                 known.failed.count -= 1
-
-    def _failed(self, record: Record) -> FailureGroup:
-        reason = record.reason or "no reason was recorded"
-        new = FailureGroup(record.kind, record.status, reason, record.name)
-        group = self._failures.setdefault((record.kind, record.status, cause(reason)), new)
-        group.count += 1
-        return group
 
     def _measured(self, record: Record) -> None:
         columns = [self._rows["metrics"].get(name) for name in record.value["names"]]
