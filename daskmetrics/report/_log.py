@@ -143,13 +143,13 @@ def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> I
         match entry:
             case Record(key=unit.key) | AttemptFailed(key=unit.key):
                 workers |= {entry.worker: None} if entry.worker else {}
-            case UnitsRetried(keys=keys) if unit.key in keys:
-                pass
             case UnitAsked(key=unit.key) | InputRecovered(key=unit.key):
+                pass
+            case UnitsRetried(keys=keys) if unit.key in keys:
                 pass
             case _:
                 continue
-        yield f"{number:>6}  {kind_of(entry):<8}  {printable(_describe(entry))}"
+        yield journal_text([(number, entry)])
         yield from _details(entry)
     for worker in workers:
         for log in _worker_logs(folder, worker):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.bandit._recommend import margin_of
 from daskmetrics.core.errors import DataError, unknown
-from daskmetrics.core.names import Arm, Cell, Suite
+from daskmetrics.core.names import Arm, Cell
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._run import Run, cell_of
 
@@ -83,7 +83,11 @@ def posterior_of(run: Run) -> RunPosterior:
 
 def _problem(run: Run) -> Problem:
     blocks = {record.name: record.value for record in run.records if record.kind == "measure" and record.ok}
-    suites = [kept for suite in analysis.suites(run) if (kept := _measured(suite, blocks)) is not None]
+    suites = [
+        replace(suite, revisions=revisions)
+        for suite in analysis.suites(run)
+        if (revisions := tuple(each.revision for each in suite.checkpoints() if str(each) in blocks))
+    ]
     if not suites or not run.tasks:
         raise DataError(f"The run in '{run.folder.path}' has {'no tasks' if suites else 'no measured checkpoint yet'}.")
     order = [str(checkpoint) for suite in suites for checkpoint in suite.checkpoints()]
@@ -102,12 +106,6 @@ def _problem(run: Run) -> Problem:
         reward=search["reward"],
         weights=tuple(task_weights(kinds, search["objective"], search["weights"])),
     )
-
-
-def _measured(suite: Suite, blocks: Mapping[str, object]) -> Suite | None:
-    """The measured checkpoints of a suite, or None if there are none."""
-    revisions = tuple(checkpoint.revision for checkpoint in suite.checkpoints() if str(checkpoint) in blocks)
-    return replace(suite, revisions=revisions) if revisions else None
 
 
 def _history(run: Run) -> tuple[list[Cell], list[Outcome]]:

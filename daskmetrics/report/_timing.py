@@ -63,15 +63,8 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
     # the pace is that of the time since the start, without the wait in a queue
     working = elapsed - (began[0] - plan["at"])
     expected = elapsed if finished else elapsed + left(working, done, plan["run"][1])
-    return Prediction(
-        Interval(*plan["total"]),
-        expected,
-        elapsed,
-        done,
-        finished,
-        f"{plan['profile']}: {plan['option']}",
-        plan["source"],
-    )
+    option = f"{plan['profile']}: {plan['option']}"
+    return Prediction(Interval(*plan["total"]), expected, elapsed, done, finished, option, plan["source"])
 
 
 def left(working: float, done: float, predicted: float) -> float:
