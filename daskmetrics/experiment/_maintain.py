@@ -19,8 +19,6 @@ from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import is_finished, records, scan, unlock
 from daskmetrics.store import Damage, DamageKind, StorePlan
 
-__all__ = ["CheckResult", "repair", "retry", "unlock_run", "verify"]
-
 
 @dataclass(frozen=True)
 class CheckResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 import daskmetrics.training as training
@@ -66,7 +66,8 @@ def _training_chain(experiment: Experiment, suite: Suite, trained: Counter[str])
         return {}
     chain: dict[str, WorkUnit] = {}
     before: tuple[Key, ...] = ()
-    for revision in _up_to_last(training.revisions(trained_suite.recipe), suite.revisions):
+    revisions = training.revisions(trained_suite.recipe)
+    for revision in revisions[: 1 + max(map(revisions.index, suite.revisions))]:  # up to the last that is compared
         if training.is_complete(trained_suite.folder, revision):
             continue
         name = f"{suite.model}@{revision}"
@@ -82,15 +83,6 @@ def _training_chain(experiment: Experiment, suite: Suite, trained: Counter[str])
         )
         before = (chain[revision].key,)
     return chain
-
-
-def _up_to_last(revisions: Iterable[str], compared: tuple[str, ...]) -> Iterator[str]:
-    """The revisions up to the last one that is compared."""
-    last = max(compared, key=list(revisions).index)
-    for revision in revisions:
-        yield revision
-        if revision == last:
-            return
 
 
 def _training_cost(chain: Mapping[str, WorkUnit]) -> int:

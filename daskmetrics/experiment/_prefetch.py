@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +38,19 @@ class Download:
 
 def downloads(experiment: Experiment) -> list[Download]:
     """The missing checkpoints and data sets of an experiment."""
-    sources = {model.name: model for model in experiment.config.models}
-    missing = []
-    for name, revisions in experiment.missing.items():
-        model = sources[name]
-        files = (*FILES, *(PICKLED if model.pickled else ()))
-        missing += [_checkpoint(str(model.source), revision, files) for revision in revisions]
+    models = {model.name: model for model in experiment.config.models}
+    missing = [
+        _checkpoint(str(models[name].source), revision, FILES + (PICKLED if models[name].pickled else ()))
+        for name, revisions in experiment.missing.items()
+        for revision in revisions
+    ]
     return missing + data_sets(experiment.tasks)
 
 
 def data_sets(tasks: Iterable[Task]) -> list[Download]:
     """The missing data sets of these tasks."""
     return [
-        Download("data", task.name, task.fetch, lambda task=task: _data_bytes(task))  # type: ignore[misc]
+        Download("data", task.name, task.fetch, partial(_data_bytes, task))
         for task in tasks
         if isinstance(task, MtebTask) and not task.is_local
     ]

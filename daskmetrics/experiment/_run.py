@@ -93,20 +93,14 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
             display.message(escape(notice))
         with room_for(f"the files of the run in '{folder.path}'"):
             begin(experiment, folder, journal)
-        with _temporary_embeddings(folder), _offline_hub(experiment):
-            result = _RunDriver(experiment, folder, journal, display).drive(client)
+        shutil.rmtree(folder.embeddings, ignore_errors=True)  # of killed workers
+        try:
+            with _offline_hub(experiment):
+                result = _RunDriver(experiment, folder, journal, display).drive(client)
+        finally:
+            shutil.rmtree(folder.embeddings, ignore_errors=True)
         journal.append(RunFinished(experiment.key, time.time()))
     return result
-
-
-@contextmanager
-def _temporary_embeddings(folder: RunFolder) -> Iterator[None]:
-    """Remove the files of embeddings, also those of killed workers, before and after."""
-    shutil.rmtree(folder.embeddings, ignore_errors=True)
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder.embeddings, ignore_errors=True)
 
 
 @contextmanager
@@ -258,9 +252,8 @@ class _RunDriver:
         self.computed += record.ok
         self.failed += not record.ok
         if not record.ok:
-            self.display.message(
-                f"[yellow]{record.kind} {record.name}: {record.status}, {escape(str(record.reason))}[/]"
-            )
+            reason = escape(str(record.reason))
+            self.display.message(f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]")
         self.display.advance("search" if record.kind == "score" else record.kind, record_text(record), spent)
 
     def _complete_store(self) -> None:

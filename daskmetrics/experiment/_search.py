@@ -55,7 +55,8 @@ class SearchSource:
     def tell(self, record: Record) -> None:
         seconds = record.seconds if self.experiment.config.search.learn_costs else None
         pick = self._running.pop(record.key)
-        self.learner.tell(pick.index, _outcome(record, seconds))
+        value = record.value if record.ok else {"score": None, "stderr": 0.0}
+        self.learner.tell(pick.index, Outcome(value["score"], value["stderr"], seconds))
         self._remove_unused(self._encode_key(pick))
 
     def _remove_unused(self, used: Key) -> None:
@@ -107,12 +108,6 @@ class SearchSource:
             scratch=str(self.scratch),
             budget=parse_bytes(experiment.config.cluster.embeddings),
         )
-
-
-def _outcome(record: Record, seconds: float | None) -> Outcome:
-    if not record.ok:
-        return Outcome(None, seconds=seconds)
-    return Outcome(record.value["score"], record.value["stderr"], seconds)
 
 
 def budget(search: config.Search) -> Budget:
