@@ -34,7 +34,7 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
             spec = _measure_spec(experiment, suite, checkpoint, folder, known, following.get(checkpoint))
             training_unit = chains[suite.model].get(checkpoint.revision)
             unit = WorkUnit(
-                key=experiment.measure_key(suite, checkpoint),
+                key=experiment.measure_keys[checkpoint],
                 name=str(checkpoint),
                 kind="measure",
                 function=worker.measure,
@@ -49,12 +49,7 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
 
 def _following(experiment: Experiment, known: Container[Key]) -> dict[Checkpoint, Location]:
     """The checkpoint that each checkpoint's worker probably measures next, if units are assigned in turn."""
-    waiting = [
-        checkpoint
-        for suite in experiment.suites
-        for checkpoint in suite.checkpoints()
-        if experiment.measure_key(suite, checkpoint) not in known
-    ]
+    waiting = [checkpoint for checkpoint, key in experiment.measure_keys.items() if key not in known]
     later = waiting[experiment.config.cluster.workers :]
     return {checkpoint: experiment.locations[after] for checkpoint, after in zip(waiting, later, strict=False)}
 

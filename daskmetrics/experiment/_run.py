@@ -272,11 +272,7 @@ def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.
         template=experiment.template(attributes),
         version=VERSION,
         seed=experiment.config.seed,
-        measure={
-            str(checkpoint): experiment.measure_key(suite, checkpoint)
-            for suite in experiment.suites
-            for checkpoint in suite.checkpoints()
-        },
+        measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
         encode={
             str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
             for checkpoint in experiment.checkpoints

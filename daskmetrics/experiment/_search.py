@@ -55,8 +55,8 @@ class SearchSource:
     def tell(self, record: Record) -> None:
         seconds = record.seconds if self.experiment.config.search.learn_costs else None
         pick = self._running.pop(record.key)
-        value = record.value if record.ok else {"score": None, "stderr": 0.0}
-        self.learner.tell(pick.index, Outcome(value["score"], value["stderr"], seconds))
+        score, stderr = (record.value["score"], record.value["stderr"]) if record.ok else (None, 0.0)
+        self.learner.tell(pick.index, Outcome(score, stderr, seconds))
         self._remove_unused(self._encode_key(pick))
 
     def _remove_unused(self, used: Key) -> None:
@@ -154,8 +154,7 @@ def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
 def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
     """The problem of the search: the arms that were measured, their features, and the assumed cost of each cell."""
     recorded = {record.key: record.value["values"] for record in records if record.kind == "measure" and record.ok}
-    keys = {c: experiment.measure_key(suite, c) for suite in experiment.suites for c in suite.checkpoints()}
-    values = {checkpoint: recorded[key] for checkpoint, key in keys.items() if key in recorded}
+    values = {c: recorded[key] for c, key in experiment.measure_keys.items() if key in recorded}
     if not values:
         raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")
     measured = [
