@@ -11,20 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core._events import (
-    HistorySent,
-    LiveMessage,
-    PosteriorUpdated,
-    Record,
-    RunFinished,
-    RunStarted,
-    SearchEnded,
-    SearchStarted,
-    StorePlanned,
-    UnitAsked,
-    UnitsPlanned,
-    UnitsRetried,
-)
+from daskmetrics.core import _events as events
 from daskmetrics.core.names import Arm, Cell, Suite, grid
 from daskmetrics.core.status import cause
 
@@ -45,7 +32,7 @@ class Grid:
     tasks: Mapping[str, str]
 
     @classmethod
-    def of(cls, plan: StorePlanned) -> Grid:
+    def of(cls, plan: events.StorePlanned) -> Grid:
         """From the plan of a store."""
         template = plan.template
         suites = tuple(
@@ -148,35 +135,35 @@ class LiveState:
         self._open: dict[str, Decision] = {}
         self._timer = PhaseTimer(0.0, 0.0)
 
-    def receive(self, messages: Iterable[LiveMessage], now: float) -> None:
+    def receive(self, messages: Iterable[events.LiveMessage], now: float) -> None:
         """Apply messages in order; ``now`` is in seconds of any steady clock."""
         for message in messages:
             self._apply(message, now)
 
-    def _apply(self, message: LiveMessage, now: float) -> None:
+    def _apply(self, message: events.LiveMessage, now: float) -> None:
         match message:
-            case RunStarted():
+            case events.RunStarted():
                 self._start(message)
-            case UnitsPlanned(units=units):
+            case events.UnitsPlanned(units=units):
                 self.planned.update(units)
-            case HistorySent():
+            case events.HistorySent():
                 self._timer = PhaseTimer(now, self.done("train") + self.done("measure"))
-            case UnitAsked():
+            case events.UnitAsked():
                 self._ask(message)
-            case UnitsRetried():
+            case events.UnitsRetried():
                 self._retry(message)
-            case Record():
+            case events.Record():
                 self._record(message)
-            case SearchStarted():
+            case events.SearchStarted():
                 self.phase, self.budget, self.exhaustive = "searching", message.budget, message.exhaustive
                 self.spent = message.spent
                 self._timer = PhaseTimer(now, self.spent)
-            case PosteriorUpdated():
+            case events.PosteriorUpdated():
                 self.posterior = np.frombuffer(message.values, np.float32).reshape(2, -1)
                 self.leader, self.shortfall = message.leader, message.shortfall
-            case SearchEnded(best=best):
+            case events.SearchEnded(best=best):
                 self.leader, self.phase = str(Arm(**best["arm"])), "searched"
-            case RunFinished():
+            case events.RunFinished():
                 self.phase = "finished"
             case _:
                 return
@@ -222,12 +209,12 @@ class LiveState:
             return self._timer.left(now, self.done("train") + self.done("measure"), total)
         return None
 
-    def _start(self, start: RunStarted) -> None:
+    def _start(self, start: events.RunStarted) -> None:
         self.name, self.phase = start.name, "measuring"
         self.planned.setdefault("measure", start.checkpoints)
         self.planned["score"] = start.arms * len(start.tasks)
 
-    def _ask(self, ask: UnitAsked) -> None:
+    def _ask(self, ask: events.UnitAsked) -> None:
         pick = ask.pick
         if pick is None:
             return
@@ -254,12 +241,12 @@ class LiveState:
         for numbers in (self.first, self.last, self.paid):
             numbers[:] = 0
 
-    def _retry(self, retry: UnitsRetried) -> None:
+    def _retry(self, retry: events.UnitsRetried) -> None:
         keys = set(retry.keys)
         for unit in [unit for unit, known in self._units.items() if known.key in keys]:
             self._forget(unit)
 
-    def _record(self, record: Record) -> None:
+    def _record(self, record: events.Record) -> None:
         unit = record.kind, record.name
         self._forget(unit)
         failed = None
@@ -282,7 +269,7 @@ class LiveState:
             if known.failed is not None:
                 known.failed.count -= 1
 
-    def _measured(self, record: Record) -> None:
+    def _measured(self, record: events.Record) -> None:
         columns = [self._rows["metrics"].get(name) for name in record.value["names"]]
         for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
             i = self.grid.index.get(f"{record.name}/{layer}")
@@ -292,7 +279,7 @@ class LiveState:
                 if column is not None and value is not None:
                     self.metrics[column, i] = value
 
-    def _scored(self, record: Record) -> None:
+    def _scored(self, record: events.Record) -> None:
         decision = self._open.pop(record.key, None)
         self.spent += decision.cost if decision else 0.0
         cell = Cell.parse(record.name)
