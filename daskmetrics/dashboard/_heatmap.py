@@ -133,8 +133,7 @@ class Heatmap:
         self.marks.data = {"x": self.x[paid], "y": self.y[paid]}
         last = live.last[part]
         latest = paid[np.argsort(-last[paid])][:NUMBERED]
-        text = [str(number) for number in last[latest]]
-        self.numbers.data = {"x": self.x[latest], "y": self.y[latest], "text": text}
+        self.numbers.data = {"x": self.x[latest], "y": self.y[latest], "text": [str(number) for number in last[latest]]}
         leader = live.grid.index.get(live.leader, -1) - part.start
         leaders = [leader] if 0 <= leader < len(self.x) else []
         self.star.data = {"x": self.x[leaders], "y": self.y[leaders]}

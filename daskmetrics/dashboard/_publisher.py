@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
 from typing import Any
 
 from distributed import Client
@@ -50,9 +49,7 @@ class Publisher:
         self._task = asyncio.run_coroutine_threadsafe(self._publish(), self._client.loop.asyncio_loop)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._task is not None and self._task.cancel() and error is None:
             last = asyncio.run_coroutine_threadsafe(self._send(), self._client.loop.asyncio_loop)
             try:

@@ -151,8 +151,7 @@ class Experiment:
         return content_key("encode", VERSION, self.locations[checkpoint].identity, task.key, self.protocol_key)
 
     def score_key(self, arm: Arm, task: Task) -> Key:
-        encoded = self.encode_key(arm.checkpoint, task)
-        return score_key(VERSION, encoded, arm, self.config.seed)
+        return score_key(VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed)
 
     @property
     def views(self) -> int:

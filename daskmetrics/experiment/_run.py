@@ -129,8 +129,7 @@ def _require_inputs(experiment: Experiment) -> None:
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     """Write configuration, prompts and start into the run, and create the store with all recorded metrics."""
-    config = experiment.config.as_dict()
-    atomic_write(folder.config, yaml.safe_dump(config, sort_keys=False))
+    atomic_write(folder.config, yaml.safe_dump(experiment.config.as_dict(), sort_keys=False))
     atomic_write(folder.corpus, json.dumps(experiment.prompts))
     journal.append(
         RunStarted(

@@ -182,9 +182,6 @@ def _scoring_versions() -> dict[str, str]:
     return {d.name: d.version for d in distributions() if d.name in names}
 
 
-Reason = tuple[int, str, str]
-
-
 @dataclass(frozen=True)
 class Column:
     """One metric at all layers of a checkpoint, as plain JSON values; None for an undefined number."""
@@ -193,7 +190,7 @@ class Column:
     values: tuple[float | None, ...]
     stderr: tuple[float | None, ...]
     status: tuple[int, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[tuple[int, str, str], ...]  # layer, metric and why it is undefined
 
 
 def columns_of(value: Mapping[str, Any]) -> dict[Key, Column]:
