@@ -93,7 +93,7 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
             display.message(escape(notice))
         with room_for(f"the files of the run in '{folder.path}'"):
             begin(experiment, folder, journal)
-        shutil.rmtree(folder.embeddings, ignore_errors=True)  # of killed workers
+        shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
         try:
             with _offline_hub(experiment):
                 result = _RunDriver(experiment, folder, journal, display).drive(client)

@@ -27,19 +27,8 @@ from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks._mteb import MtebTask
 from daskmetrics.tasks._mteb_results import BenchmarkResult
 
-COLUMNS = (
-    "model",
-    "revision",
-    "layer",
-    "task",
-    "kind",
-    "score",
-    "stderr",
-    "n",
-    "seconds",
-    "encode_seconds",
-    "protocol",
-)
+PLACE = ("model", "revision", "layer", "task", "kind")
+COLUMNS = (*PLACE, "score", "stderr", "n", "seconds", "encode_seconds", "protocol")
 
 
 @dataclass(frozen=True)
