@@ -151,8 +151,9 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
                     metrics[Arm.parse(f"{entry.name}/{layer}")] = {k: v for k, v in named if v is not None}
             case Record(kind="score", status="ok", value=value):
                 cell, encode = Cell.parse(entry.name), float(value["encode_seconds"])
-                score, seconds = (value["score"], value["stderr"]), entry.seconds + encode
-                rows[entry.name] = ScoreRow(cell.arm, cell.task, *score, seconds, encode)
+                rows[entry.name] = ScoreRow(
+                    cell.arm, cell.task, value["score"], value["stderr"], entry.seconds + encode, encode
+                )
     known = [row for row in rows.values() if row.task in kinds]
     known.sort(key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models))
     if not known:
