@@ -12,24 +12,14 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True)
 class ProcessLocation:
-    """Where this process runs, seen from the user's own machine.
-
-    Attributes
-    ----------
-    user, host : str
-    login : str or None
-        The machine that the job was submitted from, if this is a compute node: ssh jumps over it.
-    remote : bool
-        Whether the user works on another machine: connected by ssh, or this is a job.
-    jupyter : str
-        The path below which a Jupyter on this machine is served.
-    """
+    """Where this process runs, seen from the user's own machine."""
 
     user: str
     host: str
+    # the machine that the job was submitted from, if this is a compute node: ssh jumps over it
     login: str | None = None
-    remote: bool = False
-    jupyter: str = "/"
+    remote: bool = False  # whether the user works on another machine: connected by ssh, or this is a job
+    jupyter: str = "/"  # the path below which a Jupyter on this machine is served
 
     @classmethod
     def of(cls, environment: Mapping[str, str], user: str, host: str) -> ProcessLocation:

@@ -33,21 +33,12 @@ class SelfTestStatus(Enum):
 
 @dataclass(frozen=True)
 class SelfTestResult:
-    """One check, with its result.
-
-    Attributes
-    ----------
-    name : str
-    status : SelfTestStatus
-    seconds : float
-    message : str
-        What was observed, or what to do.
-    """
+    """One check, with its result."""
 
     name: str
     status: SelfTestStatus
     seconds: float
-    message: str
+    message: str  # what was observed, or what to do
 
 
 Checked = tuple[SelfTestStatus, str]

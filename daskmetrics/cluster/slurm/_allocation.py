@@ -32,21 +32,12 @@ TERM_TIMEOUT = 10.0  # seconds for srun to end its step before it is killed
 
 @dataclass(frozen=True)
 class Allocation:
-    """The resources of the present job.
-
-    Attributes
-    ----------
-    job : str
-    cpus, gpus : int
-        On all its nodes together.
-    ends : datetime or None
-        When its time limit is reached.
-    """
+    """The resources of the present job."""
 
     job: str
-    cpus: int
-    gpus: int
-    ends: datetime | None = None
+    cpus: int  # on all its nodes together
+    gpus: int  # likewise
+    ends: datetime | None = None  # when its time limit is reached
 
     def slots(self, threads: int) -> int:
         """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job has no GPU."""

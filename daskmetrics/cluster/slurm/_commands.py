@@ -65,27 +65,15 @@ def _error_message(text: str, words: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job as the queue shows it.
-
-    Attributes
-    ----------
-    id, name, state : str
-        The state in Slurm's long form, such as ``PENDING``.
-    reason : str
-        Why it waits or how it ended, in Slurm's word: ``Priority``, ``NonZeroExitCode``; empty if there is none.
-    start : datetime or None
-        When it started, or when Slurm expects it to, in the cluster's own time zone.
-    left : int or None
-        Seconds until its time limit; None without a limit.
-    nodes, partition : str
-    """
+    """A job as the queue shows it."""
 
     id: str
     name: str
-    state: str
+    state: str  # in Slurm's long form, such as ``PENDING``
+    # why it waits or how it ended, in Slurm's word: ``Priority``, ``NonZeroExitCode``; empty if there is none
     reason: str
-    start: datetime | None
-    left: int | None
+    start: datetime | None  # when it started, or when Slurm expects it to, in the cluster's own time zone
+    left: int | None  # seconds until its time limit; None without a limit
     nodes: str
     partition: str
 
@@ -168,21 +156,11 @@ def draining() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The answer of ``sbatch --test-only``, which submits nothing.
+    """The answer of ``sbatch --test-only``, which submits nothing."""
 
-    Attributes
-    ----------
-    start : datetime or None
-        When the job would start.
-    nodes : str
-        Where.
-    refusal : str or None
-        Why Slurm would refuse it, in Slurm's words.
-    """
-
-    start: datetime | None = None
+    start: datetime | None = None  # when the job would start
     nodes: str = ""
-    refusal: str | None = None
+    refusal: str | None = None  # why Slurm would refuse it, in Slurm's words
 
 
 def rehearse(script: str) -> Rehearsal:
@@ -236,24 +214,12 @@ def cancel(jobs: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class JobState:
-    """The state of a job.
+    """The state of a job."""
 
-    Attributes
-    ----------
-    name : str
-        Slurm's word, such as ``PENDING``.
-    reason : str
-        Slurm's reason for it, if there is one.
-    starts : str
-        When it is expected to start, or did.
-    exit : str
-        Its exit code and signal, such as ``1:0``.
-    """
-
-    name: str
-    reason: str = ""
-    starts: str = ""
-    exit: str = ""
+    name: str  # Slurm's word, such as ``PENDING``
+    reason: str = ""  # Slurm's reason for it, if there is one
+    starts: str = ""  # when it is expected to start, or did
+    exit: str = ""  # its exit code and signal, such as ``1:0``
 
     @property
     def ended(self) -> bool:

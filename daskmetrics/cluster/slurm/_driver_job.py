@@ -23,21 +23,11 @@ WARNING = 120  # seconds before its time limit at which Slurm signals the driver
 
 @dataclass(frozen=True)
 class Submitted:
-    """A driver's job, as recorded in the run's folder.
+    """A driver's job, as recorded in the run's folder."""
 
-    Attributes
-    ----------
-    job : str
-        Its id.
-    log : str
-        The file of its output.
-    since : str
-        When it was submitted, local time with the offset from UTC.
-    """
-
-    job: str
-    log: str
-    since: str
+    job: str  # its id
+    log: str  # the file of its output
+    since: str  # when it was submitted, local time with the offset from UTC
 
 
 @dataclass(frozen=True)

@@ -14,31 +14,15 @@ LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it is remembered from one snapshot to the next; all times in seconds of one clock.
-
-    Attributes
-    ----------
-    id : str
-    name : str
-        Of its worker; with several processes those are called ``NAME-0``, ``NAME-1``, ...
-    submitted : float
-    incomplete_since : float or None
-        Since when it runs with fewer workers than it should have.
-    arrived : bool
-        Whether one of its workers has ever arrived.
-    leaving : bool
-        Whether it no longer counts, and a replacement was or will be submitted.
-    drained : bool
-        Whether its workers get no more work.
-    """
+    """A job as it is remembered from one snapshot to the next; all times in seconds of one clock."""
 
     id: str
-    name: str
+    name: str  # of its worker; with several processes those are called ``NAME-0``, ``NAME-1``, ...
     submitted: float
-    incomplete_since: float | None = None
-    arrived: bool = False
-    leaving: bool = False
-    drained: bool = False
+    incomplete_since: float | None = None  # since when it runs with fewer workers than it should have
+    arrived: bool = False  # whether one of its workers has ever arrived
+    leaving: bool = False  # whether it no longer counts, and a replacement was or will be submitted
+    drained: bool = False  # whether its workers get no more work
 
     def task_counts(self, workers: Mapping[str, int]) -> list[int]:
         """The number of tasks on each of its workers that have arrived."""
@@ -47,54 +31,26 @@ class Job:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of queue and workers at one moment.
+    """The state of queue and workers at one moment."""
 
-    Attributes
-    ----------
-    now : float
-        When the queue was read.
-    queue : mapping
-        The jobs of the queue, by id.
-    workers : mapping
-        The number of tasks on each worker that has arrived, by the worker's name.
-    draining : collection of str
-        Nodes that take no more jobs.
-    """
-
-    now: float
-    queue: Mapping[str, QueuedJob]
+    now: float  # when the queue was read
+    queue: Mapping[str, QueuedJob]  # the jobs of the queue, by id
+    # the number of tasks on each worker that has arrived, by the worker's name
     workers: Mapping[str, int] = field(default_factory=dict)
-    draining: frozenset[str] = frozenset()
+    draining: frozenset[str] = frozenset()  # nodes that take no more jobs
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Limits and times by which the jobs of a pool are managed.
+    """Limits and times by which the jobs of a pool are managed."""
 
-    Attributes
-    ----------
-    processes : int
-        Workers per job.
-    max_jobs : int or None
-    failures : int
-        After so many failed jobs in a row, with no job at work, the cluster ends.
-    connect_within : float
-        Seconds for the workers of a running job to arrive.
-    lead : float
-        Seconds before a job's time limit at which its replacement is submitted.
-    early : float
-        Seconds before a job's time limit at which its workers take no more work.
-    pause : float
-        Seconds before the next submission after a failed job; doubled with each further failure.
-    """
-
-    processes: int = 1
+    processes: int = 1  # workers per job
     max_jobs: int | None = None
-    failures: int = 5
-    connect_within: float = 300.0
-    lead: float = 600.0
-    early: float = 60.0
-    pause: float = 1.0
+    failures: int = 5  # after so many failed jobs in a row, with no job at work, the cluster ends
+    connect_within: float = 300.0  # seconds for the workers of a running job to arrive
+    lead: float = 600.0  # seconds before a job's time limit at which its replacement is submitted
+    early: float = 60.0  # seconds before a job's time limit at which its workers take no more work
+    pause: float = 1.0  # seconds before the next submission after a failed job; doubled with each further failure
 
 
 @dataclass(frozen=True)
@@ -138,23 +94,12 @@ Action: TypeAlias = SubmitJobs | Cancel | Drain | Report | Stop
 
 @dataclass(frozen=True)
 class JobSet:
-    """The jobs of one pool, and the failures of the last ones.
-
-    Attributes
-    ----------
-    jobs : tuple of Job
-    failed : int
-        Jobs that failed or were refused since the last arrival of a worker.
-    not_before : float
-        When the next job may be submitted.
-    last : Stop or None
-        Why the last one failed.
-    """
+    """The jobs of one pool, and the failures of the last ones."""
 
     jobs: tuple[Job, ...] = ()
-    failed: int = 0
-    not_before: float = 0.0
-    last: Stop | None = None
+    failed: int = 0  # jobs that failed or were refused since the last arrival of a worker
+    not_before: float = 0.0  # when the next job may be submitted
+    last: Stop | None = None  # why the last one failed
 
     def with_job(self, job: Job) -> JobSet:
         """The set with one more job, which Slurm has accepted."""

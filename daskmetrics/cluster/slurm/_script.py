@@ -22,39 +22,20 @@ EARLY = 60.0  # seconds before its job's time limit at which a worker takes no m
 
 @dataclass(frozen=True)
 class LaunchInfo:
-    """What becomes known only when a job is submitted.
+    """What becomes known only when a job is submitted."""
 
-    Attributes
-    ----------
-    scheduler : str
-        Address that the worker connects to.
-    worker : str
-        The worker's name; the processes of a whole-node job get the suffixes ``-0``, ``-1``, ...
-    run : str
-        The run that the job belongs to; part of the job's name.
-    python : str
-        The interpreter, on a file system that the nodes share with the driver.
-    tls : mapping
-        Files of the certificates, by the options of ``dask worker``: ``ca-file``, ``cert``, ``key``.
-    """
-
-    scheduler: str = "tls://SCHEDULER:PORT"
-    worker: str = "NAME"
-    run: str = "RUN"
-    python: str = "python"
+    scheduler: str = "tls://SCHEDULER:PORT"  # address that the worker connects to
+    worker: str = "NAME"  # its name; the processes of a whole-node job get the suffixes ``-0``, ``-1``, ...
+    run: str = "RUN"  # the run that the job belongs to; part of the job's name
+    python: str = "python"  # the interpreter, on a file system that the nodes share with the driver
+    # files of the certificates, by the options of ``dask worker``: ``ca-file``, ``cert``, ``key``
     tls: Mapping[str, str] = field(default_factory=dict)
 
 
 def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo | None = None) -> str:
-    """The job script, exactly as ``sbatch`` gets it.
+    """The job script of a pool, by default the main one, exactly as ``sbatch`` gets it.
 
-    Parameters
-    ----------
-    profile : Cluster
-    pool : WorkerPool, optional
-        One of `pools`; by default the main one.
-    launch : LaunchInfo, optional
-        By default words in capitals stand for what only the running scheduler knows.
+    Without ``launch``, words in capitals stand for what only the running scheduler knows.
 
     Examples
     --------
@@ -129,34 +110,16 @@ def _arguments(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterat
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """Workers of one kind, started by equal jobs.
+    """Workers of one kind, started by equal jobs."""
 
-    Attributes
-    ----------
-    name : str
-        ``gpu`` or ``cpu``; the names of its workers begin with it.
-    workers, fewest : int
-        The largest and the smallest number of workers.
-    processes : int
-        Worker processes per job.
-    threads : int
-        CPUs of each of them.
-    memory : str or None
-        Of each of them.
-    gres : str or None
-        Generic resources of a job.
-    resources : mapping
-        What each worker offers to Dask.
-    """
-
-    name: str
-    workers: int
-    fewest: int
-    processes: int
-    threads: int
-    memory: str | None
-    gres: str | None
-    resources: Mapping[str, int]
+    name: str  # ``gpu`` or ``cpu``; the names of its workers begin with it
+    workers: int  # the largest number
+    fewest: int  # the smallest number
+    processes: int  # worker processes per job
+    threads: int  # CPUs of each of them
+    memory: str | None  # of each of them
+    gres: str | None  # generic resources of a job
+    resources: Mapping[str, int]  # what each worker offers to Dask
     partition: str | None
     account: str | None
     qos: str | None
