@@ -96,7 +96,7 @@ def _slurm_client(profile: Cluster, prefix: str, run: str, on_message: Callable[
     from daskmetrics.cluster.slurm._cluster import SlurmCluster
 
     with (
-        SlurmCluster(profile, run=run, prefix=prefix, on_message=on_message) as cluster,
+        SlurmCluster(profile, run, prefix, on_message) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         try:
@@ -129,14 +129,14 @@ def _wait_for_workers(client: Client, profile: Cluster) -> None:
 @contextmanager
 def _quiet_shutdown() -> Iterator[None]:
     """Hide the messages of lost connections that are logged while a cluster closes."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application", "asyncio")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
+    loggers = map(logging.getLogger, ("distributed", "tornado.application", "asyncio"))
+    levels = {logger: logger.level for logger in loggers}
+    for logger in levels:
         logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)
 
 

@@ -44,14 +44,6 @@ def here() -> ProcessLocation:
 def link_lines(link: str, kind: str, location: ProcessLocation) -> list[str]:
     """Lines that explain how to open a dashboard; only the link if the user's browser runs on this machine.
 
-    Parameters
-    ----------
-    link : str
-        The dashboard's address as Dask reports it, ``http://127.0.0.1:PORT/PREFIX/status``.
-    kind : str
-        Of the cluster.
-    location : ProcessLocation
-
     Examples
     --------
     >>> login1 = ProcessLocation("ada", "login1", remote=True)

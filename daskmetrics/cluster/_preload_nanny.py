@@ -18,12 +18,7 @@ def dask_setup(nanny: Any) -> None:
 
 
 def worker_gpu(name: str, visible: str) -> str:
-    """The GPU of the worker whose name ends in ``-i``: entry i of the job's ``CUDA_VISIBLE_DEVICES``.
-
-    Raises
-    ------
-    SystemExit
-        If the job has no such GPU.
+    """The GPU of the worker whose name ends in ``-i``: entry i of the job's ``CUDA_VISIBLE_DEVICES``; SystemExit without it.
 
     Examples
     --------

@@ -24,8 +24,6 @@ VISIBLE_WITHIN = 30.0  # seconds for a file to appear on the other machine: netw
 
 
 class SelfTestStatus(Enum):
-    """The result of a check."""
-
     OK = "ok"
     NOTE = "note"
     FAILED = "failed"
@@ -49,35 +47,30 @@ def run_checks(
 ) -> Iterator[SelfTestResult]:
     """Check on the first worker what a run needs, one check after the other.
 
-    Parameters
-    ----------
-    client : Client
-        With at least one worker.
-    profile : Cluster
-    question : str
-        Python expression that a worker evaluates to describe itself, see `daskmetrics.execution._handshake`.
-    require_same : callable
-        Raises ConfigError if the worker's versions do not fit this process.
+    `daskmetrics.execution._handshake` has the question, a Python expression by which a worker describes itself, and
+    ``require_same``, which raises ConfigError if the worker's versions do not fit this process.
     """
     address, info = next(iter(workers(client).items()))
-    worker = _Worker(client, address)
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        return client.run(function, *args, workers=[address])[address]
 
     def versions() -> Checked:
-        versions = worker.run(eval, question)["versions"]
+        versions = call(eval, question)["versions"]
         require_same(info["name"], versions)
         return SelfTestStatus.OK, ", ".join(f"{name} {number}" for name, number in versions.items())
 
     def imports() -> Checked:
-        return SelfTestStatus.OK, f"torch {worker.run(_import_torch)}, on {worker.run(socket.gethostname)}"
+        return SelfTestStatus.OK, f"torch {call(_import_torch)}, on {call(socket.gethostname)}"
 
     needs_gpu = profile.kind != "local" and profile.gpus_per_job > 0
     checks: dict[str, Callable[[], Checked]] = {
         "versions": versions,
         "import": imports,
-        "device": lambda: check_device(worker.run(_device), needs_gpu),
-        "shared folder": lambda: _check_folder(worker, Path(profile.logs).resolve()),
-        "network to worker": lambda: _check_speed(worker, to_worker=True),
-        "network to driver": lambda: _check_speed(worker, to_worker=False),
+        "device": lambda: check_device(call(_device), needs_gpu),
+        "shared folder": lambda: _check_folder(call, Path(profile.logs).resolve()),
+        "network to worker": lambda: _check_speed(call, to_worker=True),
+        "network to driver": lambda: _check_speed(call, to_worker=False),
     }
     for name, check in checks.items():
         began = time.perf_counter()
@@ -88,27 +81,8 @@ def run_checks(
         yield SelfTestResult(name, status, time.perf_counter() - began, message)
 
 
-@dataclass(frozen=True)
-class _Worker:
-    """The worker that is checked."""
-
-    client: Client
-    address: str
-
-    def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self.client.run(function, *args, workers=[self.address])[self.address]
-
-
 def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Checked:
-    """Whether a worker has the GPU that it should have.
-
-    Parameters
-    ----------
-    device : mapping
-        ``visible``, the value of CUDA_VISIBLE_DEVICES or None; ``devices``, their names in torch;
-        ``driver``, whether the node has NVIDIA's driver.
-    needs_gpu : bool
-        Whether the job requests GPUs.
+    """Whether a worker has the GPU that it should have, by the answer of `_device`.
 
     Examples
     --------
@@ -123,29 +97,24 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Checked:
     if names:
         return SelfTestStatus.OK, f"has GPU {visible or 'without a number'}: {names[0]}"
     if device["driver"]:
-        return (
-            SelfTestStatus.FAILED,
-            "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with CUDA",
-        )
+        problem = "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with CUDA"
+        return SelfTestStatus.FAILED, problem
     if not split_gpus(visible or ""):
-        return SelfTestStatus.FAILED, (
-            "its job has no GPU: CUDA_VISIBLE_DEVICES is not set. Check gpus_per_job and gpu_type"
-        )
+        problem = "its job has no GPU: CUDA_VISIBLE_DEVICES is not set. Check gpus_per_job and gpu_type"
+        return SelfTestStatus.FAILED, problem
     return SelfTestStatus.NOTE, f"has GPU {visible}, but its node has no driver for it: it will compute on the CPU"
 
 
-def _check_folder(worker: _Worker, folder: Path) -> Checked:
+def _check_folder(call: Callable[..., Any], folder: Path) -> Checked:
     """Check that a file written on one side appears, with its content, on the other one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ours, theirs = (folder / f".selftest-{secrets.token_hex(8)}" for _ in range(2))
     try:
         ours.write_text("from the driver")
-        if not worker.run(_appears, str(ours), "from the driver"):
-            return (
-                SelfTestStatus.FAILED,
-                f"the worker does not see '{folder}': use a file system that nodes share",
-            )
-        worker.run(_write, str(theirs), "from the worker")
+        if not call(_appears, str(ours), "from the driver"):
+            problem = f"the worker does not see '{folder}': use a file system that nodes share"
+            return SelfTestStatus.FAILED, problem
+        call(_write, str(theirs), "from the worker")
         if not _appears(str(theirs), "from the worker"):
             return SelfTestStatus.FAILED, f"a file that the worker writes into '{folder}' does not appear here"
     finally:
@@ -154,10 +123,10 @@ def _check_folder(worker: _Worker, folder: Path) -> Checked:
     return SelfTestStatus.OK, f"'{folder}' is the same on both sides"
 
 
-def _check_speed(worker: _Worker, to_worker: bool) -> Checked:
-    worker.run(len, b"")  # so that connecting is not measured
+def _check_speed(call: Callable[..., Any], to_worker: bool) -> Checked:
+    call(len, b"")  # so that connecting is not measured
     began = time.perf_counter()
-    size = worker.run(len, os.urandom(PAYLOAD)) if to_worker else len(worker.run(os.urandom, PAYLOAD))
+    size = call(len, os.urandom(PAYLOAD)) if to_worker else len(call(os.urandom, PAYLOAD))
     seconds = time.perf_counter() - began
     return SelfTestStatus.OK, f"{size / 2**20:.0f} MiB, {size / seconds / 1e6:,.0f} MB/s"
 

@@ -53,14 +53,11 @@ def _run(words: Sequence[str], script: str | None = None) -> subprocess.Complete
     except OSError as error:  # a login node limits the number of processes of a user
         raise SlurmError(f"{words[0]} cannot be started: {error}") from None
     if done.returncode:
-        raise SlurmError(_error_message(done.stderr or done.stdout, words))
+        # Slurm's message in one line, without the program names that begin each line
+        lines = (done.stderr or done.stdout).splitlines()
+        messages = (re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in lines)
+        raise SlurmError("; ".join(dict.fromkeys(filter(None, messages))) or f"{words[0]} failed without a message")
     return done
-
-
-def _error_message(text: str, words: Sequence[str]) -> str:
-    """Slurm's message in one line, without the program names that begin each line."""
-    lines = (re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in text.splitlines())
-    return "; ".join(dict.fromkeys(line for line in lines if line)) or f"{words[0]} failed without a message"
 
 
 @dataclass(frozen=True)

@@ -92,12 +92,7 @@ def job_name(run: str) -> str:
 def submit(profile: Cluster, name: str, files: DriverFiles, config: str) -> Submitted:
     """Write the driver's job and the configuration (YAML) into the run's folder, and submit the job.
 
-    Raises
-    ------
-    ConfigError
-        If a driver's job of this run is waiting or running.
-    SlurmError
-        If Slurm refuses the job, with Slurm's message.
+    ConfigError if a driver's job of this run is waiting or running; SlurmError if Slurm refuses the job.
     """
     folder = files.folder.parent
     before = submitted(files)

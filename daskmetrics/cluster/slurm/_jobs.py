@@ -215,8 +215,13 @@ def _resize(jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int) -> tupl
     """Submit missing jobs, or release surplus ones."""
     serving = [job for job in jobs.jobs if not job.leaving]
     if len(serving) > target:
-        order = sorted(serving, key=lambda job: _release_order(job, snapshot))
-        return _release(jobs, snapshot, order[: len(serving) - target])
+
+        def order(job: Job) -> tuple[bool, int, float]:
+            """Jobs without a worker are released first, then those with the fewest tasks, then the youngest."""
+            tasks = job.task_counts(snapshot.workers)
+            return bool(tasks), sum(tasks), -job.submitted
+
+        return _release(jobs, snapshot, sorted(serving, key=order)[: len(serving) - target])
     count = target - len(serving)
     if rules.max_jobs is not None:
         count = min(count, rules.max_jobs - len(jobs.jobs))
@@ -234,12 +239,6 @@ def _release(jobs: JobSet, snapshot: Snapshot, surplus: Sequence[Job]) -> tuple[
     remaining = tuple(replace(job, leaving=True, drained=True) if job.id in busy else job for job in kept)
     drained = (job for job in remaining if job.id in busy)
     return replace(jobs, jobs=remaining), (*_unless_empty(Cancel, idle), *_unless_empty(Drain, drained))
-
-
-def _release_order(job: Job, snapshot: Snapshot) -> tuple[bool, int, float]:
-    """Jobs without a worker are released first, then those with the fewest tasks, then the youngest."""
-    tasks = job.task_counts(snapshot.workers)
-    return bool(tasks), sum(tasks), -job.submitted
 
 
 def demand(task_counts: Sequence[int]) -> int:

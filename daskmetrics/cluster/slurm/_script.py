@@ -141,26 +141,21 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
     """
     kind = f":{profile.gpu_type}" if profile.gpu_type else ""
     gres = f"gpu{kind}:{profile.gpus_per_job}" if profile.gpus_per_job else None
-    name, processes = "gpu" if gres else "cpu", max(1, profile.gpus_per_job)
+    name = "gpu" if gres else "cpu"
     if not (scoring := profile.scoring):
-        return (_pool(name, profile, profile, processes, gres, {"GPU": 1, "CPU": 1}),)
-    main = _pool(name, profile, profile, processes, gres, {"GPU": 1})
-    return main, _pool("cpu" if gres else "scoring", profile, scoring, 1, None, {"CPU": 1})
+        return (_pool(name, profile, profile, gres, GPU=1, CPU=1),)
+    main = _pool(name, profile, profile, gres, GPU=1)
+    return main, _pool("cpu" if gres else "scoring", profile, scoring, None, CPU=1)
 
 
 def _pool(
-    name: str,
-    profile: Cluster,
-    section: Cluster | config.Pool,
-    processes: int,
-    gres: str | None,
-    resources: Mapping[str, int],
+    name: str, profile: Cluster, section: Cluster | config.Pool, gres: str | None, **resources: int
 ) -> WorkerPool:
     return WorkerPool(
         name=name,
         workers=section.workers,
         fewest=section.fewest or section.workers,
-        processes=processes,
+        processes=profile.gpus_per_job if gres else 1,
         threads=section.threads,
         memory=section.memory,
         gres=gres,

@@ -174,7 +174,10 @@ class Supervisor:
             try:
                 job = await asyncio.shield(asyncio.to_thread(self._sbatch, text))
             except SlurmError as error:
-                self._on_refusal(state, error)
+                self.on_message(f"Slurm refused a further {state.pool.name} job: {error}.")
+                if not error.is_transient:
+                    last = Stop(f"Slurm refused it: {error}")
+                    state.jobs = state.jobs.with_failures(1, last, time.monotonic(), state.rules)
                 return
             state.jobs = state.jobs.with_job(Job(job, name, time.monotonic()))
 
@@ -182,12 +185,6 @@ class Supervisor:
         job = commands.submit(text)
         self._canceller.add(job)  # in this thread, even if the coroutine that waits for it is cancelled
         return job
-
-    def _on_refusal(self, state: _PoolState, error: SlurmError) -> None:
-        self.on_message(f"Slurm refused a further {state.pool.name} job: {error}.")
-        if not error.is_transient:
-            last = Stop(f"Slurm refused it: {error}")
-            state.jobs = state.jobs.with_failures(1, last, time.monotonic(), state.rules)
 
     def _drain(self, jobs: tuple[Job, ...]) -> None:
         """Set the resources of the jobs' workers to zero, which the driver sees; running tasks are not disturbed."""
