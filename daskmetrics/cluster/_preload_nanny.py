@@ -18,7 +18,7 @@ def dask_setup(nanny: Any) -> None:
 
 
 def worker_gpu(name: str, visible: str) -> str:
-    """The GPU of the worker whose name ends in ``-i``: entry i of the job's ``CUDA_VISIBLE_DEVICES``; SystemExit without it.
+    """The GPU of the worker whose name ends in ``-i``: entry i of the job's ``CUDA_VISIBLE_DEVICES``, or SystemExit.
 
     Examples
     --------

@@ -230,17 +230,14 @@ class _ExperimentRunner:
         self.phase, self.place, self.count = phase, place, 0
         self.base = RunFolder(place / "base")
 
-    def _run_base(self) -> None:
-        """Train the suites and measure the checkpoints, which trials then start from."""
-        base = prepare(self.config.model_copy(update={"tasks": ()}))
-        with connect(self.config.cluster) as client:
-            _run_quietly(base, self.base, client)
-
     def __call__(self, client: Client) -> TrialResult:
         train = self.phase == "train"
         kinds = ("train",) if train else ("measure", "score")
         if not train and not self.base.journal.exists():
-            self._run_base()
+            # train the suites and measure the checkpoints, which trials then start from
+            base = prepare(self.config.model_copy(update={"tasks": ()}))
+            with connect(self.config.cluster) as base_client:
+                _run_quietly(base, self.base, base_client)
         self.count += 1
         folder = RunFolder(self.place / f"trial{self.count}")
         if self.phase == "search":
@@ -326,8 +323,7 @@ def map_runner(spec: MapSpec) -> Iterator[Runner]:
                 results = run_map(spec, client, journal)
                 seconds = time.perf_counter() - began
                 batches = [record for record in journal.records() if record.ok]
-            failed = [result for result in results if not result.ok]
-            if failed:
+            if failed := [result for result in results if not result.ok]:
                 raise ConfigError(
                     f"{len(failed)} items failed, the first with: {failed[0].reason}. Bench a function that succeeds."
                 )

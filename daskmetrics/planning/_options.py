@@ -206,14 +206,13 @@ def expense(option: Option) -> float:
 
 def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
     """The possible options that no other option beats in both time and cost (Pareto), fastest first."""
-    possible = [option for option in all_options if option.possible]
     cost = _comparable(all_options)
-    points = {option.number: (option.total.value, cost(option)) for option in possible}
-
-    def is_beaten(point: tuple[float, float]) -> bool:
-        return any(other[0] <= point[0] and other[1] <= point[1] and other != point for other in points.values())
-
-    best = [option for option in possible if not is_beaten(points[option.number])]
+    points = [(option.total.value, cost(option), option) for option in all_options if option.possible]
+    best = [
+        option
+        for time, price, option in points
+        if not any(t <= time and p <= price and (t, p) != (time, price) for t, p, _ in points)
+    ]
     return tuple(sorted(best, key=lambda option: option.total.value))
 
 

@@ -105,10 +105,10 @@ def _numbers(options: Sequence[Option]) -> str:
 def _waits(options: Sequence[Option]) -> Iterator[str]:
     """For each option that has to wait, the longest wait with which it finishes before the one that is free now."""
     now = available_now(options)
-    for later in options if now else ():
-        wait = later.offer.wait
+    for later in options:
         if now is None or not later.possible or later.free_now:
             continue
+        wait = later.offer.wait
         limit = break_even(now, later)
         if limit.value <= 0:
             yield f"option {later.number} finishes after option {now.number} even without a wait"

@@ -108,8 +108,7 @@ def printed(*words: str) -> str | None:
 
 def slurm(profile: Cluster) -> SlurmFacts:
     """The answers of Slurm about a profile."""
-    missing = tuple(name for name in COMMANDS if shutil.which(name) is None)
-    if missing:
+    if missing := tuple(name for name in COMMANDS if shutil.which(name) is None):
         return SlurmFacts(missing)
     try:
         site = partitions.read_site()
