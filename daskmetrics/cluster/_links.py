@@ -25,8 +25,6 @@ class ProcessLocation:
     def of(cls, environment: Mapping[str, str], user: str, host: str) -> ProcessLocation:
         """The location that environment variables describe.
 
-        Examples
-        --------
         >>> ProcessLocation.of({"SLURM_JOB_ID": "7", "SLURM_SUBMIT_HOST": "login1"}, "ada", "node3").login
         'login1'
         """
@@ -44,8 +42,6 @@ def here() -> ProcessLocation:
 def link_lines(link: str, kind: str, location: ProcessLocation) -> list[str]:
     """Lines that explain how to open a dashboard; only the link if the user's browser runs on this machine.
 
-    Examples
-    --------
     >>> login1 = ProcessLocation("ada", "login1", remote=True)
     >>> print(*link_lines("http://127.0.0.1:8787/abc/status", "slurm", login1), sep="\\n")
     Dashboard: http://127.0.0.1:8787/abc/status

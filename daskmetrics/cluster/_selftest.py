@@ -84,8 +84,6 @@ def run_checks(
 def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Checked:
     """Whether a worker has the GPU that it should have, by the answer of `_device`.
 
-    Examples
-    --------
     >>> check_device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, needs_gpu=True)
     (<SelfTestStatus.OK: 'ok'>, 'has GPU 0: NVIDIA L40S')
     """

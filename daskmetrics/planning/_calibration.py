@@ -76,8 +76,6 @@ def calibrated(
     The newest calibration of the same model is used, or else the newest of the same kind. Without any, the result is
     ``otherwise`` if given: the assumption for this device, where ``assumed`` is the one that samples are compared with.
 
-    Examples
-    --------
     >>> known = [Calibration("cpu", "here", 0.0, samples=(Sample("measure", "tiny", (2.0, 2.0), 1.0),))]
     >>> round(calibrated("measure", "tiny", 1.0, known, "cpu").value, 6)
     2.0

@@ -131,8 +131,6 @@ class Option:
 def walltime_of(seconds: float) -> str:
     """Seconds in Slurm's form, rounded up to a minute.
 
-    Examples
-    --------
     >>> walltime_of(59), walltime_of(3600 * 30)
     ('00:01:00', '1-06:00:00')
     """
@@ -266,8 +264,6 @@ def _within_error(best: Option, possible: Sequence[Option], of: Callable[[Option
 def break_even(now: Option, later: Option) -> Interval:
     """Seconds of waiting with which ``later`` finishes together with ``now``; below zero if it always finishes after.
 
-    Examples
-    --------
     >>> def option(n, hours):
     ...     run = Interval.exactly(3600.0 * hours)
     ...     return Option(n, Offer("p", "l40s", 1, 1, NO_WAIT), Estimate(run), run, run, 1.0)

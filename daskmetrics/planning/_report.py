@@ -49,8 +49,6 @@ def _option_row(option: Option, costs: bool) -> tuple[str, ...]:
 def amount(number: float) -> str:
     """Hours or money, rounded to the digits that matter.
 
-    Examples
-    --------
     >>> amount(0.0123), amount(4.56), amount(1234.5)
     ('0.012', '4.6', '1,234')
     """
@@ -60,8 +58,6 @@ def amount(number: float) -> str:
 def times(interval: Interval) -> str:
     """A duration with its bounds, all in one unit.
 
-    Examples
-    --------
     >>> times(Interval(3600.0, 7200.0, 14400.0)), times(Interval.exactly(60.0))
     ('2.0 (1.0-4.0) h', '60 s')
     """
@@ -136,8 +132,6 @@ def _needs(proposal: Proposal) -> Iterator[str]:
 def age(estimate: Estimate, now: float) -> str:
     """How long ago a number was measured.
 
-    Examples
-    --------
     >>> age(Estimate(Interval.exactly(1.0), at=0.0), 7200.0), age(Estimate(Interval.exactly(1.0)), 0.0)
     (', 2.0 h ago', '')
     """
@@ -187,8 +181,6 @@ def _scaling_table(title: str, rows: Sequence[ScalingRow], notes: tuple[str, ...
 def law_text(law: Amdahl | None) -> str:
     """Amdahl's law in words.
 
-    Examples
-    --------
     >>> law_text(Amdahl(100.0, Interval(0.08, 0.1, 0.12)))
     'serial share 10 % (8 % to 12 %); beyond 11 workers, less than half of an added worker is used'
     """

@@ -42,8 +42,6 @@ def speed(device: str, reference: str) -> Interval | None:
 
     The geometric mean of the ratios of operations and of memory bandwidth, since either can bound small models.
 
-    Examples
-    --------
     >>> round(speed("h200", "l40s").value, 1)
     3.9
     >>> speed("a100", "a100").low

@@ -73,8 +73,6 @@ def present(environment: Mapping[str, str]) -> Allocation:
 def parse_allocation(job: str, printed: str) -> Allocation:
     """The resources of a job, from the output of ``scontrol -o -d show job``.
 
-    Examples
-    --------
     >>> parse_allocation("7", "NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 JOB_GRES=gpu:l40s:4")
     Allocation(job='7', cpus=8, gpus=4, ends=None)
     """

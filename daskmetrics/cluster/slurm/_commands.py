@@ -100,8 +100,6 @@ def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[
 def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
     """The jobs of a queue printed in `QUEUE_FORMAT`.
 
-    Examples
-    --------
     >>> [job] = parse_queue("7|daskmetrics-demo|PENDING|N/A|1:00:00||gpu|Priority")
     >>> job.state, job.reason, job.left, job.start
     ('PENDING', 'Priority', 3600, None)
@@ -132,8 +130,6 @@ def seconds_left(text: str) -> int | None:
 def summary(jobs: Iterable[QueuedJob]) -> str:
     """How many jobs run and wait, in one line.
 
-    Examples
-    --------
     >>> summary(parse_queue("7|a|RUNNING|N/A|1:00|g0|gpu|None\\n8|a|PENDING|2030-01-01T14:05:00|1:00||gpu|Priority"))
     '1 running, 1 pending: Priority, first starts about 2030-01-01 14:05'
     """
@@ -173,8 +169,6 @@ def rehearse(script: str) -> Rehearsal:
 def parse_rehearsal(printed: str) -> Rehearsal:
     """The output of a successful ``sbatch --test-only``.
 
-    Examples
-    --------
     >>> text = "sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p"
     >>> parse_rehearsal(text).nodes
     'g1'
@@ -193,8 +187,6 @@ def submit(script: str | Path) -> str:
 def parse_job_id(printed: str) -> str:
     """The id of a job, from the output of ``sbatch --parsable``; remarks of the site are ignored.
 
-    Examples
-    --------
     >>> parse_job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
     '4711'
     """
@@ -236,8 +228,6 @@ def job_state(job: str) -> JobState | None:
 def parse_job_state(printed: str) -> JobState:
     """The state of a job, from the output of ``scontrol -o show job``.
 
-    Examples
-    --------
     >>> parse_job_state("JobId=7 JobState=PENDING Reason=Priority StartTime=Unknown ExitCode=0:0")
     JobState(name='PENDING', reason='Priority', starts='', exit='0:0')
     """
@@ -254,8 +244,6 @@ def parse_job_state(printed: str) -> JobState:
 def parse_pairs(line: str) -> dict[str, str]:
     """The ``Key=Value`` pairs of a line that scontrol printed; a value may contain equal signs.
 
-    Examples
-    --------
     >>> parse_pairs("PartitionName=gpu MaxTime=1-00:00:00 TRES=cpu=16,node=2")["TRES"]
     'cpu=16,node=2'
     """

@@ -121,8 +121,6 @@ def submitted(files: DriverFiles) -> Submitted | None:
 def describe(job: Submitted, state: JobState | None) -> str:
     """A driver's job in one sentence.
 
-    Examples
-    --------
     >>> describe(Submitted("7", "7.log", "today"), JobState("PENDING", "Priority", "2030-01-01T14:05:00"))
     'Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00. Its log: 7.log'
     """

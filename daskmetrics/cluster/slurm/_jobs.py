@@ -131,8 +131,6 @@ class _JobUpdate:
 def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tuple[JobSet, Sequence[Action]]:
     """The actions that bring a pool to a number of workers, and its jobs to be passed with the next snapshot.
 
-    Examples
-    --------
     >>> jobs, actions = decide(JobSet(), Snapshot(now=0.0, queue={}), Rules(processes=4), workers=32)
     >>> actions
     (SubmitJobs(count=8),)
@@ -246,8 +244,6 @@ def demand(task_counts: Sequence[int]) -> int:
 
     While all are busy, more work may be waiting than is visible here, so that the number is doubled.
 
-    Examples
-    --------
     >>> demand([1, 1, 1]), demand([1, 0, 1]), demand([])
     (6, 2, 0)
     """
@@ -258,8 +254,6 @@ def demand(task_counts: Sequence[int]) -> int:
 def adaptive_size(demands: Iterable[int], fewest: int, most: int) -> int:
     """The number of workers of an adaptive pool: the largest recent demand, within limits.
 
-    Examples
-    --------
     >>> adaptive_size([3, 9, 4], fewest=1, most=8), adaptive_size([], fewest=2, most=8)
     (8, 2)
     """

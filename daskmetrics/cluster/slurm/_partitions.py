@@ -115,8 +115,6 @@ def parse_node_state(text: str) -> str:
 def parse_gpus(gres: str) -> dict[str, int]:
     """GPUs by type, from the generic resources of a node or a job.
 
-    Examples
-    --------
     >>> parse_gpus("gpu:a100:4(S:0-1),gpu:a100_1g.5gb:7,shard:8"), parse_gpus("gpu:2"), parse_gpus("(null)")
     ({'a100': 4, 'a100_1g.5gb': 7}, {'': 2}, {})
     """
@@ -132,8 +130,6 @@ def parse_gpus(gres: str) -> dict[str, int]:
 def parse_limit(text: str) -> float | None:
     """A time limit in seconds; None for no limit.
 
-    Examples
-    --------
     >>> parse_limit("1-12:00:00"), parse_limit("UNLIMITED")
     (129600.0, None)
     """

@@ -29,8 +29,6 @@ def choose(site: Site) -> tuple[Partition, Nodes]:
 def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
     """GPUs without MIG slices, which are too small for most models, unless there are only slices.
 
-    Examples
-    --------
     >>> whole_gpus({"a100": 2, "a100_1g.5gb": 14})
     {'a100': 2}
     """
@@ -90,8 +88,6 @@ def _comment(label: str, names: Iterable[str]) -> str:
 def format_walltime(seconds: float) -> str:
     """A time span as Slurm writes it.
 
-    Examples
-    --------
     >>> format_walltime(14400), format_walltime(129600)
     ('04:00:00', '1-12:00:00')
     """

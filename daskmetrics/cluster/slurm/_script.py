@@ -37,8 +37,6 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
 
     Without ``launch``, words in capitals stand for what only the running scheduler knows.
 
-    Examples
-    --------
     >>> print(script(Cluster(kind="slurm", gpus_per_job=4)).splitlines()[-1][:60])
     exec python -m distributed.cli.dask_worker tls://SCHEDULER:P
     """
@@ -63,8 +61,6 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
 def job_name(run: str) -> str:
     """The name of the worker jobs of a run.
 
-    Examples
-    --------
     >>> job_name("my run")
     'daskmetrics-my-run'
     """
@@ -134,8 +130,6 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
 
     With scoring workers, a worker of the main pool offers only GPU: a scoring unit then never holds a GPU.
 
-    Examples
-    --------
     >>> [pool.resources for pool in pools(Cluster(kind="slurm", scoring={"workers": 4}))]
     [{'GPU': 1}, {'CPU': 1}]
     """

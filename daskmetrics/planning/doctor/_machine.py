@@ -142,8 +142,6 @@ def same_versions(facts: Facts) -> Finding | None:
 def skew(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Versions that differ, ours and theirs; patch releases of Python and builds of a package count as the same.
 
-    Examples
-    --------
     >>> skew({"python": "3.11.2", "torch": "2.6+cpu"}, {"python": "3.12.1", "torch": "2.6+cu126"})
     {'python': ('3.11.2', '3.12.1')}
     """
