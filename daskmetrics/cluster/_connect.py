@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import socket
 import time
 import warnings
@@ -13,7 +14,7 @@ from pathlib import Path
 import dask
 from distributed import Client, LocalCluster, Security
 
-from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, private_prefix
+from daskmetrics.cluster._dask_config import RESOURCES, dask_settings
 from daskmetrics.cluster._links import here, link_lines
 from daskmetrics.config import Cluster
 from daskmetrics.core._machine import workers
@@ -63,7 +64,8 @@ def connect(
     3
     """
     with ExitStack() as stack:
-        prefix = private_prefix()
+        # an unguessable path of the dashboard: on a login node the loopback interface is shared
+        prefix = f"/{secrets.token_urlsafe(16)}"
         stack.enter_context(dask.config.set(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_shutdown())
         if profile.kind != "existing":

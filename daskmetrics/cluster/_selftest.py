@@ -60,13 +60,10 @@ def run_checks(
         require_same(info["name"], versions)
         return SelfTestStatus.OK, ", ".join(f"{name} {number}" for name, number in versions.items())
 
-    def imports() -> Checked:
-        return SelfTestStatus.OK, f"torch {call(_import_torch)}, on {call(socket.gethostname)}"
-
     needs_gpu = profile.kind != "local" and profile.gpus_per_job > 0
     checks: dict[str, Callable[[], Checked]] = {
         "versions": versions,
-        "import": imports,
+        "import": lambda: (SelfTestStatus.OK, f"torch {call(_import_torch)}, on {call(socket.gethostname)}"),
         "device": lambda: check_device(call(_device), needs_gpu),
         "shared folder": lambda: _check_folder(call, Path(profile.logs).resolve()),
         "network to worker": lambda: _check_speed(call, to_worker=True),

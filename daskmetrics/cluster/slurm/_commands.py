@@ -104,13 +104,13 @@ def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
     >>> job.state, job.reason, job.left, job.start
     ('PENDING', 'Priority', 3600, None)
     """
-    return tuple(_queued_job(line) for line in printed.splitlines() if line.count("|") >= 7)
-
-
-def _queued_job(line: str) -> QueuedJob:
-    number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
-    reason = "" if reason in ("None", "(null)") else reason
-    return QueuedJob(number, name, state, reason, _time(start), seconds_left(left), nodes, partition)
+    jobs = []
+    for line in printed.splitlines():
+        if line.count("|") >= 7:
+            number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
+            reason = "" if reason in ("None", "(null)") else reason
+            jobs.append(QueuedJob(number, name, state, reason, _time(start), seconds_left(left), nodes, partition))
+    return tuple(jobs)
 
 
 def _time(text: str) -> datetime | None:

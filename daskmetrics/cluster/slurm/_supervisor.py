@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.cluster.slurm import _commands as commands
+from daskmetrics.cluster.slurm import _jobs
 from daskmetrics.cluster.slurm._commands import SlurmError, summary
 from daskmetrics.cluster.slurm._jobs import (
     Action,
@@ -31,9 +32,6 @@ from daskmetrics.cluster.slurm._jobs import (
     Snapshot,
     Stop,
     SubmitJobs,
-    adaptive_size,
-    decide,
-    demand,
 )
 from daskmetrics.cluster.slurm._script import LaunchInfo, WorkerPool, early, job_name, pools, script
 from daskmetrics.config import Cluster
@@ -65,10 +63,10 @@ class _PoolState:
             return self.most
         serving = [job for job in self.jobs.jobs if not job.drained]
         tasks = [number for job in serving for number in job.task_counts(snapshot.workers)]
-        self.demands.append((snapshot.now, demand(tasks)))
+        self.demands.append((snapshot.now, _jobs.demand(tasks)))
         while self.demands[0][0] < snapshot.now - DEMAND_WINDOW:
             self.demands.popleft()
-        return adaptive_size((workers for _, workers in self.demands), self.fewest, self.most)
+        return _jobs.adaptive_size((workers for _, workers in self.demands), self.fewest, self.most)
 
 
 def _pool_state(pool: WorkerPool, profile: Cluster) -> _PoolState:
@@ -128,7 +126,7 @@ class Supervisor:
         if snapshot is None:
             return
         for state in self.pools.values():
-            state.jobs, actions = decide(state.jobs, snapshot, state.rules, state.target(snapshot))
+            state.jobs, actions = _jobs.decide(state.jobs, snapshot, state.rules, state.target(snapshot))
             for action in actions:
                 await self._perform(state, action)
         self._report_queue(snapshot)
