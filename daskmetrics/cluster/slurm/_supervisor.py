@@ -21,18 +21,7 @@ from typing import Any
 from daskmetrics.cluster.slurm import _commands as commands
 from daskmetrics.cluster.slurm import _jobs
 from daskmetrics.cluster.slurm._commands import SlurmError, summary
-from daskmetrics.cluster.slurm._jobs import (
-    Action,
-    Cancel,
-    Drain,
-    Job,
-    JobSet,
-    Report,
-    Rules,
-    Snapshot,
-    Stop,
-    SubmitJobs,
-)
+from daskmetrics.cluster.slurm._jobs import Cancel, Drain, Job, JobSet, Report, Rules, Snapshot, Stop, SubmitJobs
 from daskmetrics.cluster.slurm._script import LaunchInfo, WorkerPool, early, job_name, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core._events import CLUSTER
@@ -148,7 +137,7 @@ class Supervisor:
         self._slurm_is_silent = False
         return Snapshot(now, {job.id: job for job in queue}, workers, draining)
 
-    async def _perform(self, state: _PoolState, action: Action) -> None:
+    async def _perform(self, state: _PoolState, action: _jobs.Action) -> None:
         match action:
             case SubmitJobs(number):
                 await self._submit(state, number)
