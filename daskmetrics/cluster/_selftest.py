@@ -106,11 +106,11 @@ def _check_folder(call: Callable[..., Any], folder: Path) -> Checked:
     ours, theirs = (folder / f".selftest-{secrets.token_hex(8)}" for _ in range(2))
     try:
         ours.write_text("from the driver")
-        if not call(_appears, str(ours), "from the driver"):
+        if not call(_appears, ours, "from the driver"):
             problem = f"the worker does not see '{folder}': use a file system that nodes share"
             return SelfTestStatus.FAILED, problem
-        call(_write, str(theirs), "from the worker")
-        if not _appears(str(theirs), "from the worker"):
+        call(Path.write_text, theirs, "from the worker")
+        if not _appears(theirs, "from the worker"):
             return SelfTestStatus.FAILED, f"a file that the worker writes into '{folder}' does not appear here"
     finally:
         for path in (ours, theirs):
@@ -137,16 +137,12 @@ def _device() -> dict[str, Any]:
     return {"visible": os.environ.get(VISIBLE), "devices": names, "driver": driver}
 
 
-def _write(path: str, text: str) -> None:
-    Path(path).write_text(text)
-
-
-def _appears(path: str, text: str) -> bool:
+def _appears(path: Path, text: str) -> bool:
     """Whether a file appears with its content, which on a network file system can take some seconds."""
     deadline = time.monotonic() + VISIBLE_WITHIN
     while time.monotonic() < deadline:
-        if Path(path).is_file() and Path(path).read_text() == text:
+        if path.is_file() and path.read_text() == text:
             return True
-        list(Path(path).parent.iterdir())  # makes NFS look again
+        list(path.parent.iterdir())  # makes NFS look again
         time.sleep(0.1)
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -81,12 +82,10 @@ def _notes(proposal: Proposal, now: float) -> Iterator[str]:
     if len(proposal.front) > 1:
         yield f"front: {_numbers(proposal.front)}; no other option is both faster and cheaper"
     yield from _waits(options)
-    for source in dict.fromkeys(option.run.source for option in options):
-        same = [option for option in options if option.run.source == source]
-        yield f"run time of {_numbers(same)}: {source}{age(same[0].run, now)}"
-    for source in dict.fromkeys(option.offer.wait.source for option in options):
-        same = [option for option in options if option.offer.wait.source == source]
-        yield f"wait of {_numbers(same)}: {source}{age(same[0].offer.wait, now)}"
+    for what, of in {"run time": attrgetter("run"), "wait": attrgetter("offer.wait")}.items():
+        for source in dict.fromkeys(of(option).source for option in options):
+            same = [option for option in options if of(option).source == source]
+            yield f"{what} of {_numbers(same)}: {source}{age(of(same[0]), now)}"
     yield from _needs(proposal)
     if proposal.config is not None:
         for option in dict.fromkeys(suggestion.option for suggestion in proposal.suggestions):

@@ -183,16 +183,10 @@ class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no typ
         if self.process is not None and self.watching is not None:
             self.watching.cancel()
             for number, timeout in ((None, CLOSE_TIMEOUT), (signal.SIGTERM, TERM_TIMEOUT), (signal.SIGKILL, None)):
-                if await _has_ended(self.process, number, timeout):
+                with suppress(ProcessLookupError):
+                    if number is not None:
+                        self.process.send_signal(number)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.process.wait(), timeout)
                     break
         await super().close()
-
-
-async def _has_ended(process: asyncio.subprocess.Process, number: int | None, timeout: float | None) -> bool:
-    """Whether a process ends within a time, after a signal if one is given."""
-    with suppress(ProcessLookupError):
-        if number is not None:
-            process.send_signal(number)
-    with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), timeout)
-    return process.returncode is not None
