@@ -71,7 +71,7 @@ def _directives(profile: Cluster, name: str, files: DriverFiles) -> list[str]:
         "mem": needs.memory and f"{-(-parse_bytes(needs.memory) // 2**20)}M",
     }
     return [
-        f"--job-name={job_name(name)}",
+        f"--job-name=daskmetrics:driver:{name}",  # no run's own name contains a colon
         "--nodes=1",
         "--ntasks=1",
         f"--cpus-per-task={needs.cpus}",
@@ -82,11 +82,6 @@ def _directives(profile: Cluster, name: str, files: DriverFiles) -> list[str]:
         "--no-requeue",  # it would be a second driver beside the first one's jobs
         *needs.directives,
     ]
-
-
-def job_name(run: str) -> str:
-    """The name of a run's driver job; no run's own name contains a colon."""
-    return f"daskmetrics:driver:{run}"
 
 
 def submit(profile: Cluster, name: str, files: DriverFiles, config: str) -> Submitted:

@@ -70,10 +70,7 @@ def failed_units(facts: Facts) -> Finding | None:
 
 def slow_node(facts: Facts) -> Finding | None:
     """No node is much slower than the others at the same kind of unit."""
-    if facts.history is None:
-        return None
-    ratios = pace(facts.history)
-    if len(ratios) < 2:
+    if facts.history is None or len(ratios := pace(facts.history)) < 2:
         return None
     slowest = max(ratios, key=lambda host: ratios[host])
     if ratios[slowest] > SLOWER:
@@ -102,9 +99,8 @@ def pace(history: RunHistory) -> dict[str, float]:
 
 def uneven(facts: Facts) -> Finding | None:
     """No unit is so long that all workers wait for it at the end."""
-    if facts.history is None:
-        return None
-    done = [record for record in facts.history.records if record.ok and record.kind == "measure"]
+    records = facts.history.records if facts.history else ()
+    done = [record for record in records if record.ok and record.kind == "measure"]
     if len(done) < ENOUGH:
         return None
     longest = max(done, key=lambda record: record.seconds)
