@@ -127,8 +127,6 @@ class IncrementalPosterior:
 def is_due(scores: int) -> bool:
     """Whether building a new basis starts at this number of scores.
 
-    Examples
-    --------
     >>> [n for n in range(2000) if is_due(n)]
     [128, 1000, 1500]
     """

@@ -36,25 +36,13 @@ FEW = 16  #: with fewer scores the hyperparameters keep their defaults
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Length scales, and variances relative to the one that position explains in all tasks.
+    """Length scales, and variances relative to the one that position explains in all tasks."""
 
-    Attributes
-    ----------
-    time_scale, depth_scale : float
-        Length scales of the kernel, as shares of training (log step) and of the depth.
-    arm_variance : float
-        Variance that all tasks share in one arm alone.
-    task_variance : float
-        Variance of one task's deviation, smooth over arms.
-    cell_variance : float
-        Variance of one task's deviation in one arm alone.
-    """
-
-    time_scale: float = 0.3
-    depth_scale: float = 0.3
-    arm_variance: float = 0.01
-    task_variance: float = 0.3
-    cell_variance: float = 0.01
+    time_scale: float = 0.3  # length scale in training, as a share of log steps
+    depth_scale: float = 0.3  # length scale in depth, as a share of the layers
+    arm_variance: float = 0.01  # that all tasks share in one arm alone
+    task_variance: float = 0.3  # of one task's deviation, smooth over arms
+    cell_variance: float = 0.01  # of one task's deviation in one arm alone
 
     def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats]:
         """Prior covariances of cells from their arms' kernel and identity: the common and the task-specific part."""
@@ -105,29 +93,15 @@ class ArmKernel:
 
 @dataclass(frozen=True, eq=False)
 class CovarianceModel:
-    """Everything that stays fixed while a posterior grows by one observation after the other.
-
-    Attributes
-    ----------
-    problem : Problem
-    hyperparameters : Hyperparameters
-    scale : RewardScale
-        From raw scores to values of the reward.
-    level, spread : ndarray (T,)
-        Mean and standard deviation of each task's values: standardised value = (value - level) / spread.
-    noise : ndarray (T,)
-        Variance of a standardised score about the true value of its cell.
-    freedom : float
-        Degrees of freedom of the spreads.
-    """
+    """Everything that stays fixed while a posterior grows by one observation after the other."""
 
     problem: Problem
     hyperparameters: Hyperparameters
-    scale: RewardScale
-    level: Floats
-    spread: Floats
-    noise: Floats
-    freedom: float
+    scale: RewardScale  # from raw scores to values of the reward
+    level: Floats  # (T,), mean of each task's values
+    spread: Floats  # (T,), their sd: standardised value = (value - level) / spread
+    noise: Floats  # (T,), variance of a standardised score about the true value of its cell
+    freedom: float  # degrees of freedom of the spreads
 
     @cached_property
     def kernel(self) -> ArmKernel:

@@ -22,20 +22,11 @@ RESERVE = LIMIT + LIMIT // 2  #: rows for which a factor allocates memory at a t
 
 @dataclass(frozen=True, eq=False)
 class ObservationRows:
-    """The observations that a posterior conditions on: each row is a cell, or the average of cells of one arm.
+    """The observations that a posterior conditions on: each row is a cell, or the average of cells of one arm."""
 
-    Attributes
-    ----------
-    arm : ndarray (n,)
-    mix : ndarray (n, T)
-        Weights of the tasks in the row, with sum 1; a single cell has one weight of 1.
-    noise : ndarray (n,)
-        Noise variance of the row's standardised value.
-    """
-
-    arm: Ints
-    mix: Floats
-    noise: Floats
+    arm: Ints  # (n,)
+    mix: Floats  # (n, T), weights of the tasks in the row, with sum 1; a single cell has one weight of 1
+    noise: Floats  # (n,), noise variance of the row's standardised value
 
     def __len__(self) -> int:
         return len(self.arm)
@@ -137,30 +128,15 @@ class CholeskyFactor:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior of every arm's objective, in units of the reward; valid until the next one of its search is computed.
-
-    Attributes
-    ----------
-    model : CovarianceModel
-    mean, variance : ndarray (A,)
-        Of the objective, the weighted mean over tasks; pending cells count as observed.
-    rows : ObservationRows
-        The observations, pending cells last.
-    known : int
-        Number of rows with a value; they come first.
-    inverse : ndarray (n, n)
-        Inverse Cholesky factor of the rows' covariance matrix.
-    cross : ndarray (n, A)
-        Whitened covariances of the rows with the objectives.
-    """
+    """Posterior of every arm's objective, in units of the reward; valid until its search computes the next one."""
 
     model: CovarianceModel
-    mean: Floats
-    variance: Floats
-    rows: ObservationRows
-    known: int
-    inverse: Floats
-    cross: Floats
+    mean: Floats  # (A,), of the weighted mean over tasks
+    variance: Floats  # (A,); pending cells count as observed
+    rows: ObservationRows  # the observations, pending cells last
+    known: int  # number of rows with a value; they come first
+    inverse: Floats  # (n, n), inverse Cholesky factor of the rows' covariance matrix
+    cross: Floats  # (n, A), whitened covariances of the rows with the objectives
 
     def without_pending(self) -> Posterior:
         """The posterior given the known scores only."""
@@ -209,18 +185,10 @@ class Posterior:
 
 
 def fit_posterior(problem: Problem, seen: Observations, pending: Observations | None = None) -> Posterior:
-    """Estimate the model and condition on the observations.
+    """Estimate the model and condition on the observations; the scores of pending cells are not read.
 
-    Parameters
-    ----------
-    problem : Problem
-    seen : Observations
-        May be empty: the result is then the prior.
-    pending : Observations or None
-        Cells whose scores are unknown; their ``score`` is not read.
+    Without observations the result is the prior.
 
-    Examples
-    --------
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit._problem import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
@@ -285,8 +253,6 @@ def first_max(values: Floats, among: Bools | None = None) -> int:
 def greatest(values: Floats, n: int) -> Ints:
     """Indices of the n greatest values, ascending; of equal values the first.
 
-    Examples
-    --------
     >>> greatest(np.array([0.0, 2.0, 1.0, 1.0]), 2).tolist()
     [1, 2]
     """

@@ -114,8 +114,6 @@ def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
     their mean. A task whose sweep has fewer than two scores, for example because cells failed, takes the median spread
     of the other tasks and the mean of the scores it has.
 
-    Examples
-    --------
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit._problem import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)

@@ -64,28 +64,11 @@ def simulate(
 ) -> SimulatedSearch:
     """Run a complete search; each outcome arrives when the cell's cost, taken as a duration, has passed.
 
-    Parameters
-    ----------
-    problem : Problem
-    table : mapping of Cell to float
-        Known raw scores; a cell that is missing fails.
-    policy : Policy
-    budget : float or Budget
-        A number is a share of the exhaustive cost.
-    seed : int
-    every : int
-        Trace the recommendation after every so many outcomes; 0 traces the end only.
-    confidence_at : sequence of float
-        Costs; the first traced point at or after each one includes the confidence.
-    workers : int
-        Number of workers. Each scores one cell at a time and holds the checkpoint that it used last.
-    window : int or None
-        Number of decisions that may be open at once; by default the number of workers.
-    free_running, confidence, within
-        As in `Learner`.
+    A cell that is not in the table of raw scores fails. The recommendation is traced after ``every`` so many outcomes
+    (0 traces the end only), with its confidence at the first point at or after each cost of ``confidence_at``. Each
+    worker scores one cell at a time and holds the checkpoint that it used last; the window is by default the number of
+    workers. The other parameters are those of `Learner`.
 
-    Examples
-    --------
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit import arm_features, policy_named
     >>> suite = Suite("m", ("step0", "step1", "step2"), (0, 1), 1)

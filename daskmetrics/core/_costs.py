@@ -24,8 +24,6 @@ def forward_flops(width: int, depth: int, tokens: float, length: float) -> float
 
     12 width^2 weights per block, two operations each, and the attention scores (Kaplan et al. 2020, section 2.1).
 
-    Examples
-    --------
     >>> forward_flops(width=64, depth=4, tokens=1000, length=0) == 1000 * 2 * 12 * 64**2 * 4
     True
     """
@@ -44,8 +42,6 @@ class TextSize:
     def of(cls, characters: Iterable[int], max_length: int) -> TextSize:
         """Assumed size of texts with these numbers of characters.
 
-        Examples
-        --------
         >>> TextSize.of([30, 60, 3000], max_length=100)
         TextSize(texts=3, tokens=130.0, length=43.333333333333336)
         """
@@ -61,13 +57,8 @@ UNKNOWN_TASK = TextSize(texts=5_000, tokens=250_000.0, length=50.0)
 class CostModel:
     """Assumed seconds of each kind of work unit on one worker; a model is given by its width and its depth.
 
-    Parameters
-    ----------
-    device : str
-        ``cpu`` for one CPU core; any other name stands for a data-centre GPU.
+    The device is ``cpu`` for one CPU core; any other name stands for a data-centre GPU.
 
-    Examples
-    --------
     >>> text = TextSize(texts=1_000, tokens=50_000.0, length=50.0)
     >>> round(CostModel("cpu").measure_seconds(512, 6, text, views=2), 1)
     192.1

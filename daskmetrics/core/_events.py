@@ -17,36 +17,17 @@ Plain: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunStarted:
-    """An experiment begins, or goes on.
+    """An experiment begins, or goes on."""
 
-    Attributes
-    ----------
-    key : Key
-        Of the configuration: a changed one has another key.
-    at : float
-        Seconds since 1970.
-    name : str
-    arms, checkpoints : int
-        How many the configuration plans.
-    tasks : mapping
-        Kind and main score of each task.
-    widths : mapping
-        Width of each model's hidden states.
-    window : int
-        How many decisions of the search may be open at once.
-    environment : mapping
-        Versions and machine.
-    """
-
-    key: Key
-    at: float
+    key: Key  # of the configuration: a changed one has another key
+    at: float  # seconds since 1970
     name: str
-    arms: int
+    arms: int  # planned, as are the checkpoints
     checkpoints: int
-    tasks: Mapping[str, Mapping[str, str]]
-    widths: Mapping[str, int]
-    window: int
-    environment: Mapping[str, str]
+    tasks: Mapping[str, Mapping[str, str]]  # kind and main score of each task
+    widths: Mapping[str, int]  # of each model's hidden states
+    window: int  # how many decisions of the search may be open at once
+    environment: Mapping[str, str]  # versions and machine
 
 
 @dataclass(frozen=True)
@@ -154,22 +135,10 @@ class UsageMeasured:
 
 @dataclass(frozen=True)
 class SearchEnded:
-    """The recommendation of the search, as `bandit.Recommendation.as_dict` gives it, and what it rests on.
+    """The recommendation of the search, as `bandit.Recommendation.as_dict` gives it, and what it rests on."""
 
-    Attributes
-    ----------
-    key : Key
-        Of the configuration.
-    location : mapping
-        Where a reader loads the best arm from.
-    order : sequence
-        The order of the observations, from which the posterior is computed again to the last bit.
-    kinds : sequence of mapping
-        The best arm of every kind of task.
-    """
-
-    key: Key
-    location: Plain
+    key: Key  # of the configuration
+    location: Plain  # where a reader loads the best arm from
     best: Plain
     default: Plain
     confirmed: bool
@@ -184,8 +153,8 @@ class SearchEnded:
     spent: float
     budget: float
     exhaustive: float
-    order: Sequence[Any]
-    kinds: Sequence[Plain]
+    order: Sequence[Any]  # of the observations, from which the posterior is computed again to the last bit
+    kinds: Sequence[Plain]  # the best arm of every kind of task
 
 
 @dataclass(frozen=True)
@@ -255,20 +224,11 @@ class SearchStarted:
 
 @dataclass(frozen=True)
 class PosteriorUpdated:
-    """The posterior of every arm; for the live pages.
+    """The posterior of every arm; for the live pages."""
 
-    Attributes
-    ----------
-    values : bytes
-        Mean and standard deviation (2, A) as float32, NaN for arms that could not be measured.
-    leader : str
-    shortfall : float
-        How far the 95 % bound of any arm lies above the leader's mean.
-    """
-
-    values: bytes
+    values: bytes  # mean and sd (2, A) as float32, NaN for arms that could not be measured
     leader: str
-    shortfall: float
+    shortfall: float  # how far the 95 % bound of any arm lies above the leader's mean
 
 
 @dataclass(frozen=True)
@@ -312,8 +272,6 @@ def kind_of(message: LiveMessage) -> str:
 def to_json(message: LiveMessage) -> dict[str, Any]:
     """The JSON object of an entry.
 
-    Examples
-    --------
     >>> to_json(UnitsRetried(["a"]))
     {'type': 'retry', 'keys': ['a']}
     """
@@ -323,10 +281,7 @@ def to_json(message: LiveMessage) -> dict[str, Any]:
 def from_json(plain: Plain) -> Event:
     """The entry of a journal that an object describes; the inverse of `to_json`.
 
-    Raises
-    ------
-    ValueError
-        If this version does not know the kind of entry, or not these fields of it.
+    Raises ValueError if this version does not know the kind of entry, or not these fields of it.
     """
     event: Event = _read(plain, _JOURNAL)
     return event

@@ -77,13 +77,7 @@ class RunFolder:
         return self
 
     def must_exist(self) -> RunFolder:
-        """The folder itself, if it holds a run.
-
-        Raises
-        ------
-        ConfigError
-            If it does not; names the runs beside it.
-        """
+        """The folder itself; raises ConfigError, which names the runs beside it, if it holds no run."""
         if not self.journal.is_file():
             parent = self.path.parent
             beside = sorted(p.parent.name for p in parent.glob("*/journal.jsonl")) if parent.is_dir() else []
@@ -105,8 +99,6 @@ def private() -> Iterator[None]:
 def atomic_write(path: Path, content: str | bytes) -> Path:
     """Write a file that is private to its owner, completely or not at all; returns its path.
 
-    Examples
-    --------
     >>> import tempfile
     >>> atomic_write(Path(tempfile.mkdtemp()) / "a.txt", "whole").read_text()
     'whole'
@@ -129,8 +121,6 @@ SUFFIX = ".part"
 def atomic_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into that gets its name when the block ends; the first process to finish wins.
 
-    Examples
-    --------
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "step8"
     >>> with atomic_folder(place) as part:

@@ -26,13 +26,9 @@ def question() -> str:
 
 
 def answer(host: str, group: int) -> dict[str, Any]:
-    """The identity of a worker.
+    """The identity of a worker, for a driver with this machine and process group.
 
-    Parameters
-    ----------
-    host, group : str, int
-        The machine and process group of the driver. A worker of the same group gets Ctrl-C from the terminal, too: it
-        ignores it, because the driver handles it.
+    A worker of the same group gets Ctrl-C from the terminal, too: it ignores it, because the driver handles it.
     """
     here = socket.gethostname()
     if (here, os.getpgrp()) == (host, group) and threading.current_thread() is threading.main_thread():
@@ -57,21 +53,10 @@ def _remaining() -> float | None:
 
 
 def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None:
-    """Refuse a worker whose versions differ from those of the driver.
+    """Refuse a worker whose versions differ from those of the driver, or whose handshake raised an exception.
 
-    Parameters
-    ----------
-    worker : str
-    theirs : mapping or exception
-        The versions of the worker, or the exception of the handshake.
+    Raises ConfigError with both versions and the remedy.
 
-    Raises
-    ------
-    ConfigError
-        With both versions and the remedy.
-
-    Examples
-    --------
     >>> require_same("w0", {**versions(), "daskmetrics": "0.0.9"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...

@@ -78,35 +78,20 @@ def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a journal holds.
+    """What a journal holds."""
 
-    Attributes
-    ----------
-    entries : list of Event
-        Oldest first, without the first line, which holds the number of the format.
-    length : int
-        Bytes of all whole lines.
-    checksum : int
-        Of the last line; the next one continues it.
-    torn : int
-        Bytes of half a line at the end, which was never committed.
-    """
-
-    entries: list[Event]
-    length: int = 0
-    checksum: int = 0
-    torn: int = 0
+    entries: list[Event]  # oldest first, without the first line, which holds the number of the format
+    length: int = 0  # bytes of all whole lines
+    checksum: int = 0  # of the last line; the next one continues it
+    torn: int = 0  # bytes of half a line at the end, which was never committed
 
 
 def read(path: Path) -> Iterator[Event]:
     """The entries of a journal, oldest first; safe while a run is writing.
 
-    Raises
-    ------
-    DataError
-        For a damaged line, with its number; for a journal in which committed lines are missing; and for one that
-        another version wrote, with a format or a kind of entry that this version does not know. Half a line at the very
-        end is what a killed writer leaves: it was never committed and is passed over.
+    Raises DataError for a damaged line, with its number; for missing committed lines; and for a format or a kind of
+    entry that this version does not know. Half a line at the very end is what a killed writer leaves: it was never
+    committed and is passed over.
     """
     return iter(scan(path).entries)
 
@@ -218,12 +203,8 @@ def records(entries: Iterable[Event]) -> Iterator[Record]:
 def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
     """Whether a configuration has nothing left to do: it finished, and no failure was taken back since.
 
-    Parameters
-    ----------
-    entries : iterable of Event
-    key : Key, optional
-        Of the configuration; by default that of the latest start, so that a run which finished, was enlarged and was
-        then interrupted is not finished.
+    By default that of the latest start, so that a run which finished, was enlarged and was then interrupted is not
+    finished.
     """
     entries = list(entries)
     start = latest(entries, RunStarted)

@@ -24,23 +24,12 @@ NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file syst
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that drives a run.
-
-    Attributes
-    ----------
-    pid : int
-    host : str
-    since : str
-        Local time of the lock with the offset from UTC.
-    born : str or None
-        Start of the process as the kernel counts it; distinguishes it from a later process with the same number.
-    nonce : str
-    """
+    """A process that drives a run."""
 
     pid: int
     host: str
-    since: str
-    born: str | None
+    since: str  # local time of the lock with the offset from UTC
+    born: str | None  # its start as the kernel counts it: tells it from a later process of this number
     nonce: str
 
     def __str__(self) -> str:
@@ -87,20 +76,8 @@ def _born(pid: int) -> str | None:
 class RunLock:
     """The exclusive right to drive a run, held by this process until it is released.
 
-    Parameters
-    ----------
-    lock : Path
-        File on which the kernel's lock is taken; the owner file lies beside it (`owner_file`).
-
-    Attributes
-    ----------
-    notice : str or None
-        Set if the lock of a dead process was taken over.
-
-    Raises
-    ------
-    LockedError
-        If another process holds the run, with its name and since when.
+    The kernel's lock is taken on the file ``lock``; the owner file lies beside it (`owner_file`). Raises LockedError,
+    with its name and since when, if another process holds the run.
     """
 
     def __init__(self, lock: Path) -> None:
@@ -127,13 +104,7 @@ class RunLock:
         raise _locked(self.path, _read(self.path))
 
     def check(self) -> None:
-        """Check that this process still holds the lock.
-
-        Raises
-        ------
-        LockedError
-            If ``unlock`` removed the lock, or another process holds it.
-        """
+        """Raise LockedError if this process does not hold the lock any more: ``unlock`` or another process took it."""
         now = _read(self.path)
         if now is None or now.nonce != self.holder.nonce:
             by = f"is held by {now} now" if now else "was removed (daskmetrics unlock)"
@@ -161,10 +132,7 @@ def holder(lock: Path) -> str | None:
 def unlock(lock: Path) -> str | None:
     """Remove the lock of a process that has ended; returns its holder, or None if there was none.
 
-    Raises
-    ------
-    LockedError
-        If the holder is a living process of this machine.
+    Raises LockedError if the holder is a living process of this machine.
     """
     owner = _read(owner_file(lock))
     if owner is None:

@@ -16,14 +16,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def stop_signals(on_stop: Callable[[bool], None]) -> Iterator[None]:
     """Within the block, the first stop signal calls ``on_stop`` and the next one raises `KeyboardInterrupt`.
 
-    Ignored signals stay ignored, because ``nohup`` and background jobs of a shell rely on it. Outside the main thread,
-    which receives no signals, this does nothing.
-
-    Parameters
-    ----------
-    on_stop : callable
-        Called with True if a user at a terminal asked (Ctrl-C), who can ask again; False if a program did (SIGTERM,
-        SIGHUP, or SIGINT without a terminal).
+    It is called with True if a user at a terminal asked (Ctrl-C), who can ask again; with False if a program did
+    (SIGTERM, SIGHUP, or SIGINT without a terminal). Ignored signals stay ignored, because ``nohup`` and background jobs
+    of a shell rely on it. Outside the main thread, which receives no signals, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

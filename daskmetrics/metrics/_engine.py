@@ -39,23 +39,12 @@ class _Entry:
 
 
 class Reducer:
-    """Computes metrics from hidden states; batches and layers may come in any order.
+    """Computes metrics from hidden states of P prompts; batches and layers may come in any order.
 
     Every prompt writes its own row, so the order of `add` changes nothing. Only an eigensolver waits for the device
-    before `finish`.
+    before `finish`. With ``halves`` vectors are rounded to half precision with an exponent for each row, so that stored
+    vectors give the same metrics.
 
-    Parameters
-    ----------
-    metrics : sequence of Metric
-    layers : sequence of int
-        Layers that `add` will get.
-    prompts : int
-        Number of prompts, P.
-    halves : bool
-        Round vectors to half precision with an exponent for each row, so that stored vectors give the same metrics.
-
-    Examples
-    --------
     >>> from daskmetrics.metrics import resolve
     >>> reducer = Reducer(resolve(["curvature", "anisotropy"]), layers=[0], prompts=2)
     >>> states, mask = torch.eye(4).expand(2, 4, 4), torch.ones(2, 4, dtype=torch.bool)
@@ -84,26 +73,11 @@ class Reducer:
 
     @torch.inference_mode()
     def add(self, layer: int, rows: Tensor, states: Tensor, mask: Tensor, pooled: Tensor, view: int = 0) -> None:
-        """Add one batch of one layer.
+        """Add one batch of one layer: states (B, T, D) of the prompts ``rows`` (B,), which are not kept.
 
-        Parameters
-        ----------
-        layer : int
-        rows : Tensor (B,) of int64
-            Indices of the prompts, from 0 to P - 1.
-        states : Tensor (B, T, D)
-            Hidden states of all tokens; not kept.
-        mask : Tensor (B, T) of bool
-            True where a token counts.
-        pooled : Tensor (B, D)
-            One vector per prompt.
-        view : int
-            0, or the number of a further view of the same prompts; token metrics read view 0 only.
-
-        Raises
-        ------
-        ValueError
-            If the layer is not among `layers`, or no metric reads the view.
+        The mask (B, T) is True where a token counts; ``pooled`` (B, D) has one vector per prompt. View 0 is the prompts
+        themselves, which token metrics read; the others are further views. Raises ValueError if the layer is not among
+        ``layers``, or no metric reads the view.
         """
         kept = self._kept.get(layer) or self._start(layer, pooled)
         if view not in range(len(kept.vectors)):

@@ -80,8 +80,6 @@ def dime(
 def _difference(first_gram: Tensor, second_gram: Tensor, orders: list[Tensor], alpha: float = 1.0) -> Tensor:
     """Mean entropy over these orders of the second view, less that of the order it has.
 
-    Examples
-    --------
     >>> round(_difference(torch.eye(2), torch.eye(2), [torch.tensor([1, 0])]).item(), 6)
     0.0
     """

@@ -33,19 +33,10 @@ def halving(state: State) -> Choice | None:
 
 
 def climb(state: State, arms: Ints, first: int, eta: int, known: Floats) -> Choice | None:
-    """The next cell of one halving, or None once it is finished.
+    """The next cell of one halving, or None once it is finished; ``known`` (A, T) is as returned by `values`.
 
-    Parameters
-    ----------
-    state : State
-    arms : ndarray (m,)
-        Arms of the first rung.
-    first : int
-        Number of tasks of the first rung.
-    eta : int
-        Each rung keeps one arm in ``eta`` and gives it ``eta`` times the tasks.
-    known : ndarray (A, T)
-        As returned by `values`.
+    The first rung has the arms (m,) on ``first`` tasks. Each rung keeps one arm in ``eta``, with ``eta`` times the
+    tasks.
     """
     for rung, (survivors, tasks) in enumerate(_rungs(state, arms, first, eta, known)):
         # task by task, so that the cheap ones are all known before an expensive one is paid for

@@ -141,8 +141,6 @@ def _hits(rate: Rate) -> str:
 def _percent(share: float) -> str:
     """A share in per cent, with at most three digits.
 
-    Examples
-    --------
     >>> _percent(0.003), _percent(0.2)
     ('0.3 %', '20 %')
     """

@@ -75,8 +75,6 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
 
     Raises DataError for a value that JSON cannot store.
 
-    Examples
-    --------
     >>> to_json({"loss": float("nan"), "steps": (1, 2)}, "", places := []), places
     ({'loss': None, 'steps': [1, 2]}, ['loss'])
     """
