@@ -69,7 +69,9 @@ class ArmKernel:
             kernel *= table[:, place[right]][place[left]]  # copying whole rows is faster than single numbers
         metrics = self._metrics
         if metrics.shape[1]:
-            kernel += METRIC * np.exp(_squared_distance(metrics[left], metrics[right]) / (-2.0 * metrics.shape[1]))
+            a, b = metrics[left], metrics[right]
+            square = np.maximum((a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T, 0.0)
+            kernel += METRIC * np.exp(square / (-2.0 * metrics.shape[1]))
         return np.asarray(kernel)
 
     @property
@@ -217,7 +219,10 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     improved = True
     while improved:
         improved = False
-        for option in _neighbours(best.hyperparameters):
+        h = best.hyperparameters
+        for option in [
+            replace(h, **{f.name: getattr(h, f.name) * factor}) for f in fields(h) for factor in (1 / STEP, STEP)
+        ]:
             if option in tried:
                 continue
             tried.add(option)
@@ -226,13 +231,6 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
             if density > greatest + 1e-6:
                 best, greatest, improved = model, density, True
             yield best
-
-
-def _neighbours(hyperparameters: Hyperparameters) -> Iterator[Hyperparameters]:
-    for one in fields(Hyperparameters):
-        value = getattr(hyperparameters, one.name)
-        for factor in (1 / STEP, STEP):
-            yield replace(hyperparameters, **{one.name: value * factor})
 
 
 def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceModel:
@@ -267,8 +265,3 @@ def _log_posterior(scores: _TrainingScores, model: CovarianceModel) -> float:
     likelihood = -0.5 * white @ white - np.log(np.diag(factor)).sum() - np.log(model.spread[seen.task]).sum()
     steps = [np.log(getattr(h, f.name) / cast(float, f.default)) / np.log(STEP) for f in fields(Hyperparameters)]
     return float(likelihood - 0.5 * sum(step**2 for step in steps) / PRIOR_SD**2)
-
-
-def _squared_distance(left: Floats, right: Floats) -> Floats:
-    square = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2.0 * left @ right.T
-    return np.asarray(np.maximum(square, 0.0))

@@ -8,7 +8,7 @@ unchanged, which is the same as conditioning on its expected value. When its sco
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -141,15 +141,9 @@ class Posterior:
     def without_pending(self) -> Posterior:
         """The posterior given the known scores only."""
         n = self.known
-        return Posterior(
-            model=self.model,
-            mean=self.mean,
-            variance=self.variance + (self.cross[n:] ** 2).sum(axis=0),
-            rows=self.rows.part(0, n),
-            known=n,
-            inverse=self.inverse[:n, :n],
-            cross=self.cross[:n],
-        )
+        variance = self.variance + (self.cross[n:] ** 2).sum(axis=0)
+        rows, inverse, cross = self.rows.part(0, n), self.inverse[:n, :n], self.cross[:n]
+        return replace(self, variance=variance, rows=rows, inverse=inverse, cross=cross)
 
     @property
     def problem(self) -> Problem:

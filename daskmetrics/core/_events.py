@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from daskmetrics.core.names import Key
 
 Plain: TypeAlias = Mapping[str, Any]
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
@@ -283,17 +284,15 @@ def from_json(plain: Plain) -> Event:
 
     Raises ValueError if this version does not know the kind of entry, or not these fields of it.
     """
-    event: Event = _read(plain, _JOURNAL)
-    return event
+    return _read(plain, _JOURNAL)
 
 
 def message_from_json(plain: Plain) -> LiveMessage:
     """The same for a message to the live pages."""
-    message: LiveMessage = _read(plain, _LIVE)
-    return message
+    return _read(plain, _LIVE)
 
 
-def _read(plain: Plain, kinds: Mapping[str, type[Any]]) -> Any:
+def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
     kind = plain.get("type")
     cls = kinds.get(str(kind))
     if cls is None:

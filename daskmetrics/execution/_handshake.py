@@ -33,7 +33,9 @@ def answer(host: str, group: int) -> dict[str, Any]:
     here = socket.gethostname()
     if (here, os.getpgrp()) == (host, group) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return {"versions": versions(), "host": here, "gpus": gpu_models(), "remaining": _remaining()}
+    end = os.environ.get(END_OF_JOB)
+    remaining = None if end is None else float(end) - time.time()
+    return {"versions": versions(), "host": here, "gpus": gpu_models(), "remaining": remaining}
 
 
 def versions() -> dict[str, str]:
@@ -45,11 +47,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             result[name] = "none"
     return result
-
-
-def _remaining() -> float | None:
-    end = os.environ.get(END_OF_JOB)
-    return None if end is None else float(end) - time.time()
 
 
 def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None:

@@ -188,17 +188,12 @@ def _create(path: Path, holder: Holder) -> bool:
     except FileExistsError:
         return False
     except OSError:  # a file system without hard links
-        return _create_in_place(path, text)
+        try:
+            _write(path, text)
+        except FileExistsError:
+            return False
     finally:
         temporary.unlink(missing_ok=True)
-    return True
-
-
-def _create_in_place(path: Path, text: bytes) -> bool:
-    try:
-        _write(path, text)
-    except FileExistsError:
-        return False
     return True
 
 

@@ -91,7 +91,7 @@ def run(
     """
     scratch = settings.scratch or journal.path.parent / "scratch"
     backend = _DaskBackend(client, scratch.absolute(), settings, say)
-    event_log = _PausingJournal(journal, backend.stop_requested, settings.pause, say)
+    event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
     with stop_signals(backend.on_signal), backend.listening():
         loop = Loop(source, event_log, settings, on_record)
         backend.drive(loop)
@@ -143,14 +143,11 @@ class _DaskBackend:
         # resources of the workers by address; only the event loop of the client uses it
         self.known: dict[str, Mapping[str, float]] = {}
         self.over_memory: set[str] = set()  # workers that their nanny killed because they used too much memory
-        self._stop = False
-
-    def stop_requested(self) -> bool:
-        return self._stop
+        self.stopping = False
 
     def on_signal(self, by_hand: bool) -> None:
         """Handle a stop signal."""
-        self._stop = True
+        self.stopping = True
         self.events.put(StopRequested(math.inf if by_hand else self.settings.stop_grace))
         self.say("Stopping: running units are finished and recorded first. Press Ctrl-C (again) to stop at once.")
 
@@ -195,7 +192,9 @@ class _DaskBackend:
         while not self.events.empty():
             events.append(self.events.get())
         if self.client.status != "running":
-            raise _lost()
+            raise ClusterLostError(
+                "The scheduler was lost. Nothing recorded is lost: run the same command again to resume."
+            )
         messages = []
         for event in events:
             if isinstance(event, BaseException):
@@ -328,7 +327,3 @@ class _DaskBackend:
             await work
         except Exception as error:
             self.events.put(error)
-
-
-def _lost() -> ClusterLostError:
-    return ClusterLostError("The scheduler was lost. Nothing recorded is lost: run the same command again to resume.")

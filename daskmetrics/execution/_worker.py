@@ -60,7 +60,7 @@ def perform(assignment: Assignment, *given: Any) -> Any:
             seconds = time.perf_counter() - started
             return result if assignment.shared else (_as_json(result), seconds)
         except (Exception, SystemExit) as error:
-            raise AttemptError(blame(error), describe(error), _trace(error)) from None
+            raise AttemptError(blame(error), describe(error), trace_of(error)) from None
 
 
 def _unpack(packed: bytes) -> Any:
@@ -98,7 +98,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:500]
 
 
-def _trace(error: BaseException) -> str:
+def trace_of(error: BaseException) -> str:
     """The end of the traceback, which names the line."""
     return "".join(traceback.format_exception(error))[-LONGEST_TRACE:]
 

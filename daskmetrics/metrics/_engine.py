@@ -90,14 +90,11 @@ class Reducer:
         wide = pooled.to(kept.vectors.dtype)
         kept.vectors[view, rows] = _round_to_half(wide) if self._halves else wide
         if view == 0:
-            self._add_tokens(kept, rows, states, mask)
-
-    def _add_tokens(self, kept: _Layer, rows: Tensor, states: Tensor, mask: Tensor) -> None:
-        spectra = of_tokens(states, mask)
-        for metric in self._metrics:
-            if metric.takes == "tokens":
-                arguments = (spectra,) if metric.spectral else (states, mask)
-                kept.values[metric.name][rows] = self._functions[metric.name](*arguments).double()
+            spectra = of_tokens(states, mask)
+            for metric in self._metrics:
+                if metric.takes == "tokens":
+                    arguments = (spectra,) if metric.spectral else (states, mask)
+                    kept.values[metric.name][rows] = self._functions[metric.name](*arguments).double()
 
     def vectors(self) -> NDArray[np.float32]:
         """The pooled vectors of the prompts themselves at every layer, (L, P, D)."""

@@ -48,7 +48,7 @@ class Spectra:
             return matrices.reshape(*self.rows.shape[:-2], *matrices.shape[-2:])
         prepared = self.rows.where(self.keep[..., None], 0)
         for step in steps:
-            prepared = self._prepare(prepared, step)
+            prepared = unit_rows(prepared) if step == "unit" else centred(prepared, self.keep)
         return gram(prepared)
 
     def values(self, *steps: Step) -> Tensor:
@@ -56,9 +56,6 @@ class Spectra:
         if steps not in self._values:
             self._values[steps] = eigenvalues(self.gram(*steps))
         return self._values[steps]
-
-    def _prepare(self, rows: Tensor, step: Step) -> Tensor:
-        return unit_rows(rows) if step == "unit" else centred(rows, self.keep)
 
 
 def of_tokens(states: Tensor | Spectra, mask: Tensor | None = None) -> Spectra:

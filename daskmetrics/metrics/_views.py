@@ -32,7 +32,9 @@ def second_view(text: str, seed: int) -> str:
     rng = random.Random(seed_of(AUGMENTATION, text, seed))
     changed = _swapped([word for word in words if rng.random() >= DROPPED], rng)
     if not changed or changed == words:
-        changed = _one_swap(words, rng)
+        # short texts often come through unchanged, and two equal views would look like a perfect layer
+        i = rng.choice([i for i in range(len(words) - 1) if words[i] != words[i + 1]])
+        changed = [*words[:i], words[i + 1], words[i], *words[i + 2 :]]
     return " ".join(changed)
 
 
@@ -69,9 +71,3 @@ def _swapped(words: list[str], rng: random.Random) -> list[str]:
         if rng.random() < SWAPPED:
             words[i], words[i + 1] = words[i + 1], words[i]
     return words
-
-
-def _one_swap(words: list[str], rng: random.Random) -> list[str]:
-    # short texts often come through unchanged, and two equal views would look like a perfect layer
-    i = rng.choice([i for i in range(len(words) - 1) if words[i] != words[i + 1]])
-    return [*words[:i], words[i + 1], words[i], *words[i + 2 :]]

@@ -71,7 +71,8 @@ def dime(
     else:
         units = unit_rows(rows)
         first_gram, second_gram = units @ units.mT
-        first_gram, second_gram = _sorted_by_similarity(first_gram, second_gram)
+        order = (first_gram.square().sum(1) + second_gram.square().sum(1)).argsort()
+        first_gram, second_gram = first_gram[order][:, order], second_gram[order][:, order]
     generator = torch.Generator().manual_seed(seed)
     orders = [torch.randperm(len(first_gram), generator=generator) for _ in range(permutations)]
     return _difference(first_gram, second_gram, orders, alpha)
@@ -89,8 +90,3 @@ def _difference(first_gram: Tensor, second_gram: Tensor, orders: list[Tensor], a
 
 def _joint_entropy(first_gram: Tensor, second_gram: Tensor, alpha: float) -> Tensor:
     return entropy(eigenvalues(first_gram * second_gram), alpha)
-
-
-def _sorted_by_similarity(first_gram: Tensor, second_gram: Tensor) -> tuple[Tensor, Tensor]:
-    order = (first_gram.square().sum(1) + second_gram.square().sum(1)).argsort()
-    return first_gram[order][:, order], second_gram[order][:, order]
