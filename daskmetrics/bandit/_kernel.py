@@ -220,9 +220,8 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     while improved:
         improved = False
         h = best.hyperparameters
-        for option in [
-            replace(h, **{f.name: getattr(h, f.name) * factor}) for f in fields(h) for factor in (1 / STEP, STEP)
-        ]:
+        options = [replace(h, **{f.name: getattr(h, f.name) * by}) for f in fields(h) for by in (1 / STEP, STEP)]
+        for option in options:
             if option in tried:
                 continue
             tried.add(option)

@@ -43,10 +43,12 @@ class LinearScale:
 
     centre: Floats
     spread: Floats
+    limit: float = np.inf  # largest absolute value
 
     def values(self, seen: Observations) -> Floats:
         """Values of the observed cells (n,)."""
-        return np.asarray((seen.score - self.centre[seen.task]) / self.spread[seen.task])
+        values = (seen.score - self.centre[seen.task]) / self.spread[seen.task]
+        return np.clip(values, -self.limit, self.limit)
 
     def errors(self, seen: Observations) -> Floats:
         """Their standard errors (n,)."""
@@ -88,22 +90,7 @@ class ReciprocalScale:
         return np.asarray(seen.stderr / np.maximum(seen.score, LEAST) ** 2)
 
 
-@dataclass(frozen=True, eq=False)
-class ClippedScale:
-    """A linear scale clipped to [-`LIMIT`, `LIMIT`]."""
-
-    scale: LinearScale
-
-    def values(self, seen: Observations) -> Floats:
-        """Values of the observed cells (n,)."""
-        return np.clip(self.scale.values(seen), -LIMIT, LIMIT)
-
-    def errors(self, seen: Observations) -> Floats:
-        """Their standard errors (n,)."""
-        return self.scale.errors(seen)
-
-
-RewardScale = LinearScale | RankScale | ReciprocalScale | ClippedScale
+RewardScale = LinearScale | RankScale | ReciprocalScale
 
 
 def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
@@ -135,8 +122,7 @@ def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
     centre, spread = np.array(sweeps, dtype=float).T
     known = spread[np.isfinite(spread)]
     typical = float(np.median(known)) if len(known) else 1.0
-    scale = LinearScale(centre, np.where(np.isfinite(spread), spread, typical))
-    return ClippedScale(scale) if robust else scale
+    return LinearScale(centre, np.where(np.isfinite(spread), spread, typical), LIMIT if robust else np.inf)
 
 
 def _centre_and_spread(seen: Observations, swept: Bools, task: int, robust: bool) -> tuple[float, float]:

@@ -99,9 +99,9 @@ def simulate(
 
     outcomes = 0
     while True:
-        for pick in learner.ask(pool.idle):
+        for pick in learner.ask(len(pool.idle)):
             pool.start(pick, problem.locate(pick.cell))
-        if not pool.busy:
+        if not pool.running:
             break
         pick = pool.finish()
         learner.tell(pick.index, Outcome(table.get(pick.cell)))
@@ -122,20 +122,12 @@ class _SimulatedWorkers:
     def __init__(self, problem: Problem, workers: int) -> None:
         self._problem, self._workers = problem, workers
         self._held: list[int | None] = [None] * workers
-        self._free = list(range(workers))
-        self._running: list[tuple[float, int, int, Pick]] = []  # end, number, worker
+        self.idle = list(range(workers))
+        self.running: list[tuple[float, int, int, Pick]] = []  # end, number, worker
         self._encoded: dict[tuple[int, int], float] = {}  # time at which the embeddings exist
         self._worked = self._occupied = 0.0
         self.deciding = 1.0  # share of the workers' time that was used until the last start
         self.now = 0.0
-
-    @property
-    def idle(self) -> int:
-        return len(self._free)
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._running)
 
     @property
     def utilisation(self) -> float:
@@ -146,8 +138,8 @@ class _SimulatedWorkers:
         problem, (arm, task) = self._problem, cell
         self.deciding = self._occupied / (self._workers * self.now) if self.now else 1.0
         checkpoint = int(problem.checkpoint_index[arm])
-        worker = min(self._free, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w))
-        self._free.remove(worker)
+        worker = min(self.idle, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w))
+        self.idle.remove(worker)
         encoding, scoring = float(problem.encode_cost[arm, task]), float(problem.score_cost[arm, task])
         encoded = self._encoded.get((checkpoint, task))
         if encoded is None:
@@ -159,14 +151,14 @@ class _SimulatedWorkers:
                 self._encoded[checkpoint, task] = encoded
         self._worked += scoring
         end = max(self.now, encoded) + scoring
-        heapq.heappush(self._running, (end, pick.index, worker, pick))
+        heapq.heappush(self.running, (end, pick.index, worker, pick))
 
     def finish(self) -> Pick:
         """Move the clock to the end of the next cell and return its decision."""
-        busy, before = len(self._running), self.now
-        self.now, _, worker, pick = heapq.heappop(self._running)
+        busy, before = len(self.running), self.now
+        self.now, _, worker, pick = heapq.heappop(self.running)
         self._occupied += busy * (self.now - before)
-        self._free.append(worker)
+        self.idle.append(worker)
         return pick
 
 

@@ -200,14 +200,11 @@ def _docstrings() -> Iterator[Document]:
         single = library / f"{package}.py"
         for path in [single] if single.is_file() else sorted((library / package).rglob("*.py")):
             module = ".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
-            yield from _documents(module, ast.parse(path.read_bytes()))
-
-
-def _documents(module: str, tree: ast.Module) -> Iterator[Document]:
-    yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
-    for node in tree.body:
-        if texts := list(_docs(node)):
-            yield Document(f"{module}.{getattr(node, 'name', '')}", _paragraphs("\n\n".join(texts)))
+            tree = ast.parse(path.read_bytes())
+            yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
+            for node in tree.body:
+                if texts := list(_docs(node)):
+                    yield Document(f"{module}.{getattr(node, 'name', '')}", _paragraphs("\n\n".join(texts)))
 
 
 def _docs(node: ast.stmt) -> Iterator[str]:

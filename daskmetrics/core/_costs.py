@@ -66,14 +66,11 @@ class CostModel:
 
     device: str
 
-    def load_seconds(self, width: int, depth: int) -> float:
-        """Of loading a checkpoint: a fixed overhead, and float32 weights at 1 GB/s."""
-        return 0.2 + 12.0 * width**2 * depth * 4 / 1e9
-
     def encode_seconds(self, width: int, depth: int, text: TextSize) -> float:
         """Of loading a checkpoint and running texts through it."""
         flops = CPU_FLOPS if self.device == "cpu" else GPU_FLOPS
-        return self.load_seconds(width, depth) + forward_flops(width, depth, text.tokens, text.length) / flops
+        load = 0.2 + 12.0 * width**2 * depth * 4 / 1e9  # a fixed overhead, and float32 weights at 1 GB/s
+        return load + forward_flops(width, depth, text.tokens, text.length) / flops
 
     def score_seconds(self, width: int, text: TextSize) -> float:
         """Of fitting and scoring a probe on vectors of one layer, on one CPU core whatever the device."""

@@ -190,21 +190,9 @@ class ItemsRetried:
 
 
 Event: TypeAlias = (
-    RunStarted
-    | StorePlanned
-    | WorkerJoined
-    | UnitAsked
-    | Record
-    | AttemptFailed
-    | InputRecovered
-    | UnitsRetried
-    | StoreRepaired
-    | UsageMeasured
-    | SearchEnded
-    | RunFinished
-    | MapStarted
-    | ItemsRetried
-)
+    RunStarted | StorePlanned | WorkerJoined | UnitAsked | Record | AttemptFailed | InputRecovered | UnitsRetried
+    | StoreRepaired | UsageMeasured | SearchEnded | RunFinished | MapStarted | ItemsRetried
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

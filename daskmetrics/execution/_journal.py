@@ -33,23 +33,9 @@ from daskmetrics.core._events import (
 )
 from daskmetrics.core.errors import DataError, LockedError, room_for
 from daskmetrics.core.names import Key
-from daskmetrics.execution._lock import RunLock, holder, unlock
-
-__all__ = [
-    "Contents",
-    "Journal",
-    "decode",
-    "encode",
-    "holder",
-    "is_finished",
-    "latest",
-    "numbered",
-    "read",
-    "records",
-    "scan",
-    "standing",
-    "unlock",
-]
+from daskmetrics.execution._lock import RunLock
+from daskmetrics.execution._lock import holder as holder
+from daskmetrics.execution._lock import unlock as unlock
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
 E = TypeVar("E")

@@ -86,9 +86,14 @@ class Reducer:
             )
         rows, mask = rows.to(pooled.device), mask.bool()
         kept.seen[view, rows] = True
-        kept.finite[view, rows] = _finite(states, mask) & pooled.isfinite().all(-1)
+        # the largest entry is finite exactly if all are, and takes a tenth of the time
+        finite = (states.abs().amax(-1).isfinite() | ~mask).all(-1)
+        kept.finite[view, rows] = finite & pooled.isfinite().all(-1)
         wide = pooled.to(kept.vectors.dtype)
-        kept.vectors[view, rows] = _round_to_half(wide) if self._halves else wide
+        if self._halves:
+            exponent = torch.frexp(wide.abs().amax(-1, keepdim=True)).exponent
+            wide = torch.ldexp(torch.ldexp(wide, -exponent).half().to(wide.dtype), exponent)
+        kept.vectors[view, rows] = wide
         if view == 0:
             spectra = of_tokens(states, mask)
             for metric in self._metrics:
@@ -193,20 +198,8 @@ class Reducer:
         return ""
 
 
-def _round_to_half(vectors: Tensor) -> Tensor:
-    """Vectors (B, D) rounded to half precision with an exponent for each row."""
-    exponent = torch.frexp(vectors.abs().amax(-1, keepdim=True)).exponent
-    return torch.ldexp(torch.ldexp(vectors, -exponent).half().to(vectors.dtype), exponent)
-
-
 def _undefined(layer: int, reason: str) -> _Entry:
     return _Entry(reason=f"layer {layer}: {reason}", status=Status.NAN)
-
-
-def _finite(states: Tensor, mask: Tensor) -> Tensor:
-    """Which prompts (B,) have finite states for every token that counts."""
-    # the largest entry is finite exactly if all are, and takes a tenth of the time
-    return (states.abs().amax(-1).isfinite() | ~mask).all(-1)
 
 
 def _jackknife(leave_one_out: Tensor) -> float:

@@ -63,18 +63,14 @@ def _rungs(state: State, arms: Ints, first: int, eta: int, known: Floats) -> Ite
         yield arms, tasks
         if count >= len(order):
             return
-        means = _means(known[np.ix_(arms, tasks)], state.problem.objective_weights[tasks])
+        part = known[np.ix_(arms, tasks)]
+        weight = np.isfinite(part) * state.problem.objective_weights[tasks]
+        total = weight.sum(axis=1)
+        sums = np.where(weight > 0, part, 0.0) * weight
+        means = np.where(total > 0, sums.sum(axis=1) / np.where(total > 0, total, 1.0), -np.inf)
         best = np.argsort(-means, kind="stable")[: max(1, -(-len(arms) // eta))]
         arms = arms[best[np.isfinite(means[best])]]
         count = min(count * eta, len(order))
-
-
-def _means(known: Floats, weights: Floats) -> Floats:
-    """Weighted mean of the known values of each arm; minus infinity if there is none (m,)."""
-    weight = np.isfinite(known) * weights
-    total = weight.sum(axis=1)
-    sums = np.where(weight > 0, known, 0.0) * weight
-    return np.where(total > 0, sums.sum(axis=1) / np.where(total > 0, total, 1.0), -np.inf)
 
 
 def hyperband(state: State) -> Choice | None:
