@@ -45,10 +45,7 @@ class ObservationRows:
 
 
 class CholeskyFactor:
-    """Inverse Cholesky factor of growing rows, and the rows' whitened covariances with all objectives.
-
-    Memory: n x (n + A) numbers for n rows and A arms.
-    """
+    """Inverse Cholesky factor of n growing rows and their whitened covariances with A objectives: n x (n + A) numbers."""
 
     def __init__(self, model: CovarianceModel) -> None:
         arms, tasks = len(model.problem.arms), len(model.problem.tasks)
@@ -179,9 +176,7 @@ class Posterior:
 
 
 def fit_posterior(problem: Problem, seen: Observations, pending: Observations | None = None) -> Posterior:
-    """Estimate the model and condition on the observations; the scores of pending cells are not read.
-
-    Without observations the result is the prior.
+    """Estimate the model and condition on the observations, if any; the scores of pending cells are not read.
 
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit._problem import arm_features

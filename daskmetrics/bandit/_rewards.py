@@ -46,12 +46,10 @@ class LinearScale:
     limit: float = np.inf  # largest absolute value
 
     def values(self, seen: Observations) -> Floats:
-        """Values of the observed cells (n,)."""
         values = (seen.score - self.centre[seen.task]) / self.spread[seen.task]
         return np.clip(values, -self.limit, self.limit)
 
     def errors(self, seen: Observations) -> Floats:
-        """Their standard errors (n,)."""
         return np.asarray(seen.stderr / self.spread[seen.task])
 
 
@@ -62,7 +60,6 @@ class RankScale:
     scores: tuple[Floats, ...]  # ascending, per task
 
     def values(self, seen: Observations) -> Floats:
-        """Values of the observed cells (n,)."""
         values = np.zeros(len(seen))
         for task, scores in enumerate(self.scores):
             here = seen.task == task
@@ -71,7 +68,7 @@ class RankScale:
         return values
 
     def errors(self, seen: Observations) -> Floats:
-        """Their standard errors (n,), with the average slope sd(rank) / sd(score)."""
+        # with the average slope sd(rank) / sd(score)
         spread = np.array([float(scores.std()) if len(scores) else 0.0 for scores in self.scores])
         slope = np.where(spread > 0, UNIFORM / np.where(spread > 0, spread, 1.0), 0.0)
         return np.minimum(seen.stderr * slope[seen.task], UNIFORM)
@@ -82,15 +79,15 @@ class ReciprocalScale:
     """value = -1 / score."""
 
     def values(self, seen: Observations) -> Floats:
-        """Values of the observed cells (n,)."""
         return np.asarray(-1.0 / np.maximum(seen.score, LEAST))
 
     def errors(self, seen: Observations) -> Floats:
-        """Their standard errors (n,), from the derivative of the reciprocal."""
+        # from the derivative of the reciprocal
         return np.asarray(seen.stderr / np.maximum(seen.score, LEAST) ** 2)
 
 
 RewardScale = LinearScale | RankScale | ReciprocalScale
+"""Gives the values of observed cells (n,), and their standard errors (n,)."""
 
 
 def reward_scale(problem: Problem, seen: Observations) -> RewardScale:

@@ -141,10 +141,7 @@ def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str,
 
 
 def training_texts(source: str) -> tuple[str, ...]:
-    """The training part of ``stdlib``, or the lines of a text file.
-
-    Raises ConfigError if the file is missing, is not text, or is empty.
-    """
+    """The training part of ``stdlib``, or the lines of a text file; raises ConfigError if they cannot be read."""
     if source == "stdlib":
         return tuple(document.text for document in train())
     lines = tuple(line.strip() for line in read_text(Path(source)).splitlines() if line.strip())

@@ -55,9 +55,7 @@ UNKNOWN_TASK = TextSize(texts=5_000, tokens=250_000.0, length=50.0)
 
 @dataclass(frozen=True)
 class CostModel:
-    """Assumed seconds of each kind of work unit on one worker; a model is given by its width and its depth.
-
-    The device is ``cpu`` for one CPU core; any other name stands for a data-centre GPU.
+    """Assumed seconds of each kind of work unit on a CPU core (``cpu``) or a GPU, for a model's width and depth.
 
     >>> text = TextSize(texts=1_000, tokens=50_000.0, length=50.0)
     >>> round(CostModel("cpu").measure_seconds(512, 6, text, views=2), 1)

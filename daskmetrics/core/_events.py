@@ -268,10 +268,7 @@ def to_json(message: LiveMessage) -> dict[str, Any]:
 
 
 def from_json(plain: Plain) -> Event:
-    """The entry of a journal that an object describes; the inverse of `to_json`.
-
-    Raises ValueError if this version does not know the kind of entry, or not these fields of it.
-    """
+    """The inverse of `to_json`; raises ValueError if this version does not know the kind of entry, or a field."""
     return _read(plain, _JOURNAL)
 
 

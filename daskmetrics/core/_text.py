@@ -12,9 +12,7 @@ _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d
 
 
 def parse_walltime(text: str) -> int:
-    """Seconds of a Slurm time limit: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``.
-
-    Raises ValueError if the text has none of these forms, or is zero.
+    """Seconds of a Slurm limit: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``; raises ValueError.
 
     >>> [parse_walltime(text) for text in ("90", "12:30:00", "1-12")]
     [5400, 45000, 129600]
@@ -35,9 +33,7 @@ def parse_walltime(text: str) -> int:
 
 
 def parse_duration(text: float | str | None) -> float | None:
-    """Seconds of ``90``, ``"90s"``, ``"5m"``, ``"1h30m"`` or ``"01:30:00"``; None for None and ``"none"``.
-
-    Raises ConfigError if the text is not a valid duration.
+    """Seconds of a number or text, None for None and ``none``; raises ConfigError for any other text.
 
     >>> parse_duration("5m"), parse_duration("1h30m"), parse_duration("02:00:00"), parse_duration(2)
     (300.0, 5400.0, 7200.0, 2.0)

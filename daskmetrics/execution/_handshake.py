@@ -50,9 +50,7 @@ def versions() -> dict[str, str]:
 
 
 def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None:
-    """Refuse a worker whose versions differ from those of the driver, or whose handshake raised an exception.
-
-    Raises ConfigError with both versions and the remedy.
+    """Raise ConfigError for a worker whose versions differ from the driver's, or whose handshake failed.
 
     >>> require_same("w0", {**versions(), "daskmetrics": "0.0.9"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -74,10 +74,9 @@ def _born(pid: int) -> str | None:
 
 
 class RunLock:
-    """The exclusive right to drive a run, held by this process until it is released.
+    """The exclusive right to drive a run until it is released; raises LockedError, naming the holder, if it is taken.
 
-    The kernel's lock is taken on the file ``lock``; the owner file lies beside it (`owner_file`). Raises LockedError,
-    with its name and since when, if another process holds the run.
+    The kernel locks the file ``lock``; the owner file lies beside it (`owner_file`).
     """
 
     def __init__(self, lock: Path) -> None:
@@ -130,10 +129,7 @@ def holder(lock: Path) -> str | None:
 
 
 def unlock(lock: Path) -> str | None:
-    """Remove the lock of a process that has ended; returns its holder, or None if there was none.
-
-    Raises LockedError if the holder is a living process of this machine.
-    """
+    """Remove the lock of a process that has ended and return its holder; raises LockedError if that is alive here."""
     owner = _read(owner_file(lock))
     if owner is None:
         return None

@@ -231,9 +231,7 @@ def text(value: Value) -> str:
 
 
 def parse_call(call: str) -> tuple[str, dict[str, Value]]:
-    """Name and keywords of a call; values are numbers, true or false, and words with or without quotes.
-
-    Nothing is evaluated. Raises ConfigError if the text is not a call with constants.
+    """Name and keywords of a call with constants, of which nothing is evaluated; raises ConfigError for other text.
 
     >>> parse_call("prompt_entropy(alpha=2, centred=false, norm=logN)")
     ('prompt_entropy', {'alpha': 2, 'centred': False, 'norm': 'logN'})

@@ -26,10 +26,7 @@ SCALE = 5.0  #: divisor of the exploration weight of GP-UCB
 
 
 def by_arms(state: State, rate: Callable[[Ints], Floats]) -> Choice | None:
-    """Continue with the last arm; once it is paid for on every task, start the arm with the highest rating.
-
-    Arms are rated only when a new arm is started.
-    """
+    """Continue with the last arm; once it is paid for on every task, rate the others and start the best rated."""
     if state.cells and (choice := next_pull(state, state.cells[-1][0])):
         return choice
     needed = state.problem.in_objective
