@@ -45,7 +45,7 @@ class ObservationRows:
 
 
 class CholeskyFactor:
-    """Inverse Cholesky factor of n growing rows and their whitened covariances with A objectives: n x (n + A) numbers."""
+    """Inverse Cholesky factor of n growing rows and their whitened covariances with A objectives: n (n + A) numbers."""
 
     def __init__(self, model: CovarianceModel) -> None:
         arms, tasks = len(model.problem.arms), len(model.problem.tasks)

@@ -19,32 +19,24 @@ from daskmetrics.core.names import Arm, Cell
 
 @dataclass(frozen=True)
 class TracePoint:
-    """A moment of a search: the cost of its decisions, the arm it would recommend, the arm's regret, and the time.
-
-    Time is in units of cost since the start, on the simulated workers. ``confidence`` is the posterior probability that
-    the arm is within the margin of the best; NaN if it was not computed.
-    """
+    """A moment of a search: the cost of its decisions, and the arm that it would recommend, with its regret."""
 
     cost: float
     arm: Arm
     regret: float
-    time: float = 0.0
-    confidence: float = math.nan
+    time: float = 0.0  # since the start, on the simulated workers, in units of cost
+    confidence: float = math.nan  # probability that the arm is within the margin of the best; NaN if not computed
 
 
 @dataclass(frozen=True)
 class SimulatedSearch:
-    """Decisions, recommendation and trace of a search; the last point of the trace is the recommendation.
-
-    ``utilisation`` is the share of the workers' time, until the last outcome, that they spent working. ``deciding`` is
-    the same until the last decision, after which only open cells are left to finish.
-    """
+    """Decisions, recommendation and trace of a search; the last point of the trace is the recommendation."""
 
     picks: tuple[Pick, ...]
     recommendation: Recommendation
     trace: tuple[TracePoint, ...]
-    utilisation: float = 1.0
-    deciding: float = 1.0
+    utilisation: float = 1.0  # share of the workers' time, until the last outcome, that they spent working
+    deciding: float = 1.0  # the same until the last decision, after which only open cells are left to finish
 
 
 def simulate(

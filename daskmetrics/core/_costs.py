@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-CPU_FLOPS = 2e10
-"""Assumed sustained float32 operations per second of one CPU core in a forward pass."""
-
-GPU_FLOPS = 5e13
-"""Assumed sustained operations per second of one data-centre GPU in a half-precision forward pass."""
-
-CHARACTERS_PER_TOKEN = 3.0
-"""Assumed, for English text and a small vocabulary."""
+CPU_FLOPS = 2e10  #: assumed sustained float32 operations per second of one CPU core in a forward pass
+GPU_FLOPS = 5e13  #: assumed sustained operations per second of one data-centre GPU in a half-precision forward pass
+CHARACTERS_PER_TOKEN = 3.0  #: assumed, for English text and a small vocabulary
 
 
 def forward_flops(width: int, depth: int, tokens: float, length: float) -> float:

@@ -84,5 +84,4 @@ class Deadlines:
         return self._file
 
 
-DEADLINES = Deadlines()
-"""The deadlines of this process."""
+DEADLINES = Deadlines()  #: the deadlines of this process

@@ -10,8 +10,7 @@ from daskmetrics.core._events import WorkerJoined
 from daskmetrics.execution._retry import Fault
 from daskmetrics.execution._units import WorkUnit
 
-TaskId: TypeAlias = str
-"""Names one attempt, so that late messages of an earlier attempt can be dropped."""
+TaskId: TypeAlias = str  #: names one attempt, so that late messages of an earlier attempt can be dropped
 
 
 @dataclass(frozen=True)

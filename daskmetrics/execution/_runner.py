@@ -46,8 +46,6 @@ from daskmetrics.execution._retry import Fault, Settings
 from daskmetrics.execution._signals import stop_signals
 from daskmetrics.execution._units import Source
 
-__all__ = ["ClusterLostError", "Settings", "run"]
-
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
 SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0  # seconds for a new worker to answer: importing can be slow on a shared file system

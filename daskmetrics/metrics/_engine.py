@@ -115,13 +115,12 @@ class Reducer:
     @torch.inference_mode()
     def finish(self) -> Reduced:
         """Compute the metrics of all layers."""
-        names = tuple(metric.name for metric in self._metrics)
         places = [(layer, metric) for layer in self._layers for metric in self._metrics]
         entries = [entry for layer in self._layers for entry in self._entries(layer)]
         shape = (len(self._layers), len(self._metrics))
         return Reduced(
             layers=self._layers,
-            metrics=names,
+            metrics=tuple(metric.name for metric in self._metrics),
             values=np.array([entry.value for entry in entries], np.float64).reshape(shape),
             stderr=np.array([entry.stderr for entry in entries], np.float64).reshape(shape),
             counts=np.array([entry.count for entry in entries], np.int64).reshape(shape),

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 from daskmetrics.core.names import seed_of
 
-AUGMENTATION = "drop-swap-1"
-"""Name of the augmentation, stored with the results; it changes when its texts do."""
-
+AUGMENTATION = "drop-swap-1"  #: name of the augmentation, stored with the results; it changes when its texts do
 DROPPED = 0.1
 SWAPPED = 0.1
 
