@@ -188,8 +188,8 @@ def records(entries: Iterable[Event]) -> Iterator[Record]:
 def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
     """Whether a configuration has nothing left to do: it finished, and no failure was taken back since.
 
-    By default that of the latest start, so that a run which finished, was enlarged and was then interrupted is not
-    finished.
+    The default is the configuration of the latest start: a run that finished, was enlarged and was then interrupted is
+    not finished.
     """
     entries = list(entries)
     start = latest(entries, RunStarted)

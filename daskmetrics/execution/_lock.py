@@ -82,7 +82,7 @@ class RunLock:
     def __init__(self, lock: Path) -> None:
         self.path = owner_file(lock)
         self.holder = Holder.this_process()
-        self.notice: str | None = None
+        self.notice: str | None = None  # set if the lock of a dead process was taken over
         self._lock = _flock(lock)
         try:
             self._take()

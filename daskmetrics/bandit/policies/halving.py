@@ -35,7 +35,7 @@ def halving(state: State) -> Choice | None:
 def climb(state: State, arms: Ints, first: int, eta: int, known: Floats) -> Choice | None:
     """The next cell of one halving, or None once it is finished; ``known`` (A, T) is as returned by `values`.
 
-    The first rung has the arms (m,) on ``first`` tasks. Each rung keeps one arm in ``eta``, with ``eta`` times the
+    The first rung has the arms (m,) and ``first`` tasks; each next one keeps one arm in ``eta``, with ``eta`` times the
     tasks.
     """
     for rung, (survivors, tasks) in enumerate(_rungs(state, arms, first, eta, known)):
@@ -63,6 +63,7 @@ def _rungs(state: State, arms: Ints, first: int, eta: int, known: Floats) -> Ite
         yield arms, tasks
         if count >= len(order):
             return
+        # weighted means of the known values; an arm without any comes last
         part = known[np.ix_(arms, tasks)]
         weight = np.isfinite(part) * state.problem.objective_weights[tasks]
         total = weight.sum(axis=1)

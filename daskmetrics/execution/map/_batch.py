@@ -95,12 +95,9 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
+    # these import Dask, which readers of results do not need
     from daskmetrics.execution._retry import Fault
-    from daskmetrics.execution._worker import (
-        blame,
-        describe,
-        trace_of,
-    )  # imports Dask, which readers of results do not need
+    from daskmetrics.execution._worker import blame, describe, trace_of
 
     fault = blame(error)
     if fault is Fault.DISK:
