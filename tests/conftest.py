@@ -11,12 +11,16 @@ from types import ModuleType
 
 import pytest
 from distributed import Client
+from hypothesis import settings
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from tests.slurm.site import site
 
 TESTS = Path(__file__).parent
+
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 # what `make test` leaves out: each of these takes more than about ten seconds; `make test-all` runs them
 SLOW = (

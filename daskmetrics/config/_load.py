@@ -74,6 +74,9 @@ def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
         return Config.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"{where}: " + "\n".join(map(_message, _causes(error)))) from None
+    except UnicodeEncodeError as error:  # from pydantic: half of a surrogate pair where a choice is expected
+        character = error.object[error.start]
+        raise ConfigError(f"{where}: {character!r} is half of a surrogate pair; write the whole character.") from None
 
 
 def cluster(base: str | Mapping[str, Any] | None, **keys: Any) -> Cluster:

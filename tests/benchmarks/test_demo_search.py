@@ -21,7 +21,7 @@ def test_live_searches_are_compared_with_the_exhaustive_sweep(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "within 1%: 1 of 1" in done.stdout
-    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["measured", "search-0", "ground_truth"]
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["measured", "search-0", "truth"]
 
 
 def test_the_truth_uses_the_baseline_of_the_searches():
@@ -29,5 +29,5 @@ def test_the_truth_uses_the_baseline_of_the_searches():
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     rows = [ScoreRow(Arm(model, f"step{s}", layer), "t", 0.1 * s) for model in "ba" for s in (1, 2) for layer in (0, 1)]
-    run = SimpleNamespace(result={"reward": "zscore"}, best=lambda: SimpleNamespace(default=Arm("b", "step2", 1)))
+    run = SimpleNamespace(result=SimpleNamespace(reward="zscore"), best=lambda: SimpleNamespace(default=Arm("b", "step2", 1)))
     assert str(script.scenario(run).build_problem(score_table(rows)).baseline) == "b@step2"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from daskmetrics import config, experiment
@@ -81,6 +81,7 @@ PLACES = [place for place in places(WHOLE) if place]
 
 @settings(max_examples=2000, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3), st.none() | st.text(max_size=20))
+@example([(("models", 0, "train", "size"), "\ud800")], None)
 def test_any_value_in_any_place_is_accepted_or_named(changes, extra_key):
     data = copy.deepcopy(WHOLE)
     for place, value in changes:

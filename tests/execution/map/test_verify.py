@@ -106,7 +106,7 @@ def test_a_stated_version_is_not_checked(tmp_path):
     [
         (maintain.verify, 2, "The journal does not record which module"),
         (show.status, 0, "30"),
-        (show.best, 2, "holds a map, not an experiment"),
+        (show.best, 2, "contains a map, not an experiment"),
         (maintain.retry, 2, "--retry-failed"),
     ],
     ids=lambda value: getattr(value, "name", None),
