@@ -17,8 +17,6 @@ NO_CHECKPOINT = -1  #: what a worker holds before its first encoding
 class AssumedWorkers:
     """The assumed workers of one search.
 
-    Examples
-    --------
     >>> workers = AssumedWorkers(2)
     >>> workers.assign(checkpoint=0, cost=5.0), workers.assign(checkpoint=1, cost=1.0)
     (0, 1)

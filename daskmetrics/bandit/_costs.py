@@ -17,8 +17,6 @@ class PaidCosts:
 
     Loading a checkpoint is free if a free worker holds it, or if the embeddings exist.
 
-    Examples
-    --------
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit._problem import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
@@ -54,13 +52,7 @@ class PaidCosts:
         return not self._encoded[arm, task]
 
     def charge(self, arm: int, task: int, held: Sequence[int] = ()) -> float:
-        """Pay for a cell and return its cost.
-
-        Raises
-        ------
-        DataError
-            If the cell was paid for before.
-        """
+        """Pay for a cell and return its cost; raises DataError if it was paid for before."""
         problem = self._problem
         if self._paid[arm, task]:
             raise DataError(f"Cell {problem.cell(arm, task)} was already paid for.")
@@ -83,8 +75,6 @@ def cost_correction(problem: Problem, outcomes: OutcomeArrays) -> Floats:
     a power of two, so that the jitter of a machine decides nothing. A factor that all cells share is left out, since a
     budget is a share of the whole.
 
-    Examples
-    --------
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit._problem import Outcome, arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)

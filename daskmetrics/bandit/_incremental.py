@@ -15,7 +15,7 @@ import numpy as np
 
 from daskmetrics.bandit._kernel import CovarianceModel, fit_model, fit_model_steps
 from daskmetrics.bandit._posterior import LIMIT, CholeskyFactor, ObservationRows, Posterior, pooled
-from daskmetrics.bandit._problem import Floats, Ints, Observations, Outcome, OutcomeArrays, OutcomeHistory, Problem
+from daskmetrics.bandit._problem import Floats, Ints, Observations, Outcome, OutcomeHistory, Problem
 
 FEW = 64  #: up to this number of scores the model is estimated again for every posterior ...
 REFIT = 128  #: ... and for the last time with this number
@@ -46,7 +46,7 @@ class IncrementalPosterior:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._history = OutcomeHistory()
+        self.read = OutcomeHistory().read  # the outcomes of the first cells, as arrays
         self.is_used = False
         self._basis: Basis
         self._next: Iterator[Basis | None] | None
@@ -54,10 +54,6 @@ class IncrementalPosterior:
         self._scores: int  # number of scores processed
         self._since: int  # number of scores from which on the basis is in use
         self._reset()
-
-    def read(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> OutcomeArrays:
-        """The outcomes of the first ``len(outcomes)`` cells, as arrays."""
-        return self._history.read(cells, outcomes)
 
     def update(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
         """Process new outcomes; doing so early leaves less work to the next posterior."""
@@ -127,8 +123,6 @@ class IncrementalPosterior:
 def is_due(scores: int) -> bool:
     """Whether building a new basis starts at this number of scores.
 
-    Examples
-    --------
     >>> [n for n in range(2000) if is_due(n)]
     [128, 1000, 1500]
     """

@@ -36,25 +36,13 @@ FEW = 16  #: with fewer scores the hyperparameters keep their defaults
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Length scales, and variances relative to the one that position explains in all tasks.
+    """Length scales, and variances relative to the one that position explains in all tasks."""
 
-    Attributes
-    ----------
-    time_scale, depth_scale : float
-        Length scales of the kernel, as shares of training (log step) and of the depth.
-    arm_variance : float
-        Variance that all tasks share in one arm alone.
-    task_variance : float
-        Variance of one task's deviation, smooth over arms.
-    cell_variance : float
-        Variance of one task's deviation in one arm alone.
-    """
-
-    time_scale: float = 0.3
-    depth_scale: float = 0.3
-    arm_variance: float = 0.01
-    task_variance: float = 0.3
-    cell_variance: float = 0.01
+    time_scale: float = 0.3  # length scale in training, as a share of log steps
+    depth_scale: float = 0.3  # length scale in depth, as a share of the layers
+    arm_variance: float = 0.01  # that all tasks share in one arm alone
+    task_variance: float = 0.3  # of one task's deviation, smooth over arms
+    cell_variance: float = 0.01  # of one task's deviation in one arm alone
 
     def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats]:
         """Prior covariances of cells from their arms' kernel and identity: the common and the task-specific part."""
@@ -81,7 +69,9 @@ class ArmKernel:
             kernel *= table[:, place[right]][place[left]]  # copying whole rows is faster than single numbers
         metrics = self._metrics
         if metrics.shape[1]:
-            kernel += METRIC * np.exp(_squared_distance(metrics[left], metrics[right]) / (-2.0 * metrics.shape[1]))
+            a, b = metrics[left], metrics[right]
+            square = np.maximum((a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T, 0.0)
+            kernel += METRIC * np.exp(square / (-2.0 * metrics.shape[1]))
         return np.asarray(kernel)
 
     @property
@@ -105,29 +95,15 @@ class ArmKernel:
 
 @dataclass(frozen=True, eq=False)
 class CovarianceModel:
-    """Everything that stays fixed while a posterior grows by one observation after the other.
-
-    Attributes
-    ----------
-    problem : Problem
-    hyperparameters : Hyperparameters
-    scale : RewardScale
-        From raw scores to values of the reward.
-    level, spread : ndarray (T,)
-        Mean and standard deviation of each task's values: standardised value = (value - level) / spread.
-    noise : ndarray (T,)
-        Variance of a standardised score about the true value of its cell.
-    freedom : float
-        Degrees of freedom of the spreads.
-    """
+    """Everything that stays fixed while a posterior grows by one observation after the other."""
 
     problem: Problem
     hyperparameters: Hyperparameters
-    scale: RewardScale
-    level: Floats
-    spread: Floats
-    noise: Floats
-    freedom: float
+    scale: RewardScale  # from raw scores to values of the reward
+    level: Floats  # (T,), mean of each task's values
+    spread: Floats  # (T,), their sd: standardised value = (value - level) / spread
+    noise: Floats  # (T,), variance of a standardised score about the true value of its cell
+    freedom: float  # degrees of freedom of the spreads
 
     @cached_property
     def kernel(self) -> ArmKernel:
@@ -243,7 +219,9 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     improved = True
     while improved:
         improved = False
-        for option in _neighbours(best.hyperparameters):
+        h = best.hyperparameters
+        options = [replace(h, **{f.name: getattr(h, f.name) * by}) for f in fields(h) for by in (1 / STEP, STEP)]
+        for option in options:
             if option in tried:
                 continue
             tried.add(option)
@@ -252,13 +230,6 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
             if density > greatest + 1e-6:
                 best, greatest, improved = model, density, True
             yield best
-
-
-def _neighbours(hyperparameters: Hyperparameters) -> Iterator[Hyperparameters]:
-    for one in fields(Hyperparameters):
-        value = getattr(hyperparameters, one.name)
-        for factor in (1 / STEP, STEP):
-            yield replace(hyperparameters, **{one.name: value * factor})
 
 
 def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceModel:
@@ -293,8 +264,3 @@ def _log_posterior(scores: _TrainingScores, model: CovarianceModel) -> float:
     likelihood = -0.5 * white @ white - np.log(np.diag(factor)).sum() - np.log(model.spread[seen.task]).sum()
     steps = [np.log(getattr(h, f.name) / cast(float, f.default)) / np.log(STEP) for f in fields(Hyperparameters)]
     return float(likelihood - 0.5 * sum(step**2 for step in steps) / PRIOR_SD**2)
-
-
-def _squared_distance(left: Floats, right: Floats) -> Floats:
-    square = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2.0 * left @ right.T
-    return np.asarray(np.maximum(square, 0.0))

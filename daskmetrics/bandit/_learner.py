@@ -306,13 +306,13 @@ class Learner:
             return False
         if count not in self._is_confident:
             then = state if count == len(known) else self._state(known[:count], self._checking)
-            self._is_confident[count] = bool(len(then.observations)) and self._probability(then) >= self.confidence
+            self._is_confident[count] = False
+            if len(then.observations):
+                posterior, leader = then.posterior.without_pending(), then.leader
+                margin = margin_of(posterior, leader, then.observations, self.within)
+                certainty = confidence(posterior, leader, margin, self.seed, then.usable)
+                self._is_confident[count] = certainty.within >= self.confidence
         return self._is_confident[count]
-
-    def _probability(self, state: State) -> float:
-        posterior, leader = state.posterior.without_pending(), state.leader
-        margin = margin_of(posterior, leader, state.observations, self.within)
-        return confidence(posterior, leader, margin, self.seed, state.usable).within
 
     def _state(self, known: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
         whole = self.budget >= self.problem.exhaustive_cost

@@ -56,32 +56,16 @@ def task_weights(
 
 @dataclass(frozen=True)
 class Champion:
-    """The best arm for one kind of task.
-
-    Attributes
-    ----------
-    kind : str
-    tasks : tuple of str
-        The tasks of this kind.
-    arm : Arm
-    value, sd : float
-        Posterior mean and standard deviation of its mean over these tasks, in units of the reward.
-    probability_best : float
-        Posterior probability that no other arm is better on these tasks.
-    score : float or None
-        Its mean raw score over those of the tasks on which it was scored.
-    scored : int
-        Number of the tasks on which it was scored.
-    """
+    """The best arm for one kind of task."""
 
     kind: str
-    tasks: tuple[str, ...]
+    tasks: tuple[str, ...]  # of this kind
     arm: Arm
-    value: float
-    sd: float
-    probability_best: float
-    score: float | None
-    scored: int
+    value: float  # posterior mean of its mean over these tasks, in units of the reward ...
+    sd: float  # ... and its standard deviation
+    probability_best: float  # that no other arm is better on these tasks
+    score: float | None  # its mean raw score over those of the tasks on which it was scored ...
+    scored: int  # ... and their number
 
 
 def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:

@@ -8,7 +8,7 @@ unchanged, which is the same as conditioning on its expected value. When its sco
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,20 +22,11 @@ RESERVE = LIMIT + LIMIT // 2  #: rows for which a factor allocates memory at a t
 
 @dataclass(frozen=True, eq=False)
 class ObservationRows:
-    """The observations that a posterior conditions on: each row is a cell, or the average of cells of one arm.
+    """The observations that a posterior conditions on: each row is a cell, or the average of cells of one arm."""
 
-    Attributes
-    ----------
-    arm : ndarray (n,)
-    mix : ndarray (n, T)
-        Weights of the tasks in the row, with sum 1; a single cell has one weight of 1.
-    noise : ndarray (n,)
-        Noise variance of the row's standardised value.
-    """
-
-    arm: Ints
-    mix: Floats
-    noise: Floats
+    arm: Ints  # (n,)
+    mix: Floats  # (n, T), weights of the tasks in the row, with sum 1; a single cell has one weight of 1
+    noise: Floats  # (n,), noise variance of the row's standardised value
 
     def __len__(self) -> int:
         return len(self.arm)
@@ -54,10 +45,7 @@ class ObservationRows:
 
 
 class CholeskyFactor:
-    """Inverse Cholesky factor of growing rows, and the rows' whitened covariances with all objectives.
-
-    Memory: n x (n + A) numbers for n rows and A arms.
-    """
+    """Inverse Cholesky factor of n growing rows and their whitened covariances with A objectives: n (n + A) numbers."""
 
     def __init__(self, model: CovarianceModel) -> None:
         arms, tasks = len(model.problem.arms), len(model.problem.tasks)
@@ -137,43 +125,22 @@ class CholeskyFactor:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior of every arm's objective, in units of the reward; valid until the next one of its search is computed.
-
-    Attributes
-    ----------
-    model : CovarianceModel
-    mean, variance : ndarray (A,)
-        Of the objective, the weighted mean over tasks; pending cells count as observed.
-    rows : ObservationRows
-        The observations, pending cells last.
-    known : int
-        Number of rows with a value; they come first.
-    inverse : ndarray (n, n)
-        Inverse Cholesky factor of the rows' covariance matrix.
-    cross : ndarray (n, A)
-        Whitened covariances of the rows with the objectives.
-    """
+    """Posterior of every arm's objective, in units of the reward; valid until its search computes the next one."""
 
     model: CovarianceModel
-    mean: Floats
-    variance: Floats
-    rows: ObservationRows
-    known: int
-    inverse: Floats
-    cross: Floats
+    mean: Floats  # (A,), of the weighted mean over tasks
+    variance: Floats  # (A,); pending cells count as observed
+    rows: ObservationRows  # the observations, pending cells last
+    known: int  # number of rows with a value; they come first
+    inverse: Floats  # (n, n), inverse Cholesky factor of the rows' covariance matrix
+    cross: Floats  # (n, A), whitened covariances of the rows with the objectives
 
     def without_pending(self) -> Posterior:
         """The posterior given the known scores only."""
         n = self.known
-        return Posterior(
-            model=self.model,
-            mean=self.mean,
-            variance=self.variance + (self.cross[n:] ** 2).sum(axis=0),
-            rows=self.rows.part(0, n),
-            known=n,
-            inverse=self.inverse[:n, :n],
-            cross=self.cross[:n],
-        )
+        variance = self.variance + (self.cross[n:] ** 2).sum(axis=0)
+        rows, inverse, cross = self.rows.part(0, n), self.inverse[:n, :n], self.cross[:n]
+        return replace(self, variance=variance, rows=rows, inverse=inverse, cross=cross)
 
     @property
     def problem(self) -> Problem:
@@ -209,18 +176,8 @@ class Posterior:
 
 
 def fit_posterior(problem: Problem, seen: Observations, pending: Observations | None = None) -> Posterior:
-    """Estimate the model and condition on the observations.
+    """Estimate the model and condition on the observations, if any; the scores of pending cells are not read.
 
-    Parameters
-    ----------
-    problem : Problem
-    seen : Observations
-        May be empty: the result is then the prior.
-    pending : Observations or None
-        Cells whose scores are unknown; their ``score`` is not read.
-
-    Examples
-    --------
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit._problem import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
@@ -285,8 +242,6 @@ def first_max(values: Floats, among: Bools | None = None) -> int:
 def greatest(values: Floats, n: int) -> Ints:
     """Indices of the n greatest values, ascending; of equal values the first.
 
-    Examples
-    --------
     >>> greatest(np.array([0.0, 2.0, 1.0, 1.0]), 2).tolist()
     [1, 2]
     """

@@ -209,10 +209,7 @@ class Observations:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, float, float]]) -> Observations:
-        """From (arm, task, score, stderr) rows in any order.
-
-        They are sorted by cell, so that sums of floats do not depend on the order of arrival.
-        """
+        """From (arm, task, score, stderr) rows, sorted by cell, so that sums do not depend on the order of arrival."""
         arm, task, score, stderr = np.array(list(rows), dtype=float).reshape(-1, 4).T
         return cls(arm.astype(np.intp), task.astype(np.intp), score, stderr).by_cell()
 
@@ -288,8 +285,6 @@ def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:
 class OutcomeArrays:
     """Finished cells with their outcomes, in order (n,): score NaN where the cell failed, seconds NaN where unknown.
 
-    Examples
-    --------
     >>> outcomes = OutcomeArrays.of([((3, 0), Outcome(0.5, 0.1)), ((1, 0), Outcome(None)), ((1, 1), Outcome(0.4))])
     >>> outcomes.scores.arm.tolist(), outcomes.failed.tolist()
     ([3, 1], [False, True, False])

@@ -106,22 +106,7 @@ class Recommendation:
 
 
 def recommend(state: State, budget: float, spent: float, within: float = WITHIN) -> Recommendation:
-    """Recommend the arm with the greatest expected objective.
-
-    Parameters
-    ----------
-    state : State
-        Pending cells do not count as observed here.
-    budget, spent : float
-        Costs.
-    within : float
-        Share of the best arm's mean score.
-
-    Raises
-    ------
-    DaskmetricsError
-        If no cell was measured.
-    """
+    """Recommend the arm with the greatest expected objective; raises DaskmetricsError if no cell was measured."""
     problem, seen = state.problem, state.observations
     failed = len(state.outcomes) - len(seen)
     if not len(seen):
@@ -167,34 +152,17 @@ def _summary(posterior: Posterior, seen: Observations, arm: int, common: Ints | 
 
 @dataclass(frozen=True)
 class Confidence:
-    """Posterior probabilities that an arm is the best, or within a margin of the best.
-
-    Attributes
-    ----------
-    best, within : float
-    credible : tuple of int
-        The smallest set of arms that contains the best one with probability `CREDIBLE`, most likely first.
-    """
+    """Posterior probabilities that an arm is the best, or within a margin of the best."""
 
     best: float
     within: float
-    credible: tuple[int, ...]
+    credible: tuple[int, ...]  # smallest set with the best arm by probability `CREDIBLE`, most likely first
 
 
 def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None) -> Confidence:
-    """Estimate the probabilities by joint draws of the objectives.
+    """Estimate the probabilities for an arm by joint draws of the objectives of the usable arms.
 
-    Parameters
-    ----------
-    posterior : Posterior
-        Without pending cells.
-    arm : int
-        The arm that the probabilities are about.
-    margin : float
-        By how much another arm may be better, in units of the reward.
-    seed : int
-    usable : ndarray of bool (A,) or None
-        Arms that may be the best.
+    The posterior has no pending cells; ``margin``, by which another arm may be better, is in units of the reward.
     """
     bound = posterior.mean + 3 * posterior.sd
     if usable is not None:

@@ -43,13 +43,13 @@ class LinearScale:
 
     centre: Floats
     spread: Floats
+    limit: float = np.inf  # largest absolute value
 
     def values(self, seen: Observations) -> Floats:
-        """Values of the observed cells (n,)."""
-        return np.asarray((seen.score - self.centre[seen.task]) / self.spread[seen.task])
+        values = (seen.score - self.centre[seen.task]) / self.spread[seen.task]
+        return np.clip(values, -self.limit, self.limit)
 
     def errors(self, seen: Observations) -> Floats:
-        """Their standard errors (n,)."""
         return np.asarray(seen.stderr / self.spread[seen.task])
 
 
@@ -60,7 +60,6 @@ class RankScale:
     scores: tuple[Floats, ...]  # ascending, per task
 
     def values(self, seen: Observations) -> Floats:
-        """Values of the observed cells (n,)."""
         values = np.zeros(len(seen))
         for task, scores in enumerate(self.scores):
             here = seen.task == task
@@ -69,7 +68,7 @@ class RankScale:
         return values
 
     def errors(self, seen: Observations) -> Floats:
-        """Their standard errors (n,), with the average slope sd(rank) / sd(score)."""
+        # with the average slope sd(rank) / sd(score)
         spread = np.array([float(scores.std()) if len(scores) else 0.0 for scores in self.scores])
         slope = np.where(spread > 0, UNIFORM / np.where(spread > 0, spread, 1.0), 0.0)
         return np.minimum(seen.stderr * slope[seen.task], UNIFORM)
@@ -80,30 +79,15 @@ class ReciprocalScale:
     """value = -1 / score."""
 
     def values(self, seen: Observations) -> Floats:
-        """Values of the observed cells (n,)."""
         return np.asarray(-1.0 / np.maximum(seen.score, LEAST))
 
     def errors(self, seen: Observations) -> Floats:
-        """Their standard errors (n,), from the derivative of the reciprocal."""
+        # from the derivative of the reciprocal
         return np.asarray(seen.stderr / np.maximum(seen.score, LEAST) ** 2)
 
 
-@dataclass(frozen=True, eq=False)
-class ClippedScale:
-    """A linear scale clipped to [-`LIMIT`, `LIMIT`]."""
-
-    scale: LinearScale
-
-    def values(self, seen: Observations) -> Floats:
-        """Values of the observed cells (n,)."""
-        return np.clip(self.scale.values(seen), -LIMIT, LIMIT)
-
-    def errors(self, seen: Observations) -> Floats:
-        """Their standard errors (n,)."""
-        return self.scale.errors(seen)
-
-
-RewardScale = LinearScale | RankScale | ReciprocalScale | ClippedScale
+RewardScale = LinearScale | RankScale | ReciprocalScale
+"""Gives the values of observed cells (n,), and their standard errors (n,)."""
 
 
 def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
@@ -114,8 +98,6 @@ def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
     their mean. A task whose sweep has fewer than two scores, for example because cells failed, takes the median spread
     of the other tasks and the mean of the scores it has.
 
-    Examples
-    --------
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit._problem import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
@@ -137,8 +119,7 @@ def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
     centre, spread = np.array(sweeps, dtype=float).T
     known = spread[np.isfinite(spread)]
     typical = float(np.median(known)) if len(known) else 1.0
-    scale = LinearScale(centre, np.where(np.isfinite(spread), spread, typical))
-    return ClippedScale(scale) if robust else scale
+    return LinearScale(centre, np.where(np.isfinite(spread), spread, typical), LIMIT if robust else np.inf)
 
 
 def _centre_and_spread(seen: Observations, swept: Bools, task: int, robust: bool) -> tuple[float, float]:

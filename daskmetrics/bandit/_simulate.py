@@ -19,32 +19,24 @@ from daskmetrics.core.names import Arm, Cell
 
 @dataclass(frozen=True)
 class TracePoint:
-    """A moment of a search: the cost of its decisions, the arm it would recommend, the arm's regret, and the time.
-
-    Time is in units of cost since the start, on the simulated workers. ``confidence`` is the posterior probability that
-    the arm is within the margin of the best; NaN if it was not computed.
-    """
+    """A moment of a search: the cost of its decisions, and the arm that it would recommend, with its regret."""
 
     cost: float
     arm: Arm
     regret: float
-    time: float = 0.0
-    confidence: float = math.nan
+    time: float = 0.0  # since the start, on the simulated workers, in units of cost
+    confidence: float = math.nan  # probability that the arm is within the margin of the best; NaN if not computed
 
 
 @dataclass(frozen=True)
 class SimulatedSearch:
-    """Decisions, recommendation and trace of a search; the last point of the trace is the recommendation.
-
-    ``utilisation`` is the share of the workers' time, until the last outcome, that they spent working. ``deciding`` is
-    the same until the last decision, after which only open cells are left to finish.
-    """
+    """Decisions, recommendation and trace of a search; the last point of the trace is the recommendation."""
 
     picks: tuple[Pick, ...]
     recommendation: Recommendation
     trace: tuple[TracePoint, ...]
-    utilisation: float = 1.0
-    deciding: float = 1.0
+    utilisation: float = 1.0  # share of the workers' time, until the last outcome, that they spent working
+    deciding: float = 1.0  # the same until the last decision, after which only open cells are left to finish
 
 
 def simulate(
@@ -64,28 +56,11 @@ def simulate(
 ) -> SimulatedSearch:
     """Run a complete search; each outcome arrives when the cell's cost, taken as a duration, has passed.
 
-    Parameters
-    ----------
-    problem : Problem
-    table : mapping of Cell to float
-        Known raw scores; a cell that is missing fails.
-    policy : Policy
-    budget : float or Budget
-        A number is a share of the exhaustive cost.
-    seed : int
-    every : int
-        Trace the recommendation after every so many outcomes; 0 traces the end only.
-    confidence_at : sequence of float
-        Costs; the first traced point at or after each one includes the confidence.
-    workers : int
-        Number of workers. Each scores one cell at a time and holds the checkpoint that it used last.
-    window : int or None
-        Number of decisions that may be open at once; by default the number of workers.
-    free_running, confidence, within
-        As in `Learner`.
+    A cell that is not in the table of raw scores fails. The recommendation is traced after ``every`` so many outcomes
+    (0 traces the end only), with its confidence at the first point at or after each cost of ``confidence_at``. Each
+    worker scores one cell at a time and holds the checkpoint that it used last; the window is by default the number of
+    workers. The other parameters are those of `Learner`.
 
-    Examples
-    --------
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit import arm_features, policy_named
     >>> suite = Suite("m", ("step0", "step1", "step2"), (0, 1), 1)
@@ -116,9 +91,9 @@ def simulate(
 
     outcomes = 0
     while True:
-        for pick in learner.ask(pool.idle):
+        for pick in learner.ask(len(pool.idle)):
             pool.start(pick, problem.locate(pick.cell))
-        if not pool.busy:
+        if not pool.running:
             break
         pick = pool.finish()
         learner.tell(pick.index, Outcome(table.get(pick.cell)))
@@ -139,20 +114,12 @@ class _SimulatedWorkers:
     def __init__(self, problem: Problem, workers: int) -> None:
         self._problem, self._workers = problem, workers
         self._held: list[int | None] = [None] * workers
-        self._free = list(range(workers))
-        self._running: list[tuple[float, int, int, Pick]] = []  # end, number, worker
+        self.idle = list(range(workers))
+        self.running: list[tuple[float, int, int, Pick]] = []  # end, number, worker
         self._encoded: dict[tuple[int, int], float] = {}  # time at which the embeddings exist
         self._worked = self._occupied = 0.0
         self.deciding = 1.0  # share of the workers' time that was used until the last start
         self.now = 0.0
-
-    @property
-    def idle(self) -> int:
-        return len(self._free)
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._running)
 
     @property
     def utilisation(self) -> float:
@@ -163,8 +130,8 @@ class _SimulatedWorkers:
         problem, (arm, task) = self._problem, cell
         self.deciding = self._occupied / (self._workers * self.now) if self.now else 1.0
         checkpoint = int(problem.checkpoint_index[arm])
-        worker = min(self._free, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w))
-        self._free.remove(worker)
+        worker = min(self.idle, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w))
+        self.idle.remove(worker)
         encoding, scoring = float(problem.encode_cost[arm, task]), float(problem.score_cost[arm, task])
         encoded = self._encoded.get((checkpoint, task))
         if encoded is None:
@@ -176,14 +143,14 @@ class _SimulatedWorkers:
                 self._encoded[checkpoint, task] = encoded
         self._worked += scoring
         end = max(self.now, encoded) + scoring
-        heapq.heappush(self._running, (end, pick.index, worker, pick))
+        heapq.heappush(self.running, (end, pick.index, worker, pick))
 
     def finish(self) -> Pick:
         """Move the clock to the end of the next cell and return its decision."""
-        busy, before = len(self._running), self.now
-        self.now, _, worker, pick = heapq.heappop(self._running)
+        busy, before = len(self.running), self.now
+        self.now, _, worker, pick = heapq.heappop(self.running)
         self._occupied += busy * (self.now - before)
-        self._free.append(worker)
+        self.idle.append(worker)
         return pick
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError
@@ -69,7 +69,7 @@ def script(profile: str) -> None:
 
 
 @cluster.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.  [default: print it]")
+@click.option("-o", "--output", type=PATH, help="File to write.  [default: print it]")
 @friendly
 def init(output: Path | None) -> None:
     """Write a profile for the Slurm of this machine.

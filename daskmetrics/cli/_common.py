@@ -16,8 +16,13 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError, LockedError
 
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
+PATH = click.Path(path_type=Path)
+
 #: The argument RUN: the folder of a run.
-run_folder = click.argument("run", type=click.Path(path_type=Path), default=Path("runs/demo"))
+run_folder = click.argument("run", type=PATH, default=Path("runs/demo"))
+
+#: The argument CONFIG, which a command can do without.
+config_file = click.argument("config", type=PATH, required=False)
 
 
 def friendly(command: Callable[..., None]) -> Callable[..., None]:
@@ -27,12 +32,9 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except (ConfigError, LockedError) as error:
-            click.echo(f"Error: {error}", err=True)
-            sys.exit(2)
         except DaskmetricsError as error:
             click.echo(f"Error: {error}", err=True)
-            sys.exit(1)
+            sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
         except KeyboardInterrupt:
             click.echo("Stopped. Recorded results are safe: run the same command again to resume.", err=True)
             sys.exit(INTERRUPTED)

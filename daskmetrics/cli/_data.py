@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import friendly, run_folder
+from daskmetrics.cli._common import PATH, config_file, friendly, run_folder
 
 if TYPE_CHECKING:
     from daskmetrics.experiment._prefetch import Download
     from daskmetrics.experiment._prepare import Experiment
 
-config_file = click.argument("config", type=click.Path(path_type=Path), required=False)
 changes = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the configuration.")
 
 
@@ -81,7 +80,7 @@ def _download(missing: list[Download]) -> dict[str, str]:
     show_default=True,
     help="Layout of the scores.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="[default: export-mteb or scores.csv in RUN]")
+@click.option("--output", type=PATH, help="[default: export-mteb or scores.csv in RUN]")
 @friendly
 def export(run: Path, kind: str, output: Path | None) -> None:
     """Write the scores of RUN as CSV for `replay`, or as files of mteb's ResultCache with one experiment per layer."""
@@ -104,7 +103,7 @@ def export(run: Path, kind: str, output: Path | None) -> None:
 @click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @config_file
 @changes
-@click.option("--folder", type=click.Path(path_type=Path), help="Folder of the run.  [default: runs/NAME]")
+@click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
 @friendly
 def import_results(results: Path, config: Path | None, settings: tuple[str, ...], folder: Path | None) -> None:
     """Import the scores in RESULTS, a folder of mteb results by layer, into the run of CONFIG at no cost."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import friendly, run_folder
+from daskmetrics.cli._common import PATH, friendly, run_folder
 from daskmetrics.core._files import RunFolder
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def retry(run: Path, only: str | None) -> None:
 
 @click.command()
 @run_folder
-@click.option("--run", "of", type=click.Path(path_type=Path), help="The run of a results file.  [default: from runs/]")
+@click.option("--run", "of", type=PATH, help="The run of a results file.  [default: from runs/]")
 @click.option("--sample", type=click.IntRange(0), default=20, show_default=True, help="Items of a map to run again.")
 @click.option("--ignore", multiple=True, metavar="FIELD", help="A field of these items that may differ.")
 @click.option("--tolerance", type=float, default=0.0, help="Relative difference that these items may have.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import click
 
-from daskmetrics.cli._common import end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
 from daskmetrics.core._events import MapStarted
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 SOME_FAILED = 3
 """Exit code if every item has a result and some of them failed."""
 SHOWN_FAILURES = 10
-PATH = click.Path(path_type=Path)
 
 
 def _click(help: str, *names: str, **settings: Any) -> dict[str, Any]:

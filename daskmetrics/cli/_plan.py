@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, config_file, end_as_by_ctrl_c, friendly
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 NO_OPTION = 1
 """Exit code of a plan in which no option can be used."""
 
-config_file = click.argument("config", type=click.Path(path_type=Path), required=False)
 settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
 
 
@@ -49,7 +48,7 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=
 @click.option("--price", type=click.FloatRange(0), help="Of one worker (GPU) for an hour.")
 @click.option("--simulate", type=click.IntRange(2), metavar="N", help="Also simulate up to N workers.")
 @click.option("--units", type=click.IntRange(1), help="Units of the simulation.  [default: as many as were measured]")
-@click.option("--output", type=click.Path(path_type=Path), help="Folder for bench.csv, bench.html and bench.png.")
+@click.option("--output", type=PATH, help="Folder for bench.csv, bench.html and bench.png.")
 @friendly
 def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, **options: Any) -> None:
     """Run the same work with several numbers of workers and report how well it scales.
@@ -126,13 +125,13 @@ def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None
 @settings_option
 @click.option("--profiles", metavar="A,B,...", help="Cluster profiles, by name or file.  [default: that of CONFIG]")
 @click.option("--workers", metavar="N,N,...", help="Numbers of workers for each profile.  [default: the profile's]")
-@click.option("--offers", type=click.Path(path_type=Path), help="YAML file of partitions, instead of profiles.")
-@click.option("--recorded", type=click.Path(path_type=Path), help="Read Slurm's state from a folder of --record.")
-@click.option("--record", "keep", type=click.Path(path_type=Path), help="Keep Slurm's state in this folder.")
+@click.option("--offers", type=PATH, help="YAML file of partitions, instead of profiles.")
+@click.option("--recorded", type=PATH, help="Read Slurm's state from a folder of --record.")
+@click.option("--record", "keep", type=PATH, help="Keep Slurm's state in this folder.")
 @click.option("--deadline", metavar="TIME", help="From now, waiting included: 8h, 90min, 2d.")
 @click.option("--budget", metavar="AMOUNT", help="Largest number of worker-hours, or of money: 200gpuh, 500.")
 @click.option("--price", "prices", multiple=True, metavar="[DEVICE=]PRICE", help="Of a worker-hour; may be repeated.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Folder of the run.  [default: runs/NAME]")
+@click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
 @click.option("--probe", is_flag=True, help="First measure a few units on a worker of CONFIG's cluster.")
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
 @click.option("--replace", metavar="JOB", help="With --submit: first cancel this pending job of yours.")

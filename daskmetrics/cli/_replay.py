@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import friendly
+from daskmetrics.cli._common import PATH, friendly
 
 if TYPE_CHECKING:
     from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Setting
 
 
 @click.command()
-@click.argument("scores", type=click.Path(path_type=Path))
+@click.argument("scores", type=PATH)
 @click.option(
     "--policy",
     "policies",
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     help="Baseline of the reward 'zscore'.  [default: last checkpoint of the last model]",
 )
 @click.option("--model", "models", multiple=True, help="Use only this model of the table; may be repeated.")
-@click.option("--metrics", type=click.Path(path_type=Path), help="CSV file of label-free metrics, one value per line.")
+@click.option("--metrics", type=PATH, help="CSV file of label-free metrics, one value per line.")
 @click.option("--ablate", type=click.Choice(["metrics"]), help="Compare searches with and without metrics as features.")
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]")
-@click.option("--output", type=click.Path(path_type=Path), help="Folder for CSV files and a plot.")
+@click.option("--output", type=PATH, help="Folder for CSV files and a plot.")
 @friendly
 def replay(
     scores: Path,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import INTERRUPTED, end_as_by_ctrl_c, friendly, run_folder
+from daskmetrics.cli._common import INTERRUPTED, PATH, config_file, end_as_by_ctrl_c, friendly, run_folder
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
@@ -30,7 +30,7 @@ TAIL = 30  # lines of the log of a driver that failed
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path), required=False)
+@config_file
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as search.budget=0.1.")
 @click.option("--cluster", metavar="PROFILE", help="A profile's name, or its YAML file.  [default: CONFIG's, or local]")
 @click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
@@ -38,7 +38,7 @@ TAIL = 30  # lines of the log of a driver that failed
 @click.option("--budget", type=float, help="Share of the exhaustive cost; short for --set search.budget=SHARE.")
 @click.option("--confidence", type=float, help="Stop at this confidence; short for --set search.confidence=P.")
 @click.option("--within", type=float, help="Tolerance of --confidence; short for --set search.within=W.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Folder of the run.  [default: runs/NAME]")
+@click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and submit nothing.")
 @click.option("--submit", is_flag=True, help="Submit a Slurm job that drives the run, and return. See `attach`.")
 @click.option("--in-job", is_flag=True, help="Use the Slurm job of this shell: one worker per GPU, by srun.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import friendly, run_folder
+from daskmetrics.cli._common import PATH, friendly, run_folder
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
@@ -78,7 +78,7 @@ def _worker_jobs(name: str) -> str:
     show_default=True,
     help="A page, or numbers in one file.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="File for the numbers.  [default: in RUN/report]")
+@click.option("--output", type=PATH, help="File for the numbers.  [default: in RUN/report]")
 @click.option("--svg", is_flag=True, help="Write each figure as SVG, too.")
 @friendly
 def report(run: Path, kind: str, output: Path | None, svg: bool) -> None:
@@ -128,7 +128,7 @@ def _share(text: str) -> float:
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.argument("arm")
 @friendly
 def explain(run: Path, arm: str) -> None:
@@ -140,11 +140,11 @@ def explain(run: Path, arm: str) -> None:
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.argument("other", type=click.Path(path_type=Path), required=False)
+@click.argument("run", type=PATH)
+@click.argument("other", type=PATH, required=False)
 @click.option(
     "--published",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help=f"Table of published scores (CSV).  [default: published_scores.csv.gz in ${DATA}]",
 )
 @friendly
@@ -195,7 +195,7 @@ def metrics() -> None:
 @click.argument("names", nargs=-1)
 @click.option(
     "--runs",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=Path("runs"),
     show_default=True,
     help="Folder of earlier runs, for measured costs.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=PATH)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as models.0.train.ranks=4.")
 @click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
 @click.option("--folder", help="Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]")

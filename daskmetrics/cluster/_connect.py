@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import socket
 import time
 import warnings
@@ -13,7 +14,7 @@ from pathlib import Path
 import dask
 from distributed import Client, LocalCluster, Security
 
-from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, private_prefix
+from daskmetrics.cluster._dask_config import RESOURCES, dask_settings
 from daskmetrics.cluster._links import here, link_lines
 from daskmetrics.config import Cluster
 from daskmetrics.core._machine import workers
@@ -63,7 +64,8 @@ def connect(
     3
     """
     with ExitStack() as stack:
-        prefix = private_prefix()
+        # an unguessable path of the dashboard: on a login node the loopback interface is shared
+        prefix = f"/{secrets.token_urlsafe(16)}"
         stack.enter_context(dask.config.set(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_shutdown())
         if profile.kind != "existing":
@@ -96,7 +98,7 @@ def _slurm_client(profile: Cluster, prefix: str, run: str, on_message: Callable[
     from daskmetrics.cluster.slurm._cluster import SlurmCluster
 
     with (
-        SlurmCluster(profile, run=run, prefix=prefix, on_message=on_message) as cluster,
+        SlurmCluster(profile, run, prefix, on_message) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         try:
@@ -129,14 +131,14 @@ def _wait_for_workers(client: Client, profile: Cluster) -> None:
 @contextmanager
 def _quiet_shutdown() -> Iterator[None]:
     """Hide the messages of lost connections that are logged while a cluster closes."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application", "asyncio")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
+    loggers = map(logging.getLogger, ("distributed", "tornado.application", "asyncio"))
+    levels = {logger: logger.level for logger in loggers}
+    for logger in levels:
         logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)
 
 

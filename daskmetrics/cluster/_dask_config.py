@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 from daskmetrics.cluster import _preload_scheduler as preload_scheduler
@@ -53,8 +52,3 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
         **timeouts,
     }
-
-
-def private_prefix() -> str:
-    """An unguessable path below which the dashboard is served: on a login node the loopback interface is shared."""
-    return f"/{secrets.token_urlsafe(16)}"

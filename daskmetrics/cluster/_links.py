@@ -12,31 +12,19 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True)
 class ProcessLocation:
-    """Where this process runs, seen from the user's own machine.
-
-    Attributes
-    ----------
-    user, host : str
-    login : str or None
-        The machine that the job was submitted from, if this is a compute node: ssh jumps over it.
-    remote : bool
-        Whether the user works on another machine: connected by ssh, or this is a job.
-    jupyter : str
-        The path below which a Jupyter on this machine is served.
-    """
+    """Where this process runs, seen from the user's own machine."""
 
     user: str
     host: str
+    # the machine that the job was submitted from, if this is a compute node: ssh jumps over it
     login: str | None = None
-    remote: bool = False
-    jupyter: str = "/"
+    remote: bool = False  # whether the user works on another machine: connected by ssh, or this is a job
+    jupyter: str = "/"  # the path below which a Jupyter on this machine is served
 
     @classmethod
     def of(cls, environment: Mapping[str, str], user: str, host: str) -> ProcessLocation:
         """The location that environment variables describe.
 
-        Examples
-        --------
         >>> ProcessLocation.of({"SLURM_JOB_ID": "7", "SLURM_SUBMIT_HOST": "login1"}, "ada", "node3").login
         'login1'
         """
@@ -54,16 +42,6 @@ def here() -> ProcessLocation:
 def link_lines(link: str, kind: str, location: ProcessLocation) -> list[str]:
     """Lines that explain how to open a dashboard; only the link if the user's browser runs on this machine.
 
-    Parameters
-    ----------
-    link : str
-        The dashboard's address as Dask reports it, ``http://127.0.0.1:PORT/PREFIX/status``.
-    kind : str
-        Of the cluster.
-    location : ProcessLocation
-
-    Examples
-    --------
     >>> login1 = ProcessLocation("ada", "login1", remote=True)
     >>> print(*link_lines("http://127.0.0.1:8787/abc/status", "slurm", login1), sep="\\n")
     Dashboard: http://127.0.0.1:8787/abc/status

@@ -162,7 +162,9 @@ class ProfileCluster:
             first, *others = link_lines(self._link, self.profile.kind, here())
             link = escape(first.removeprefix("Dashboard: "))
             facts["dashboard"] = f'<a href="{link}" target="_blank">{link}</a>'
-            facts |= {escape(label): f"<code>{escape(text)}</code>" for label, text in map(_label_and_text, others)}
+            for line in others:
+                label, _, text = line.strip().partition(":")
+                facts[escape(label)] = f"<code>{escape(text.strip())}</code>"
         rows = "".join(
             f'<tr style="background: none"><td style="{CELL}; opacity: .7; white-space: nowrap">{name}</td>'
             f'<td style="{CELL}">{text}</td></tr>'
@@ -185,8 +187,3 @@ def _jobs(run: str) -> str:
         return summary(queue(name=job_name(run)))
     except SlurmError as error:
         return f"unknown: {error}"
-
-
-def _label_and_text(line: str) -> tuple[str, str]:
-    label, _, text = line.strip().partition(":")
-    return label, text.strip()

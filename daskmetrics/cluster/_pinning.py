@@ -6,8 +6,8 @@ import fcntl
 import getpass
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,11 @@ def pin(pins: Pins) -> dict[str, Any]:
         if pins.cpus is not None:
             result["cpus"] = claim("cpu", usable_cpus(), pins.cpus)
             os.sched_setaffinity(0, {int(cpu) for cpu in result["cpus"]})
-            _limit_threads(pins.cpus)
+            os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))
+            with suppress(ImportError):
+                from threadpoolctl import threadpool_limits
+
+                threadpool_limits(pins.cpus)  # for libraries that have already read the environment
         if pins.gpus is not None:
             result["gpus"] = claim("gpu", visible_gpus(), pins.gpus)
             os.environ[VISIBLE] = ",".join(result["gpus"])
@@ -121,30 +125,18 @@ def pin(pins: Pins) -> dict[str, Any]:
     return result
 
 
-def _limit_threads(count: int) -> None:
-    os.environ.update(dict.fromkeys(THREADS, str(count)))
-    with suppress(ImportError):
-        from threadpoolctl import threadpool_limits
-
-        threadpool_limits(count)  # for libraries that have already read the environment
-
-
 def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = None) -> list[str]:
-    """Claim a number of the CPUs or GPUs that are offered on this node, each for one process at a time.
+    """Claim a number of the CPUs or GPUs that are offered on this node; ConfigError if too few are free.
 
     A claim is a lock on a file, which the system releases when the process ends for whatever reason. So workers of
     different jobs need not know each other.
-
-    Raises
-    ------
-    ConfigError
-        If too few are free.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"daskmetrics-{getpass.getuser()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise ConfigError(f"'{folder}' belongs to another user: set TMPDIR to a folder of your own.")
-    with _exclusive(folder / "claiming"):  # otherwise two workers could each get half of what they need
+    with (folder / "claiming").open("a") as everything:
+        fcntl.flock(everything, fcntl.LOCK_EX)  # otherwise two workers could each get half of what they need
         claimed: dict[str, int] = {}
         for name in offered:
             if len(claimed) == count:
@@ -158,21 +150,11 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
     raise ConfigError(f"This worker needs {count} {kind}s; of {len(offered)}, {len(claimed)} are free.")
 
 
-def _lock(path: Path, wait: int = fcntl.LOCK_NB) -> int | None:
+def _lock(path: Path) -> int | None:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | wait)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
         return None
     return file
-
-
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    file = _lock(path, wait=0)
-    try:
-        yield
-    finally:
-        if file is not None:
-            os.close(file)

@@ -18,15 +18,8 @@ def dask_setup(nanny: Any) -> None:
 
 
 def worker_gpu(name: str, visible: str) -> str:
-    """The GPU of the worker whose name ends in ``-i``: entry i of the job's ``CUDA_VISIBLE_DEVICES``.
+    """The GPU of the worker whose name ends in ``-i``: entry i of the job's ``CUDA_VISIBLE_DEVICES``, or SystemExit.
 
-    Raises
-    ------
-    SystemExit
-        If the job has no such GPU.
-
-    Examples
-    --------
     >>> worker_gpu("gpu-7-2", "4,5,6,7")
     '6'
     """

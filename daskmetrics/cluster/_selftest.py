@@ -24,8 +24,6 @@ VISIBLE_WITHIN = 30.0  # seconds for a file to appear on the other machine: netw
 
 
 class SelfTestStatus(Enum):
-    """The result of a check."""
-
     OK = "ok"
     NOTE = "note"
     FAILED = "failed"
@@ -33,21 +31,12 @@ class SelfTestStatus(Enum):
 
 @dataclass(frozen=True)
 class SelfTestResult:
-    """One check, with its result.
-
-    Attributes
-    ----------
-    name : str
-    status : SelfTestStatus
-    seconds : float
-    message : str
-        What was observed, or what to do.
-    """
+    """One check, with its result."""
 
     name: str
     status: SelfTestStatus
     seconds: float
-    message: str
+    message: str  # what was observed, or what to do
 
 
 Checked = tuple[SelfTestStatus, str]
@@ -58,35 +47,27 @@ def run_checks(
 ) -> Iterator[SelfTestResult]:
     """Check on the first worker what a run needs, one check after the other.
 
-    Parameters
-    ----------
-    client : Client
-        With at least one worker.
-    profile : Cluster
-    question : str
-        Python expression that a worker evaluates to describe itself, see `daskmetrics.execution._handshake`.
-    require_same : callable
-        Raises ConfigError if the worker's versions do not fit this process.
+    `daskmetrics.execution._handshake` has the question, a Python expression by which a worker describes itself, and
+    ``require_same``, which raises ConfigError if the worker's versions do not fit this process.
     """
     address, info = next(iter(workers(client).items()))
-    worker = _Worker(client, address)
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        return client.run(function, *args, workers=[address])[address]
 
     def versions() -> Checked:
-        versions = worker.run(eval, question)["versions"]
+        versions = call(eval, question)["versions"]
         require_same(info["name"], versions)
         return SelfTestStatus.OK, ", ".join(f"{name} {number}" for name, number in versions.items())
-
-    def imports() -> Checked:
-        return SelfTestStatus.OK, f"torch {worker.run(_import_torch)}, on {worker.run(socket.gethostname)}"
 
     needs_gpu = profile.kind != "local" and profile.gpus_per_job > 0
     checks: dict[str, Callable[[], Checked]] = {
         "versions": versions,
-        "import": imports,
-        "device": lambda: check_device(worker.run(_device), needs_gpu),
-        "shared folder": lambda: _check_folder(worker, Path(profile.logs).resolve()),
-        "network to worker": lambda: _check_speed(worker, to_worker=True),
-        "network to driver": lambda: _check_speed(worker, to_worker=False),
+        "import": lambda: (SelfTestStatus.OK, f"torch {call(_import_torch)}, on {call(socket.gethostname)}"),
+        "device": lambda: check_device(call(_device), needs_gpu),
+        "shared folder": lambda: _check_folder(call, Path(profile.logs).resolve()),
+        "network to worker": lambda: _check_speed(call, to_worker=True),
+        "network to driver": lambda: _check_speed(call, to_worker=False),
     }
     for name, check in checks.items():
         began = time.perf_counter()
@@ -97,30 +78,9 @@ def run_checks(
         yield SelfTestResult(name, status, time.perf_counter() - began, message)
 
 
-@dataclass(frozen=True)
-class _Worker:
-    """The worker that is checked."""
-
-    client: Client
-    address: str
-
-    def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self.client.run(function, *args, workers=[self.address])[self.address]
-
-
 def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Checked:
-    """Whether a worker has the GPU that it should have.
+    """Whether a worker has the GPU that it should have, by the answer of `_device`.
 
-    Parameters
-    ----------
-    device : mapping
-        ``visible``, the value of CUDA_VISIBLE_DEVICES or None; ``devices``, their names in torch;
-        ``driver``, whether the node has NVIDIA's driver.
-    needs_gpu : bool
-        Whether the job requests GPUs.
-
-    Examples
-    --------
     >>> check_device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, needs_gpu=True)
     (<SelfTestStatus.OK: 'ok'>, 'has GPU 0: NVIDIA L40S')
     """
@@ -132,30 +92,25 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Checked:
     if names:
         return SelfTestStatus.OK, f"has GPU {visible or 'without a number'}: {names[0]}"
     if device["driver"]:
-        return (
-            SelfTestStatus.FAILED,
-            "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with CUDA",
-        )
+        problem = "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with CUDA"
+        return SelfTestStatus.FAILED, problem
     if not split_gpus(visible or ""):
-        return SelfTestStatus.FAILED, (
-            "its job has no GPU: CUDA_VISIBLE_DEVICES is not set. Check gpus_per_job and gpu_type"
-        )
+        problem = "its job has no GPU: CUDA_VISIBLE_DEVICES is not set. Check gpus_per_job and gpu_type"
+        return SelfTestStatus.FAILED, problem
     return SelfTestStatus.NOTE, f"has GPU {visible}, but its node has no driver for it: it will compute on the CPU"
 
 
-def _check_folder(worker: _Worker, folder: Path) -> Checked:
+def _check_folder(call: Callable[..., Any], folder: Path) -> Checked:
     """Check that a file written on one side appears, with its content, on the other one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ours, theirs = (folder / f".selftest-{secrets.token_hex(8)}" for _ in range(2))
     try:
         ours.write_text("from the driver")
-        if not worker.run(_appears, str(ours), "from the driver"):
-            return (
-                SelfTestStatus.FAILED,
-                f"the worker does not see '{folder}': use a file system that nodes share",
-            )
-        worker.run(_write, str(theirs), "from the worker")
-        if not _appears(str(theirs), "from the worker"):
+        if not call(_appears, ours, "from the driver"):
+            problem = f"the worker does not see '{folder}': use a file system that nodes share"
+            return SelfTestStatus.FAILED, problem
+        call(Path.write_text, theirs, "from the worker")
+        if not _appears(theirs, "from the worker"):
             return SelfTestStatus.FAILED, f"a file that the worker writes into '{folder}' does not appear here"
     finally:
         for path in (ours, theirs):
@@ -163,10 +118,10 @@ def _check_folder(worker: _Worker, folder: Path) -> Checked:
     return SelfTestStatus.OK, f"'{folder}' is the same on both sides"
 
 
-def _check_speed(worker: _Worker, to_worker: bool) -> Checked:
-    worker.run(len, b"")  # so that connecting is not measured
+def _check_speed(call: Callable[..., Any], to_worker: bool) -> Checked:
+    call(len, b"")  # so that connecting is not measured
     began = time.perf_counter()
-    size = worker.run(len, os.urandom(PAYLOAD)) if to_worker else len(worker.run(os.urandom, PAYLOAD))
+    size = call(len, os.urandom(PAYLOAD)) if to_worker else len(call(os.urandom, PAYLOAD))
     seconds = time.perf_counter() - began
     return SelfTestStatus.OK, f"{size / 2**20:.0f} MiB, {size / seconds / 1e6:,.0f} MB/s"
 
@@ -182,16 +137,12 @@ def _device() -> dict[str, Any]:
     return {"visible": os.environ.get(VISIBLE), "devices": names, "driver": driver}
 
 
-def _write(path: str, text: str) -> None:
-    Path(path).write_text(text)
-
-
-def _appears(path: str, text: str) -> bool:
+def _appears(path: Path, text: str) -> bool:
     """Whether a file appears with its content, which on a network file system can take some seconds."""
     deadline = time.monotonic() + VISIBLE_WITHIN
     while time.monotonic() < deadline:
-        if Path(path).is_file() and Path(path).read_text() == text:
+        if path.is_file() and path.read_text() == text:
             return True
-        list(Path(path).parent.iterdir())  # makes NFS look again
+        list(path.parent.iterdir())  # makes NFS look again
         time.sleep(0.1)
     return False

@@ -30,25 +30,15 @@ _HELD_OUT_IN = 3  # one document in three is held out
 
 @dataclass(frozen=True)
 class Document:
-    """One section of Python's manual, or the docstrings of one class or function.
+    """One section of Python's manual, or the docstrings of one class or function."""
 
-    Attributes
-    ----------
-    name : str
-        Its place, such as ``logging.handlers.SocketHandler`` or ``topics.while``.
-    text : str
-        Its paragraphs, one per line, with single spaces.
-    """
-
-    name: str
-    text: str
+    name: str  # its place, such as ``logging.handlers.SocketHandler`` or ``topics.while``
+    text: str  # its paragraphs, one per line, with single spaces
 
     @property
     def package(self) -> str:
         """The first part of the name.
 
-        Examples
-        --------
         >>> Document("xml.dom.minidom.Node", "...").package
         'xml'
         """
@@ -72,8 +62,6 @@ class Passage:
 def stdlib_documents() -> tuple[Document, ...]:
     """All distinct documents of this Python, in a fixed order.
 
-    Examples
-    --------
     >>> documents = stdlib_documents()
     >>> documents[0].package, len(documents) > 800
     ('topics', True)
@@ -98,8 +86,6 @@ def held_out() -> tuple[Document, ...]:
     A paragraph is left out if it shares `_QUOTE` consecutive words: the manual and the docstrings often repeat each
     other.
 
-    Examples
-    --------
     >>> {document.text for document in held_out()} & {document.text for document in train()}
     set()
     """
@@ -116,8 +102,6 @@ def held_out() -> tuple[Document, ...]:
 def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
     """Consecutive, disjoint runs of exactly `words` words; the rest of a document is dropped.
 
-    Examples
-    --------
     >>> [passage.text for passage in passages([Document("os.walk", "Walk the tree,\\nyield its folders.")], 2)]
     ['Walk the', 'tree, yield', 'its folders.']
     """
@@ -130,24 +114,11 @@ def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
 
 
 def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
-    """The texts whose representations are measured, drawn at random and distinct.
+    """The texts whose representations are measured, drawn at random and distinct; equal seeds draw equal prompts.
 
-    Parameters
-    ----------
-    source : str
-        ``stdlib`` for held-out passages of `PROMPT_WORDS` words, or a text file with one prompt per line.
-    count : int
-        Number of prompts.
-    seed : int
-        Equal seeds draw equal prompts.
+    The source is ``stdlib`` for held-out passages of `PROMPT_WORDS` words, or a text file with one prompt per line.
+    Raises ConfigError if the file is missing or is not text, or if there are too few distinct prompts.
 
-    Raises
-    ------
-    ConfigError
-        If the file is missing or is not text, or has fewer than `count` distinct prompts.
-
-    Examples
-    --------
     >>> len(set(prompts("stdlib", 8, seed=0)))
     8
     """
@@ -159,13 +130,7 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
 
 
 def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str, ...]:
-    """Draw distinct texts at random; `source` names them in an error.
-
-    Raises
-    ------
-    ConfigError
-        If there are fewer than `count` distinct texts.
-    """
+    """Draw distinct texts at random; raises ConfigError, which names the source, if there are too few."""
     distinct = list(dict.fromkeys(text for text in texts if text))
     if len(distinct) < count:
         raise ConfigError(
@@ -176,13 +141,7 @@ def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str,
 
 
 def training_texts(source: str) -> tuple[str, ...]:
-    """The training texts: the training part of ``stdlib``, or the lines of a text file.
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing, is not text, or is empty.
-    """
+    """The training part of ``stdlib``, or the lines of a text file; raises ConfigError if they cannot be read."""
     if source == "stdlib":
         return tuple(document.text for document in train())
     lines = tuple(line.strip() for line in read_text(Path(source)).splitlines() if line.strip())
@@ -194,8 +153,6 @@ def training_texts(source: str) -> tuple[str, ...]:
 def digest(texts: Iterable[str]) -> Key:
     """The key of a corpus: equal texts in equal order give equal keys.
 
-    Examples
-    --------
     >>> digest(["a", "b"]) == digest(("a", "b")) != digest(["b", "a"])
     True
     """
@@ -203,13 +160,7 @@ def digest(texts: Iterable[str]) -> Key:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing or is not UTF-8 text.
-    """
+    """The text of a file; raises ConfigError if it is missing or is not UTF-8."""
     if not path.is_file():
         raise ConfigError(f"No corpus file '{path}'. Give a text file with one prompt per line, or 'stdlib'.")
     try:
@@ -246,14 +197,11 @@ def _docstrings() -> Iterator[Document]:
         single = library / f"{package}.py"
         for path in [single] if single.is_file() else sorted((library / package).rglob("*.py")):
             module = ".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
-            yield from _documents(module, ast.parse(path.read_bytes()))
-
-
-def _documents(module: str, tree: ast.Module) -> Iterator[Document]:
-    yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
-    for node in tree.body:
-        if texts := list(_docs(node)):
-            yield Document(f"{module}.{getattr(node, 'name', '')}", _paragraphs("\n\n".join(texts)))
+            tree = ast.parse(path.read_bytes())
+            yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
+            for node in tree.body:
+                if texts := list(_docs(node)):
+                    yield Document(f"{module}.{getattr(node, 'name', '')}", _paragraphs("\n\n".join(texts)))
 
 
 def _docs(node: ast.stmt) -> Iterator[str]:

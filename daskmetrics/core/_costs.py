@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-CPU_FLOPS = 2e10
-"""Assumed sustained float32 operations per second of one CPU core in a forward pass."""
-
-GPU_FLOPS = 5e13
-"""Assumed sustained operations per second of one data-centre GPU in a half-precision forward pass."""
-
-CHARACTERS_PER_TOKEN = 3.0
-"""Assumed, for English text and a small vocabulary."""
+CPU_FLOPS = 2e10  #: assumed sustained float32 operations per second of one CPU core in a forward pass
+GPU_FLOPS = 5e13  #: assumed sustained operations per second of one data-centre GPU in a half-precision forward pass
+CHARACTERS_PER_TOKEN = 3.0  #: assumed, for English text and a small vocabulary
 
 
 def forward_flops(width: int, depth: int, tokens: float, length: float) -> float:
@@ -24,8 +19,6 @@ def forward_flops(width: int, depth: int, tokens: float, length: float) -> float
 
     12 width^2 weights per block, two operations each, and the attention scores (Kaplan et al. 2020, section 2.1).
 
-    Examples
-    --------
     >>> forward_flops(width=64, depth=4, tokens=1000, length=0) == 1000 * 2 * 12 * 64**2 * 4
     True
     """
@@ -44,8 +37,6 @@ class TextSize:
     def of(cls, characters: Iterable[int], max_length: int) -> TextSize:
         """Assumed size of texts with these numbers of characters.
 
-        Examples
-        --------
         >>> TextSize.of([30, 60, 3000], max_length=100)
         TextSize(texts=3, tokens=130.0, length=43.333333333333336)
         """
@@ -59,15 +50,8 @@ UNKNOWN_TASK = TextSize(texts=5_000, tokens=250_000.0, length=50.0)
 
 @dataclass(frozen=True)
 class CostModel:
-    """Assumed seconds of each kind of work unit on one worker; a model is given by its width and its depth.
+    """Assumed seconds of each kind of work unit on a CPU core (``cpu``) or a GPU, for a model's width and depth.
 
-    Parameters
-    ----------
-    device : str
-        ``cpu`` for one CPU core; any other name stands for a data-centre GPU.
-
-    Examples
-    --------
     >>> text = TextSize(texts=1_000, tokens=50_000.0, length=50.0)
     >>> round(CostModel("cpu").measure_seconds(512, 6, text, views=2), 1)
     192.1
@@ -75,14 +59,11 @@ class CostModel:
 
     device: str
 
-    def load_seconds(self, width: int, depth: int) -> float:
-        """Of loading a checkpoint: a fixed overhead, and float32 weights at 1 GB/s."""
-        return 0.2 + 12.0 * width**2 * depth * 4 / 1e9
-
     def encode_seconds(self, width: int, depth: int, text: TextSize) -> float:
         """Of loading a checkpoint and running texts through it."""
         flops = CPU_FLOPS if self.device == "cpu" else GPU_FLOPS
-        return self.load_seconds(width, depth) + forward_flops(width, depth, text.tokens, text.length) / flops
+        load = 0.2 + 12.0 * width**2 * depth * 4 / 1e9  # a fixed overhead, and float32 weights at 1 GB/s
+        return load + forward_flops(width, depth, text.tokens, text.length) / flops
 
     def score_seconds(self, width: int, text: TextSize) -> float:
         """Of fitting and scoring a probe on vectors of one layer, on one CPU core whatever the device."""

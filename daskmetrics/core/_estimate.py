@@ -11,9 +11,7 @@ import numpy as np
 # two-sided 90 % points of Student's distribution for 1, 2, ... degrees of freedom; normal distribution beyond
 STUDENT = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
 NORMAL = 1.645
-
-ONE_SAMPLE = 1.25
-"""Factor, up and down, by which a single measurement is assumed to err."""
+ONE_SAMPLE = 1.25  #: factor, up and down, by which a single measurement is assumed to err
 
 
 @dataclass(frozen=True)

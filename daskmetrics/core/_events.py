@@ -8,45 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from daskmetrics.core.names import Key
 
 Plain: TypeAlias = Mapping[str, Any]
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
 class RunStarted:
-    """An experiment begins, or goes on.
+    """An experiment begins, or goes on."""
 
-    Attributes
-    ----------
-    key : Key
-        Of the configuration: a changed one has another key.
-    at : float
-        Seconds since 1970.
-    name : str
-    arms, checkpoints : int
-        How many the configuration plans.
-    tasks : mapping
-        Kind and main score of each task.
-    widths : mapping
-        Width of each model's hidden states.
-    window : int
-        How many decisions of the search may be open at once.
-    environment : mapping
-        Versions and machine.
-    """
-
-    key: Key
-    at: float
+    key: Key  # of the configuration: a changed one has another key
+    at: float  # seconds since 1970
     name: str
-    arms: int
+    arms: int  # planned, as are the checkpoints
     checkpoints: int
-    tasks: Mapping[str, Mapping[str, str]]
-    widths: Mapping[str, int]
-    window: int
-    environment: Mapping[str, str]
+    tasks: Mapping[str, Mapping[str, str]]  # kind and main score of each task
+    widths: Mapping[str, int]  # of each model's hidden states
+    window: int  # how many decisions of the search may be open at once
+    environment: Mapping[str, str]  # versions and machine
 
 
 @dataclass(frozen=True)
@@ -154,22 +136,10 @@ class UsageMeasured:
 
 @dataclass(frozen=True)
 class SearchEnded:
-    """The recommendation of the search, as `bandit.Recommendation.as_dict` gives it, and what it rests on.
+    """The recommendation of the search, as `bandit.Recommendation.as_dict` gives it, and what it rests on."""
 
-    Attributes
-    ----------
-    key : Key
-        Of the configuration.
-    location : mapping
-        Where a reader loads the best arm from.
-    order : sequence
-        The order of the observations, from which the posterior is computed again to the last bit.
-    kinds : sequence of mapping
-        The best arm of every kind of task.
-    """
-
-    key: Key
-    location: Plain
+    key: Key  # of the configuration
+    location: Plain  # where a reader loads the best arm from
     best: Plain
     default: Plain
     confirmed: bool
@@ -184,8 +154,8 @@ class SearchEnded:
     spent: float
     budget: float
     exhaustive: float
-    order: Sequence[Any]
-    kinds: Sequence[Plain]
+    order: Sequence[Any]  # of the observations, from which the posterior is computed again to the last bit
+    kinds: Sequence[Plain]  # the best arm of every kind of task
 
 
 @dataclass(frozen=True)
@@ -220,21 +190,9 @@ class ItemsRetried:
 
 
 Event: TypeAlias = (
-    RunStarted
-    | StorePlanned
-    | WorkerJoined
-    | UnitAsked
-    | Record
-    | AttemptFailed
-    | InputRecovered
-    | UnitsRetried
-    | StoreRepaired
-    | UsageMeasured
-    | SearchEnded
-    | RunFinished
-    | MapStarted
-    | ItemsRetried
-)
+    RunStarted | StorePlanned | WorkerJoined | UnitAsked | Record | AttemptFailed | InputRecovered | UnitsRetried
+    | StoreRepaired | UsageMeasured | SearchEnded | RunFinished | MapStarted | ItemsRetried
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -255,20 +213,11 @@ class SearchStarted:
 
 @dataclass(frozen=True)
 class PosteriorUpdated:
-    """The posterior of every arm; for the live pages.
+    """The posterior of every arm; for the live pages."""
 
-    Attributes
-    ----------
-    values : bytes
-        Mean and standard deviation (2, A) as float32, NaN for arms that could not be measured.
-    leader : str
-    shortfall : float
-        How far the 95 % bound of any arm lies above the leader's mean.
-    """
-
-    values: bytes
+    values: bytes  # mean and sd (2, A) as float32, NaN for arms that could not be measured
     leader: str
-    shortfall: float
+    shortfall: float  # how far the 95 % bound of any arm lies above the leader's mean
 
 
 @dataclass(frozen=True)
@@ -312,8 +261,6 @@ def kind_of(message: LiveMessage) -> str:
 def to_json(message: LiveMessage) -> dict[str, Any]:
     """The JSON object of an entry.
 
-    Examples
-    --------
     >>> to_json(UnitsRetried(["a"]))
     {'type': 'retry', 'keys': ['a']}
     """
@@ -321,24 +268,16 @@ def to_json(message: LiveMessage) -> dict[str, Any]:
 
 
 def from_json(plain: Plain) -> Event:
-    """The entry of a journal that an object describes; the inverse of `to_json`.
-
-    Raises
-    ------
-    ValueError
-        If this version does not know the kind of entry, or not these fields of it.
-    """
-    event: Event = _read(plain, _JOURNAL)
-    return event
+    """The inverse of `to_json`; raises ValueError if this version does not know the kind of entry, or a field."""
+    return _read(plain, _JOURNAL)
 
 
 def message_from_json(plain: Plain) -> LiveMessage:
     """The same for a message to the live pages."""
-    message: LiveMessage = _read(plain, _LIVE)
-    return message
+    return _read(plain, _LIVE)
 
 
-def _read(plain: Plain, kinds: Mapping[str, type[Any]]) -> Any:
+def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
     kind = plain.get("type")
     cls = kinds.get(str(kind))
     if cls is None:

@@ -14,61 +14,35 @@ from typing import IO
 from daskmetrics.core.errors import ConfigError
 
 
+class _Inside:
+    """A file or folder inside a `RunFolder`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, owner: object = None) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run, and the paths of its files."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        """The configuration, with presets and profiles written out."""
-        return self.path / "config.yaml"
-
-    @property
-    def journal(self) -> Path:
-        """Every decision and every result, one line with a checksum each; all other files can be computed from it."""
-        return self.path / "journal.jsonl"
-
-    @property
-    def store(self) -> Path:
-        """The arrays, a Zarr store that xarray opens."""
-        return self.path / "store.zarr"
-
-    @property
-    def states(self) -> Path:
-        """Vectors of every prompt, if the configuration keeps them."""
-        return self.path / "states.zarr"
-
-    @property
-    def embeddings(self) -> Path:
-        """Embeddings that do not fit into the memory of workers; removed when the run ends."""
-        return self.path / "embeddings"
-
-    @property
-    def corpus(self) -> Path:
-        """The prompts that were measured."""
-        return self.path / "corpus.json"
-
-    @property
-    def report(self) -> Path:
-        """The report: one HTML page, figures and tables."""
-        return self.path / "report"
-
-    @property
-    def plan(self) -> Path:
-        """The prediction for the run, if it was planned."""
-        return self.path / "plan.json"
-
-    @property
-    def driver(self) -> Path:
-        """Files of the Slurm job that drives the run, if it was submitted."""
-        return self.path / "driver"
-
-    @property
-    def lock(self) -> Path:
-        """Locked by the kernel while a process drives the run; ``lock.owner`` beside it names the process."""
-        return self.path / "lock"
+    config = _Inside("config.yaml")  # the configuration, with presets and profiles written out
+    # every decision and every result, one line with a checksum each; all other files can be computed from it
+    journal = _Inside("journal.jsonl")
+    store = _Inside("store.zarr")  # the arrays, a Zarr store that xarray opens
+    states = _Inside("states.zarr")  # vectors of every prompt, if the configuration keeps them
+    # embeddings that do not fit into the memory of workers; removed when the run ends
+    embeddings = _Inside("embeddings")
+    corpus = _Inside("corpus.json")  # the prompts that were measured
+    report = _Inside("report")  # the report: one HTML page, figures and tables
+    plan = _Inside("plan.json")  # the prediction for the run, if it was planned
+    driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
+    # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the process
+    lock = _Inside("lock")
 
     def create(self) -> RunFolder:
         """Create the folder, or make an existing one private to its owner."""
@@ -77,13 +51,7 @@ class RunFolder:
         return self
 
     def must_exist(self) -> RunFolder:
-        """The folder itself, if it holds a run.
-
-        Raises
-        ------
-        ConfigError
-            If it does not; names the runs beside it.
-        """
+        """The folder itself; raises ConfigError, which names the runs beside it, if it holds no run."""
         if not self.journal.is_file():
             parent = self.path.parent
             beside = sorted(p.parent.name for p in parent.glob("*/journal.jsonl")) if parent.is_dir() else []
@@ -105,8 +73,6 @@ def private() -> Iterator[None]:
 def atomic_write(path: Path, content: str | bytes) -> Path:
     """Write a file that is private to its owner, completely or not at all; returns its path.
 
-    Examples
-    --------
     >>> import tempfile
     >>> atomic_write(Path(tempfile.mkdtemp()) / "a.txt", "whole").read_text()
     'whole'
@@ -129,8 +95,6 @@ SUFFIX = ".part"
 def atomic_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into that gets its name when the block ends; the first process to finish wins.
 
-    Examples
-    --------
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "step8"
     >>> with atomic_folder(place) as part:

@@ -21,14 +21,9 @@ class _Client(Protocol):
 
 
 def workers(client: _Client) -> Mapping[str, Any]:
-    """The workers that the scheduler knows now, by address.
+    """The workers that the scheduler knows now, by address; raises ClusterLostError if it does not answer.
 
     The scheduler is asked directly, because the cached ``scheduler_info`` of the client can miss some.
-
-    Raises
-    ------
-    ClusterLostError
-        If the scheduler does not answer.
     """
     try:
         return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
@@ -68,8 +63,6 @@ def visible_gpus() -> list[str]:
 def split_gpus(value: str) -> list[str]:
     """The entries of a value of ``CUDA_VISIBLE_DEVICES``.
 
-    Examples
-    --------
     >>> split_gpus("0, MIG-a,"), split_gpus("")
     (['0', 'MIG-a'], [])
     """

@@ -16,8 +16,6 @@ NARROWEST = 0.25  #: narrowest column of an automatic log axis, as a share of an
 def step_label(revision: str) -> str:
     """A short label for a revision.
 
-    Examples
-    --------
     >>> [step_label(name) for name in ("step512", "step143000", "step1500", "main")]
     ['512', '143k', '1500', 'main']
     """
@@ -32,8 +30,6 @@ def positions(revisions: Sequence[str], scale: AxisScale) -> list[float]:
 
     Step 0 and revisions without a step have no logarithm; they are one doubling apart from the others.
 
-    Examples
-    --------
     >>> positions(["step0", "step1", "step2", "step8", "main"], "log")
     [-1.0, 0.0, 1.0, 3.0, 4.0]
     """
@@ -52,8 +48,6 @@ def positions(revisions: Sequence[str], scale: AxisScale) -> list[float]:
 def edges(revisions: Sequence[str], scale: AxisScale) -> list[float]:
     """Borders of the columns of revisions, one more than columns: halfway between neighbours.
 
-    Examples
-    --------
     >>> edges(["step1", "step2", "step8"], "log")
     [-0.5, 0.5, 2.0, 4.0]
     """
@@ -67,8 +61,6 @@ def edges(revisions: Sequence[str], scale: AxisScale) -> list[float]:
 def fitting(revisions: Sequence[str]) -> AxisScale:
     """The logarithmic scale if every column is wide enough on it, otherwise the even scale.
 
-    Examples
-    --------
     >>> fitting([f"step{2**i}" for i in range(10)]), fitting([f"step{1000 * i}" for i in range(1, 144)])
     ('log', 'even')
     """

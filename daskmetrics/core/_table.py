@@ -19,20 +19,8 @@ _UNBOUNDED = 10_000  # columns in a file or a pipe: each row stays on one line
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text below a header, with a title and notes.
+    """Rows of text below a header (empty for a table without one), with a title and notes below the table.
 
-    Parameters
-    ----------
-    header : tuple of str
-        Column names; empty for a table without a header.
-    rows : tuple of tuple of str
-        Each as long as the header.
-    title : str
-    notes : tuple of str
-        Sentences below the table.
-
-    Examples
-    --------
     >>> print(Table(("task", "score"), (("order", "0.5"),), notes=("One task.",)).as_text())
     task   score
     ────────────
@@ -66,13 +54,7 @@ class Table:
         yield drawn
 
     def as_text(self, width: int | None = None) -> str:
-        """Title, aligned columns and notes.
-
-        Parameters
-        ----------
-        width : int, optional
-            Of the table in characters: longer cells continue on the next line. By default each row is one line.
-        """
+        """Title, aligned columns and notes; with a width, longer rows continue on the next line."""
         from rich.console import Console
 
         text = io.StringIO()

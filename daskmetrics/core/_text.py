@@ -12,15 +12,8 @@ _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d
 
 
 def parse_walltime(text: str) -> int:
-    """Seconds of a Slurm time limit: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``.
+    """Seconds of a Slurm limit: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``; raises ValueError.
 
-    Raises
-    ------
-    ValueError
-        If the text has none of these forms, or is zero.
-
-    Examples
-    --------
     >>> [parse_walltime(text) for text in ("90", "12:30:00", "1-12")]
     [5400, 45000, 129600]
     """
@@ -40,15 +33,8 @@ def parse_walltime(text: str) -> int:
 
 
 def parse_duration(text: float | str | None) -> float | None:
-    """Seconds of ``90``, ``"90s"``, ``"5m"``, ``"1h30m"`` or ``"01:30:00"``; returns None for None and ``"none"``.
+    """Seconds of a number or text, None for None and ``none``; raises ConfigError for any other text.
 
-    Raises
-    ------
-    ConfigError
-        If the text is not a valid duration.
-
-    Examples
-    --------
     >>> parse_duration("5m"), parse_duration("1h30m"), parse_duration("02:00:00"), parse_duration(2)
     (300.0, 5400.0, 7200.0, 2.0)
     """
@@ -75,8 +61,6 @@ def _parse(text: str) -> float:
 def duration(seconds: float) -> str:
     """Seconds as text, in the largest unit that suits.
 
-    Examples
-    --------
     >>> duration(4.21), duration(42), duration(300), duration(9000), duration(1e6)
     ('4.2 s', '42 s', '5.0 min', '2.5 h', '11.6 days')
     """
@@ -91,8 +75,6 @@ def duration(seconds: float) -> str:
 def plural(n: int, noun: str = "worker") -> str:
     """A count with its noun.
 
-    Examples
-    --------
     >>> plural(1), plural(2, "GPU")
     ('1 worker', '2 GPUs')
     """
@@ -102,8 +84,6 @@ def plural(n: int, noun: str = "worker") -> str:
 def listed(names: Sequence[str]) -> str:
     """Names joined by commas and a final "and".
 
-    Examples
-    --------
     >>> listed(["1", "2", "4"])
     '1, 2 and 4'
     """

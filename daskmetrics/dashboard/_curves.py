@@ -20,22 +20,12 @@ class RankPoint(NamedTuple):
 
 
 class TrainingCurves:
-    """Loss and tokens per second by rank.
-
-    Attributes
-    ----------
-    version : int
-        Increases with every event.
-    points : mapping of str to list of RankPoint
-        By the name of a rank, oldest first.
-    last : mapping of str to RankPoint
-        The last report of each rank, of the latest attempt of the latest training only.
-    """
+    """Loss and tokens per second by rank, oldest first; ``version`` increases with every event."""
 
     def __init__(self) -> None:
         self.version = 0
         self.points: dict[str, list[RankPoint]] = {}
-        self.last: dict[str, RankPoint] = {}
+        self.last: dict[str, RankPoint] = {}  # of the latest attempt of the latest training only
         self._model: Any = None
         self._stride: Counter[str] = Counter()
         self._received: Counter[str] = Counter()

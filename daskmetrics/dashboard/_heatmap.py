@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bokeh.models import (
-    BasicTicker,
-    ColorBar,
-    ColumnDataSource,
-    CustomJSHover,
-    Div,
-    FixedTicker,
-    HoverTool,
-    LinearColorMapper,
-)
+from bokeh import models
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
 from numpy.typing import NDArray
@@ -44,13 +35,13 @@ class Heatmap:
 
     def __init__(self) -> None:
         self._drawn: tuple[Any, ...] = ()
-        self.legend = Div(text=LEGEND, sizing_mode="stretch_width")
+        self.legend = models.Div(text=LEGEND, sizing_mode="stretch_width")
         names = ("left", "right", "bottom", "top", "name", "value", "mean", "sd", "first", "last", "paid")
-        self.cells = ColumnDataSource({name: [] for name in names})
-        self.marks = ColumnDataSource({"x": [], "y": []})
-        self.numbers = ColumnDataSource({"x": [], "y": [], "text": []})
-        self.star = ColumnDataSource({"x": [], "y": []})
-        self.mapper = LinearColorMapper(palette=Cividis256, low=0, high=1, nan_color=NO_VALUE)
+        self.cells = models.ColumnDataSource({name: [] for name in names})
+        self.marks = models.ColumnDataSource({"x": [], "y": []})
+        self.numbers = models.ColumnDataSource({"x": [], "y": [], "text": []})
+        self.star = models.ColumnDataSource({"x": [], "y": []})
+        self.mapper = models.LinearColorMapper(palette=Cividis256, low=0, high=1, nan_color=NO_VALUE)
         self.figure = self._figure()
 
     def _figure(self) -> Any:
@@ -74,10 +65,10 @@ class Heatmap:
             ("scored tasks", "@paid"), ("decisions", "@first{custom} to @last{custom}"),
         ]  # fmt: skip
         code = dict.fromkeys(("@value", "@mean", "@sd"), NUMBER) | dict.fromkeys(("@first", "@last"), ORDER)
-        shown = {name: CustomJSHover(code=text) for name, text in code.items()}
-        fig.add_tools(HoverTool(renderers=[cells], tooltips=tips, formatters=shown))
-        self.bar = ColorBar(
-            color_mapper=self.mapper, width=14, padding=6, ticker=BasicTicker(desired_num_ticks=5),
+        shown = {name: models.CustomJSHover(code=text) for name, text in code.items()}
+        fig.add_tools(models.HoverTool(renderers=[cells], tooltips=tips, formatters=shown))
+        self.bar = models.ColorBar(
+            color_mapper=self.mapper, width=14, padding=6, ticker=models.BasicTicker(desired_num_ticks=5),
             title_text_font_style="normal",
         )  # fmt: skip
         fig.add_layout(self.bar, "right")
@@ -89,16 +80,7 @@ class Heatmap:
         return fig
 
     def update(self, live: LiveState, model: str, name: str, scale: str) -> None:
-        """Show one quantity of one model.
-
-        Parameters
-        ----------
-        live : LiveState
-        model, name : str
-            Of the model, and of the quantity.
-        scale : {"log", "even", ...}
-            Scale of the checkpoints; any other word selects the scale that fits.
-        """
+        """Show one quantity of one model; a scale other than ``log`` and ``even`` selects the one that fits."""
         suite, part = live.grid.suite(model)
         fitted: AxisScale = scale if scale in ("log", "even") else fitting(suite.revisions)  # type: ignore[assignment]
         if self._drawn != (live, model, fitted):
@@ -126,10 +108,10 @@ class Heatmap:
             "mean": blank, "sd": blank, "first": none, "last": none, "paid": none,
         }  # fmt: skip
         fig, labels = self.figure, ticks(suite.revisions, scale, MOST_STEPS)
-        fig.xaxis.ticker, fig.xaxis.major_label_overrides = FixedTicker(ticks=list(labels)), labels
+        fig.xaxis.ticker, fig.xaxis.major_label_overrides = models.FixedTicker(ticks=list(labels)), labels
         stride = -(-rows // MOST_LAYERS)
         shown = {i: str(layer) for i, layer in enumerate(suite.layers) if i % stride == 0}
-        fig.yaxis.ticker, fig.yaxis.major_label_overrides = FixedTicker(ticks=list(shown)), shown
+        fig.yaxis.ticker, fig.yaxis.major_label_overrides = models.FixedTicker(ticks=list(shown)), shown
         for range_, start, end in ((fig.x_range, borders[0], borders[-1]), (fig.y_range, -0.5, rows - 0.5)):
             range_.update(start=start, end=end, reset_start=start, reset_end=end)
 
@@ -151,8 +133,7 @@ class Heatmap:
         self.marks.data = {"x": self.x[paid], "y": self.y[paid]}
         last = live.last[part]
         latest = paid[np.argsort(-last[paid])][:NUMBERED]
-        text = [str(number) for number in last[latest]]
-        self.numbers.data = {"x": self.x[latest], "y": self.y[latest], "text": text}
+        self.numbers.data = {"x": self.x[latest], "y": self.y[latest], "text": [str(number) for number in last[latest]]}
         leader = live.grid.index.get(live.leader, -1) - part.start
         leaders = [leader] if 0 <= leader < len(self.x) else []
         self.star.data = {"x": self.x[leaders], "y": self.y[leaders]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from bokeh.layouts import column, row
-from bokeh.models import Column, ColumnDataSource, Div, Select
+from bokeh.models import ColumnDataSource, Div, Select
 from distributed.dashboard.components.scheduler import env
 
 from daskmetrics.core._text import duration, plural
@@ -21,6 +21,7 @@ from daskmetrics.dashboard._state import KINDS, POSTERIOR_MEAN, SCORED, Decision
 
 WIDE = ("reason", "first")  # columns whose text may need more than one line
 INTERVAL = 1000  # milliseconds between updates
+MOST_NAMED = 16  # ranks that the legend of a training names
 FITTING, FOLLOW = "fitting", "current phase"
 STYLE = """
 :host { font-family: Helvetica, Arial, sans-serif; color: #1c2128; }
@@ -38,8 +39,16 @@ td.wide { white-space: normal; overflow-wrap: anywhere; }
 
 def run_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
     """Fill a bokeh document with the page of the scheduler's run; Dask calls it for every viewer."""
-    page = Page(plugin_of(scheduler))
-    doc.title = "daskmetrics"
+    _fill(doc, extra, "daskmetrics", Page(plugin_of(scheduler)))
+
+
+def training_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
+    """Fill a bokeh document with the page of training; Dask calls it for every viewer."""
+    _fill(doc, extra, "daskmetrics: training", TrainingPage(plugin_of(scheduler).training))
+
+
+def _fill(doc: Any, extra: dict[str, Any], title: str, page: Page | TrainingPage) -> None:
+    doc.title = title
     doc.template = env.get_template("simple.html")
     doc.template_variables.update(extra)
     doc.add_root(page.root)
@@ -63,14 +72,11 @@ class Page:
         self.decisions, self.failures = (Div(stylesheets=[STYLE], sizing_mode="stretch_width") for _ in range(2))
         for select in (self.model, self.quantity, self.scale):
             select.on_change("value", self._on_select)
-        self.root = self._layout()
-
-    def _layout(self) -> Column:
-        choices = row(self.model, self.quantity, self.scale, self.heat.legend, sizing_mode="stretch_width")
-        lines = row(self.cost.figure, self.busy.figure, sizing_mode="stretch_width")
         wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
+        choices = row(self.model, self.quantity, self.scale, self.heat.legend, **wide)
+        lines = row(self.cost.figure, self.busy.figure, **wide)
         tables = row(self.decisions, self.failures, **wide)
-        return column(self.head, choices, self.heat.figure, lines, tables, margin=(0, 14, 14, 14), **wide)
+        self.root = column(self.head, choices, self.heat.figure, lines, tables, margin=(0, 14, 14, 14), **wide)
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
@@ -144,8 +150,7 @@ def _head(live: LiveState, plugin: DashboardPlugin) -> str:
         facts.append((f"{live.best:.3f}", "best mean score so far"))
     if live.leader:
         facts.append((escape(live.leader), "leading arm" if live.phase != "finished" else "best arm"))
-    left = live.left(time.monotonic())
-    if left:
+    if left := live.left(time.monotonic()):
         facts.append((duration(left), f"left of {escape(live.phase)}"))
     facts.append((f"{len(plugin.scheduler.workers)}", "workers"))
     tiles = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in facts)
@@ -166,20 +171,6 @@ def _progress(live: LiveState) -> list[tuple[str, str]]:
         shares = f"{live.spent / live.exhaustive:.1%} of {live.budget / live.exhaustive:.1%}"
         facts.append((shares.replace("%", " %"), "of the exhaustive cost spent"))
     return facts
-
-
-MOST_NAMED = 16  # ranks that the legend names
-
-
-def training_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
-    """Fill a bokeh document with the page of training; Dask calls it for every viewer."""
-    page = TrainingPage(plugin_of(scheduler).training)
-    doc.title = "daskmetrics: training"
-    doc.template = env.get_template("simple.html")
-    doc.template_variables.update(extra)
-    doc.add_root(page.root)
-    page.update()
-    doc.add_periodic_callback(page.update, INTERVAL)
 
 
 class TrainingPage:

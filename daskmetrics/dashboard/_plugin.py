@@ -34,18 +34,7 @@ class WorkerLoad:
 
 
 class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
-    """The state of the latest run, of the latest training, and of the workers of a scheduler.
-
-    Attributes
-    ----------
-    live : LiveState or None
-    training : TrainingCurves
-    load : deque of WorkerLoad
-    cluster : str
-        The latest message of the topic `CLUSTER` about queue and machines.
-    closed : bool
-        Whether the scheduler has ended.
-    """
+    """The state of the latest run, of the latest training, and of the workers of a scheduler."""
 
     name = NAME
 
@@ -54,7 +43,7 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self.live: LiveState | None = None
         self.training = TrainingCurves()
         self.load: deque[WorkerLoad] = deque(maxlen=MAX_LOADS)
-        self.cluster = ""
+        self.cluster = ""  # the latest message of the topic `CLUSTER` about queue and machines
         self.closed = False
         self._measuring = PeriodicCallback(self.measure_load, LOAD_INTERVAL * 1000)
 
@@ -86,37 +75,26 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             self.cluster = str(msg.get("text", ""))
 
     def measure_load(self) -> None:
-        """Record the current load of the workers."""
-        self.load.append(load_of(self.scheduler.workers.values(), time.time()))
+        """Record the current load of the workers, as the scheduler knows it."""
+        workers = list(self.scheduler.workers.values())
+        processors = sum(worker.nthreads for worker in workers)
+        cpu = sum(worker.metrics.get("cpu", 0.0) for worker in workers)
+        gpu = [worker.metrics["gpu_utilization"] for worker in workers if "gpu_utilization" in worker.metrics]
+        load = WorkerLoad(
+            time=time.time(),
+            workers=len(workers),
+            gpu_slots=_used_share(workers, "GPU"),
+            cpu_slots=_used_share(workers, "CPU"),
+            cpu=cpu / 100 / processors if processors else math.nan,
+            gpu=sum(gpu) / len(gpu) / 100 if gpu else math.nan,
+        )
+        self.load.append(load)
 
 
 def plugin_of(scheduler: Any) -> DashboardPlugin:
     """The plugin of a scheduler; a new one if another scheduler of this process has added the pages."""
     plugin = scheduler.extensions.get(NAME)
     return plugin if isinstance(plugin, DashboardPlugin) else DashboardPlugin(scheduler)
-
-
-def load_of(workers: Iterable[Any], now: float) -> WorkerLoad:
-    """The load of these workers, as the scheduler knows it.
-
-    Parameters
-    ----------
-    workers : iterable of distributed.scheduler.WorkerState
-    now : float
-        Seconds since 1970.
-    """
-    workers = list(workers)
-    processors = sum(worker.nthreads for worker in workers)
-    cpu = sum(worker.metrics.get("cpu", 0.0) for worker in workers)
-    gpu = [worker.metrics["gpu_utilization"] for worker in workers if "gpu_utilization" in worker.metrics]
-    return WorkerLoad(
-        time=now,
-        workers=len(workers),
-        gpu_slots=_used_share(workers, "GPU"),
-        cpu_slots=_used_share(workers, "CPU"),
-        cpu=cpu / 100 / processors if processors else math.nan,
-        gpu=sum(gpu) / len(gpu) / 100 if gpu else math.nan,
-    )
 
 
 def _used_share(workers: Sequence[Any], resource: str) -> float:

@@ -20,15 +20,11 @@ MetricFamily = GaugeMetricFamily | CounterMetricFamily
 class PrometheusCollector(Collector):
     """The state of a plugin as Prometheus metrics, collected for each scrape.
 
-    Attributes
-    ----------
-    plugins : list of DashboardPlugin
-        Plugins of the schedulers of this process, the latest last. They share one registry, which shows the latest
-        that is not closed.
+    The schedulers of a process share one registry, which shows the latest that is not closed.
     """
 
     def __init__(self) -> None:
-        self.plugins: list[DashboardPlugin] = []
+        self.plugins: list[DashboardPlugin] = []  # the latest last
 
     def collect(self) -> Iterator[MetricFamily]:
         """Called by prometheus_client for each scrape."""
@@ -53,8 +49,8 @@ def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
     yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
     if plugin.load:
         now = plugin.load[-1]
-        busy = {"gpu_slots": now.gpu_slots, "cpu_slots": now.cpu_slots, "cpu": now.cpu, "gpu": now.gpu}
-        yield _labelled("busy_ratio", "Used share of the workers' resources", {(k,): v for k, v in busy.items()}, "of")
+        busy = {(part,): getattr(now, part) for part in ("gpu_slots", "cpu_slots", "cpu", "gpu")}
+        yield _labelled("busy_ratio", "Used share of the workers' resources", busy, "of")
 
 
 def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:

@@ -7,30 +7,19 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
 from typing import Any
 
 from distributed import Client
 
-from daskmetrics.core._events import (
-    Event,
-    HistorySent,
-    LiveMessage,
-    Record,
-    RunFinished,
-    RunStarted,
-    SearchEnded,
-    StorePlanned,
-    UnitAsked,
-    UnitsRetried,
-    to_json,
-)
+from daskmetrics.core import _events as events
 
 INTERVAL = 1.0  # seconds between messages
 MAX_ENTRIES = 500  # entries of one call: the scheduler handles them within some milliseconds
 COMPUTING = 0.02  # share of the driver's time that computed messages may take
 LAST_SEND = 5.0  # seconds to send the end of a run
-SHOWN = RunStarted | UnitAsked | Record | UnitsRetried | SearchEnded | RunFinished
+SHOWN = (
+    events.RunStarted | events.UnitAsked | events.Record | events.UnitsRetried | events.SearchEnded | events.RunFinished
+)
 HIDDEN = ("worker", "attempts", "seconds")  # fields of records that no page shows
 
 log = logging.getLogger(__name__)
@@ -49,9 +38,9 @@ class Publisher:
         The journal's entries; it may grow meanwhile.
     """
 
-    def __init__(self, client: Client, entries: Sequence[Event]) -> None:
+    def __init__(self, client: Client, entries: Sequence[events.Event]) -> None:
         self._client, self._entries = client, entries
-        self._messages: list[LiveMessage] = []
+        self._messages: list[events.LiveMessage] = []
         self._sent = 0
         self._compute_after = 0.0
         self._task: Future[None] | None = None
@@ -60,9 +49,7 @@ class Publisher:
         self._task = asyncio.run_coroutine_threadsafe(self._publish(), self._client.loop.asyncio_loop)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._task is not None and self._task.cancel() and error is None:
             last = asyncio.run_coroutine_threadsafe(self._send(), self._client.loop.asyncio_loop)
             try:
@@ -70,11 +57,11 @@ class Publisher:
             except (Exception, CancelledError) as problem:  # a slow page must not make the run fail
                 log.info("The dashboard does not show the end of the run: %s", problem)
 
-    def send(self, message: LiveMessage) -> None:
+    def send(self, message: events.LiveMessage) -> None:
         """Send a message that is not in the journal."""
         self._messages.append(message)
 
-    def send_computed(self, compute: Callable[[], LiveMessage]) -> None:
+    def send_computed(self, compute: Callable[[], events.LiveMessage]) -> None:
         """Compute and send a message, unless this takes too much of the driver's time."""
         began = time.monotonic()
         if began < self._compute_after or self._is_over:
@@ -91,10 +78,10 @@ class Publisher:
         try:
             if not await self._client.run_on_scheduler(_has_plugin):
                 return
-            plans = [entry for entry in self._entries if isinstance(entry, StorePlanned)]
+            plans = [entry for entry in self._entries if isinstance(entry, events.StorePlanned)]
             self._messages[:0] = plans[-1:]  # the plan comes before all records
             await self._send()
-            self.send(HistorySent())
+            self.send(events.HistorySent())
             while True:
                 await self._send()
                 await asyncio.sleep(INTERVAL)
@@ -105,22 +92,19 @@ class Publisher:
         """Send what is new: plans, then entries, then the other messages."""
         messages, self._messages = self._messages, []
         end = len(self._entries)
-        await self._call([message for message in messages if isinstance(message, StorePlanned)])
+        await self._call([message for message in messages if isinstance(message, events.StorePlanned)])
         while self._sent < end:
             part = self._entries[self._sent : min(end, self._sent + MAX_ENTRIES)]
             await self._call([entry for entry in part if isinstance(entry, SHOWN)])
             self._sent += len(part)
-        await self._call([message for message in messages if not isinstance(message, StorePlanned)])
+        await self._call([message for message in messages if not isinstance(message, events.StorePlanned)])
 
-    async def _call(self, messages: Sequence[LiveMessage]) -> None:
+    async def _call(self, messages: Sequence[events.LiveMessage]) -> None:
         if messages:
-            await self._client.scheduler.daskmetrics_receive(news=[_plain(message) for message in messages])
+            news = [{k: v for k, v in events.to_json(message).items() if k not in HIDDEN} for message in messages]
+            await self._client.scheduler.daskmetrics_receive(news=news)
 
 
 def _has_plugin(dask_scheduler: Any) -> bool:
     """Whether the scheduler can receive messages; it would not answer calls of an unknown handler."""
     return "daskmetrics_receive" in dask_scheduler.handlers
-
-
-def _plain(message: LiveMessage) -> dict[str, Any]:
-    return {name: value for name, value in to_json(message).items() if name not in HIDDEN}

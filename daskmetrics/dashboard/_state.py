@@ -11,20 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core._events import (
-    HistorySent,
-    LiveMessage,
-    PosteriorUpdated,
-    Record,
-    RunFinished,
-    RunStarted,
-    SearchEnded,
-    SearchStarted,
-    StorePlanned,
-    UnitAsked,
-    UnitsPlanned,
-    UnitsRetried,
-)
+from daskmetrics.core import _events as events
 from daskmetrics.core.names import Arm, Cell, Suite, grid
 from daskmetrics.core.status import cause
 
@@ -45,7 +32,7 @@ class Grid:
     tasks: Mapping[str, str]
 
     @classmethod
-    def of(cls, plan: StorePlanned) -> Grid:
+    def of(cls, plan: events.StorePlanned) -> Grid:
         """From the plan of a store."""
         template = plan.template
         suites = tuple(
@@ -117,27 +104,10 @@ class PhaseTimer:
 
 
 class LiveState:
-    """The state of a run.
+    """The state of a run, as arrays; A arms, M metrics, T tasks.
 
     It receives the entries of the journal in order, and messages that are not in the journal: `UnitsPlanned`,
-    `SearchStarted`, `PosteriorUpdated` and `HistorySent`.
-
-    Parameters
-    ----------
-    grid : Grid
-
-    Attributes
-    ----------
-    version : int
-        Increases with every change that a page shows.
-    phase : str
-    metrics, scores : ndarray (M, A), (T, A)
-        NaN where there is no value.
-    posterior : ndarray (2, A)
-        Posterior mean and standard deviation of every arm, in units of the reward.
-    first, last, paid : ndarray (A,)
-        First and last decision for an arm, numbered from 1, and the number of its decisions.
-    curve : list of (cost spent, best mean score, possible regret)
+    `SearchStarted`, `PosteriorUpdated` and `HistorySent`. ``version`` increases with every change that a page shows.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -146,12 +116,13 @@ class LiveState:
         self.name, self.phase, self.version = "", "measuring", 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.planned: dict[str, int] = {}
-        self.metrics = np.full((len(grid.metrics), arms), np.nan, np.float32)
-        self.scores = np.full((len(grid.tasks), arms), np.nan, np.float32)
-        self.posterior = np.full((2, arms), np.nan, np.float32)
+        self.metrics = np.full((len(grid.metrics), arms), np.nan, np.float32)  # (M, A); NaN: no value
+        self.scores = np.full((len(grid.tasks), arms), np.nan, np.float32)  # (T, A)
+        self.posterior = np.full((2, arms), np.nan, np.float32)  # mean and standard deviation
+        # first and last decision for an arm, numbered from 1, and the number of its decisions
         self.first, self.last, self.paid = (np.zeros(arms, int) for _ in range(3))
         self.latest: dict[int, Decision] = {}
-        self.curve: list[tuple[float, float, float]] = []
+        self.curve: list[tuple[float, float, float]] = []  # cost spent, best mean score, possible regret
         self.best = self.shortfall = math.nan
         self.leader = ""
         self.spent, self.budget, self.exhaustive = 0.0, math.nan, math.nan
@@ -164,35 +135,35 @@ class LiveState:
         self._open: dict[str, Decision] = {}
         self._timer = PhaseTimer(0.0, 0.0)
 
-    def receive(self, messages: Iterable[LiveMessage], now: float) -> None:
+    def receive(self, messages: Iterable[events.LiveMessage], now: float) -> None:
         """Apply messages in order; ``now`` is in seconds of any steady clock."""
         for message in messages:
             self._apply(message, now)
 
-    def _apply(self, message: LiveMessage, now: float) -> None:
+    def _apply(self, message: events.LiveMessage, now: float) -> None:
         match message:
-            case RunStarted():
+            case events.RunStarted():
                 self._start(message)
-            case UnitsPlanned(units=units):
+            case events.UnitsPlanned(units=units):
                 self.planned.update(units)
-            case HistorySent():
+            case events.HistorySent():
                 self._timer = PhaseTimer(now, self.done("train") + self.done("measure"))
-            case UnitAsked():
+            case events.UnitAsked():
                 self._ask(message)
-            case UnitsRetried():
+            case events.UnitsRetried():
                 self._retry(message)
-            case Record():
+            case events.Record():
                 self._record(message)
-            case SearchStarted():
+            case events.SearchStarted():
                 self.phase, self.budget, self.exhaustive = "searching", message.budget, message.exhaustive
                 self.spent = message.spent
                 self._timer = PhaseTimer(now, self.spent)
-            case PosteriorUpdated():
+            case events.PosteriorUpdated():
                 self.posterior = np.frombuffer(message.values, np.float32).reshape(2, -1)
                 self.leader, self.shortfall = message.leader, message.shortfall
-            case SearchEnded(best=best):
+            case events.SearchEnded(best=best):
                 self.leader, self.phase = str(Arm(**best["arm"])), "searched"
-            case RunFinished():
+            case events.RunFinished():
                 self.phase = "finished"
             case _:
                 return
@@ -238,12 +209,12 @@ class LiveState:
             return self._timer.left(now, self.done("train") + self.done("measure"), total)
         return None
 
-    def _start(self, start: RunStarted) -> None:
+    def _start(self, start: events.RunStarted) -> None:
         self.name, self.phase = start.name, "measuring"
         self.planned.setdefault("measure", start.checkpoints)
         self.planned["score"] = start.arms * len(start.tasks)
 
-    def _ask(self, ask: UnitAsked) -> None:
+    def _ask(self, ask: events.UnitAsked) -> None:
         pick = ask.pick
         if pick is None:
             return
@@ -270,15 +241,20 @@ class LiveState:
         for numbers in (self.first, self.last, self.paid):
             numbers[:] = 0
 
-    def _retry(self, retry: UnitsRetried) -> None:
+    def _retry(self, retry: events.UnitsRetried) -> None:
         keys = set(retry.keys)
         for unit in [unit for unit, known in self._units.items() if known.key in keys]:
             self._forget(unit)
 
-    def _record(self, record: Record) -> None:
+    def _record(self, record: events.Record) -> None:
         unit = record.kind, record.name
         self._forget(unit)
-        failed = None if record.ok else self._failed(record)
+        failed = None
+        if not record.ok:
+            reason = record.reason or "no reason was recorded"
+            group = FailureGroup(record.kind, record.status, reason, record.name)
+            failed = self._failures.setdefault((record.kind, record.status, cause(reason)), group)
+            failed.count += 1
         self._units[unit] = UnitRecord(record.key, record.status, failed)
         self.counts[record.kind, record.status] += 1
         if record.kind == "score":
@@ -293,14 +269,7 @@ class LiveState:
             if known.failed is not None:
                 known.failed.count -= 1
 
-    def _failed(self, record: Record) -> FailureGroup:
-        reason = record.reason or "no reason was recorded"
-        new = FailureGroup(record.kind, record.status, reason, record.name)
-        group = self._failures.setdefault((record.kind, record.status, cause(reason)), new)
-        group.count += 1
-        return group
-
-    def _measured(self, record: Record) -> None:
+    def _measured(self, record: events.Record) -> None:
         columns = [self._rows["metrics"].get(name) for name in record.value["names"]]
         for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
             i = self.grid.index.get(f"{record.name}/{layer}")
@@ -310,7 +279,7 @@ class LiveState:
                 if column is not None and value is not None:
                     self.metrics[column, i] = value
 
-    def _scored(self, record: Record) -> None:
+    def _scored(self, record: events.Record) -> None:
         decision = self._open.pop(record.key, None)
         self.spent += decision.cost if decision else 0.0
         cell = Cell.parse(record.name)

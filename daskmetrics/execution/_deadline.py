@@ -39,13 +39,7 @@ def last_words(scratch: Path, worker: str) -> dict[TaskId, str]:
 
 
 class Deadlines:
-    """The deadlines of a process's threads.
-
-    Parameters
-    ----------
-    clock : callable
-        A monotonic clock, which a change of the system time does not affect.
-    """
+    """The deadlines of a process's threads; the clock is monotonic, so a change of the system time affects none."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -90,5 +84,4 @@ class Deadlines:
         return self._file
 
 
-DEADLINES = Deadlines()
-"""The deadlines of this process."""
+DEADLINES = Deadlines()  #: the deadlines of this process

@@ -26,18 +26,16 @@ def question() -> str:
 
 
 def answer(host: str, group: int) -> dict[str, Any]:
-    """The identity of a worker.
+    """The identity of a worker, for a driver with this machine and process group.
 
-    Parameters
-    ----------
-    host, group : str, int
-        The machine and process group of the driver. A worker of the same group gets Ctrl-C from the terminal, too: it
-        ignores it, because the driver handles it.
+    A worker of the same group gets Ctrl-C from the terminal, too: it ignores it, because the driver handles it.
     """
     here = socket.gethostname()
     if (here, os.getpgrp()) == (host, group) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return {"versions": versions(), "host": here, "gpus": gpu_models(), "remaining": _remaining()}
+    end = os.environ.get(END_OF_JOB)
+    remaining = None if end is None else float(end) - time.time()
+    return {"versions": versions(), "host": here, "gpus": gpu_models(), "remaining": remaining}
 
 
 def versions() -> dict[str, str]:
@@ -51,27 +49,9 @@ def versions() -> dict[str, str]:
     return result
 
 
-def _remaining() -> float | None:
-    end = os.environ.get(END_OF_JOB)
-    return None if end is None else float(end) - time.time()
-
-
 def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None:
-    """Refuse a worker whose versions differ from those of the driver.
+    """Raise ConfigError for a worker whose versions differ from the driver's, or whose handshake failed.
 
-    Parameters
-    ----------
-    worker : str
-    theirs : mapping or exception
-        The versions of the worker, or the exception of the handshake.
-
-    Raises
-    ------
-    ConfigError
-        With both versions and the remedy.
-
-    Examples
-    --------
     >>> require_same("w0", {**versions(), "daskmetrics": "0.0.9"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from daskmetrics.core._events import (
@@ -34,23 +33,9 @@ from daskmetrics.core._events import (
 )
 from daskmetrics.core.errors import DataError, LockedError, room_for
 from daskmetrics.core.names import Key
-from daskmetrics.execution._lock import RunLock, holder, unlock
-
-__all__ = [
-    "Contents",
-    "Journal",
-    "decode",
-    "encode",
-    "holder",
-    "is_finished",
-    "latest",
-    "numbered",
-    "read",
-    "records",
-    "scan",
-    "standing",
-    "unlock",
-]
+from daskmetrics.execution._lock import RunLock
+from daskmetrics.execution._lock import holder as holder
+from daskmetrics.execution._lock import unlock as unlock
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
 E = TypeVar("E")
@@ -78,35 +63,20 @@ def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a journal holds.
+    """What a journal holds."""
 
-    Attributes
-    ----------
-    entries : list of Event
-        Oldest first, without the first line, which holds the number of the format.
-    length : int
-        Bytes of all whole lines.
-    checksum : int
-        Of the last line; the next one continues it.
-    torn : int
-        Bytes of half a line at the end, which was never committed.
-    """
-
-    entries: list[Event]
-    length: int = 0
-    checksum: int = 0
-    torn: int = 0
+    entries: list[Event]  # oldest first, without the first line, which holds the number of the format
+    length: int = 0  # bytes of all whole lines
+    checksum: int = 0  # of the last line; the next one continues it
+    torn: int = 0  # bytes of half a line at the end, which was never committed
 
 
 def read(path: Path) -> Iterator[Event]:
     """The entries of a journal, oldest first; safe while a run is writing.
 
-    Raises
-    ------
-    DataError
-        For a damaged line, with its number; for a journal in which committed lines are missing; and for one that
-        another version wrote, with a format or a kind of entry that this version does not know. Half a line at the very
-        end is what a killed writer leaves: it was never committed and is passed over.
+    Raises DataError for a damaged line, with its number; for missing committed lines; and for a format or a kind of
+    entry that this version does not know. Half a line at the very end is what a killed writer leaves: it was never
+    committed and is passed over.
     """
     return iter(scan(path).entries)
 
@@ -218,12 +188,8 @@ def records(entries: Iterable[Event]) -> Iterator[Record]:
 def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
     """Whether a configuration has nothing left to do: it finished, and no failure was taken back since.
 
-    Parameters
-    ----------
-    entries : iterable of Event
-    key : Key, optional
-        Of the configuration; by default that of the latest start, so that a run which finished, was enlarged and was
-        then interrupted is not finished.
+    The default is the configuration of the latest start: a run that finished, was enlarged and was then interrupted is
+    not finished.
     """
     entries = list(entries)
     start = latest(entries, RunStarted)
@@ -349,9 +315,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -24,23 +24,12 @@ NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file syst
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that drives a run.
-
-    Attributes
-    ----------
-    pid : int
-    host : str
-    since : str
-        Local time of the lock with the offset from UTC.
-    born : str or None
-        Start of the process as the kernel counts it; distinguishes it from a later process with the same number.
-    nonce : str
-    """
+    """A process that drives a run."""
 
     pid: int
     host: str
-    since: str
-    born: str | None
+    since: str  # local time of the lock with the offset from UTC
+    born: str | None  # its start as the kernel counts it: tells it from a later process of this number
     nonce: str
 
     def __str__(self) -> str:
@@ -85,28 +74,15 @@ def _born(pid: int) -> str | None:
 
 
 class RunLock:
-    """The exclusive right to drive a run, held by this process until it is released.
+    """The exclusive right to drive a run until it is released; raises LockedError, naming the holder, if it is taken.
 
-    Parameters
-    ----------
-    lock : Path
-        File on which the kernel's lock is taken; the owner file lies beside it (`owner_file`).
-
-    Attributes
-    ----------
-    notice : str or None
-        Set if the lock of a dead process was taken over.
-
-    Raises
-    ------
-    LockedError
-        If another process holds the run, with its name and since when.
+    The kernel locks the file ``lock``; the owner file lies beside it (`owner_file`).
     """
 
     def __init__(self, lock: Path) -> None:
         self.path = owner_file(lock)
         self.holder = Holder.this_process()
-        self.notice: str | None = None
+        self.notice: str | None = None  # set if the lock of a dead process was taken over
         self._lock = _flock(lock)
         try:
             self._take()
@@ -127,13 +103,7 @@ class RunLock:
         raise _locked(self.path, _read(self.path))
 
     def check(self) -> None:
-        """Check that this process still holds the lock.
-
-        Raises
-        ------
-        LockedError
-            If ``unlock`` removed the lock, or another process holds it.
-        """
+        """Raise LockedError if this process does not hold the lock any more: ``unlock`` or another process took it."""
         now = _read(self.path)
         if now is None or now.nonce != self.holder.nonce:
             by = f"is held by {now} now" if now else "was removed (daskmetrics unlock)"
@@ -159,13 +129,7 @@ def holder(lock: Path) -> str | None:
 
 
 def unlock(lock: Path) -> str | None:
-    """Remove the lock of a process that has ended; returns its holder, or None if there was none.
-
-    Raises
-    ------
-    LockedError
-        If the holder is a living process of this machine.
-    """
+    """Remove the lock of a process that has ended and return its holder; raises LockedError if that is alive here."""
     owner = _read(owner_file(lock))
     if owner is None:
         return None
@@ -220,17 +184,12 @@ def _create(path: Path, holder: Holder) -> bool:
     except FileExistsError:
         return False
     except OSError:  # a file system without hard links
-        return _create_in_place(path, text)
+        try:
+            _write(path, text)
+        except FileExistsError:
+            return False
     finally:
         temporary.unlink(missing_ok=True)
-    return True
-
-
-def _create_in_place(path: Path, text: bytes) -> bool:
-    try:
-        _write(path, text)
-    except FileExistsError:
-        return False
     return True
 
 

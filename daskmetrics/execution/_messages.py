@@ -10,32 +10,19 @@ from daskmetrics.core._events import WorkerJoined
 from daskmetrics.execution._retry import Fault
 from daskmetrics.execution._units import WorkUnit
 
-TaskId: TypeAlias = str
-"""Names one attempt, so that late messages of an earlier attempt can be dropped."""
+TaskId: TypeAlias = str  #: names one attempt, so that late messages of an earlier attempt can be dropped
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A worker is ready.
+    """A worker is ready."""
 
-    Attributes
-    ----------
-    worker, name : str
-        Its address, new after each restart, and its name, which stays.
-    threads : int
-    resources : mapping
-    remaining : float or None
-        Seconds until its walltime ends.
-    about : WorkerJoined or None
-        Versions and devices, for the journal.
-    """
-
-    worker: str
-    name: str
+    worker: str  # its address, new after each restart
+    name: str  # stays the same
     threads: int = 1
     resources: Mapping[str, float] = field(default_factory=dict)
-    remaining: float | None = None
-    about: WorkerJoined | None = None
+    remaining: float | None = None  # seconds until its walltime ends
+    about: WorkerJoined | None = None  # versions and devices, for the journal
 
 
 @dataclass(frozen=True)
@@ -48,20 +35,11 @@ class OfferChanged:
 
 @dataclass(frozen=True)
 class Left:
-    """A worker is gone.
-
-    Attributes
-    ----------
-    worker : str
-    expired : mapping
-        The attempt at whose deadline the worker ended itself, with its traceback.
-    memory : bool
-        Whether its nanny killed it because it used too much memory.
-    """
+    """A worker is gone."""
 
     worker: str
-    expired: Mapping[TaskId, str] = field(default_factory=dict)
-    memory: bool = False
+    expired: Mapping[TaskId, str] = field(default_factory=dict)  # the attempt at whose deadline it ended: traceback
+    memory: bool = False  # whether its nanny killed it because it used too much memory
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,6 @@ from daskmetrics.execution._messages import (
 from daskmetrics.execution._retry import Fault, Settings
 from daskmetrics.execution._units import Source
 
-__all__ = ["ClusterLostError", "Settings", "run"]
-
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
 SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0  # seconds for a new worker to answer: importing can be slow on a shared file system
@@ -94,7 +92,7 @@ def run(
     """
     scratch = settings.scratch or journal.path.parent / "scratch"
     backend = _DaskBackend(client, scratch.absolute(), settings, say)
-    event_log = _PausingJournal(journal, backend.stop_requested, settings.pause, say)
+    event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
     with stop_signals(backend.on_signal), backend.listening():
         loop = Loop(source, event_log, settings, on_record)
         backend.drive(loop)
@@ -146,14 +144,11 @@ class _DaskBackend:
         # resources of the workers by address; only the event loop of the client uses it
         self.known: dict[str, Mapping[str, float]] = {}
         self.over_memory: set[str] = set()  # workers that their nanny killed because they used too much memory
-        self._stop = False
-
-    def stop_requested(self) -> bool:
-        return self._stop
+        self.stopping = False
 
     def on_signal(self, by_hand: bool) -> None:
         """Handle a stop signal."""
-        self._stop = True
+        self.stopping = True
         self.events.put(StopRequested(math.inf if by_hand else self.settings.stop_grace))
         self.say("Stopping: running units are finished and recorded first. Press Ctrl-C (again) to stop at once.")
 
@@ -198,7 +193,9 @@ class _DaskBackend:
         while not self.events.empty():
             events.append(self.events.get())
         if self.client.status != "running":
-            raise _lost()
+            raise ClusterLostError(
+                "The scheduler was lost. Nothing recorded is lost: run the same command again to resume."
+            )
         messages = []
         for event in events:
             if isinstance(event, BaseException):
@@ -333,10 +330,6 @@ class _DaskBackend:
             self.events.put(error)
 
 
-def _lost() -> ClusterLostError:
-    return ClusterLostError("The scheduler was lost. Nothing recorded is lost: run the same command again to resume.")
-
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -344,14 +337,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def stop_signals(on_stop: Callable[[bool], None]) -> Iterator[None]:
     """Within the block, the first stop signal calls ``on_stop`` and the next one raises `KeyboardInterrupt`.
 
-    Ignored signals stay ignored, because ``nohup`` and background jobs of a shell rely on it. Outside the main thread,
-    which receives no signals, this does nothing.
-
-    Parameters
-    ----------
-    on_stop : callable
-        Called with True if a user at a terminal asked (Ctrl-C), who can ask again; False if a program did (SIGTERM,
-        SIGHUP, or SIGINT without a terminal).
+    It is called with True if a user at a terminal asked (Ctrl-C), who can ask again; with False if a program did
+    (SIGTERM, SIGHUP, or SIGINT without a terminal). Ignored signals stay ignored, because ``nohup`` and background jobs
+    of a shell rely on it. Outside the main thread, which receives no signals, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -99,7 +99,8 @@ class Sweep:
         self._records: dict[Key, Record] = {}
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        ready = [unit for unit in self._open.values() if all(self._succeeded(key) for key in unit.requires)][:n]
+        known = self._records
+        ready = [u for u in self._open.values() if all(key in known and known[key].ok for key in u.requires)][:n]
         for unit in ready:
             del self._open[unit.key]
         return ready
@@ -110,6 +111,3 @@ class Sweep:
     def blocked(self) -> list[WorkUnit]:
         """Units that were skipped because a unit that they require failed."""
         return list(self._open.values())
-
-    def _succeeded(self, key: Key) -> bool:
-        return key in self._records and self._records[key].ok

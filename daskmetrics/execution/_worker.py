@@ -23,28 +23,14 @@ from daskmetrics.execution._retry import Fault
 
 @dataclass(frozen=True)
 class Assignment:
-    """An attempt as it is sent to a worker; function and arguments are pickled, so that only the attempt loads them.
-
-    Attributes
-    ----------
-    task : str
-    packed : bytes
-        Pickle of the function and its arguments.
-    topic : str
-        The Dask topic on which its start is reported.
-    scratch : str
-        The folder for the traceback at a deadline.
-    timeout : float or None
-    shared : bool
-        Whether the result stays on the worker, or goes to the journal as JSON.
-    """
+    """An attempt as it is sent to a worker; function and arguments are pickled, so that only the attempt loads them."""
 
     task: TaskId
-    packed: bytes
-    topic: str
-    scratch: str
+    packed: bytes  # pickle of the function and its arguments
+    topic: str  # the Dask topic on which its start is reported
+    scratch: str  # the folder for the traceback at a deadline
     timeout: float | None = None
-    shared: bool = False
+    shared: bool = False  # whether the result stays on the worker, or goes to the journal as JSON
 
 
 class AttemptError(Exception):
@@ -61,10 +47,7 @@ class AttemptError(Exception):
 def perform(assignment: Assignment, *given: Any) -> Any:
     """Run an attempt; returns the JSON of its value and its seconds, or the result of a shared input itself.
 
-    Raises
-    ------
-    AttemptError
-        For any exception of the function.
+    Raises AttemptError for any exception of the function.
     """
     worker = get_worker()
     with DEADLINES.within(assignment.task, assignment.timeout, trace_file(Path(assignment.scratch), worker.address)):
@@ -77,7 +60,7 @@ def perform(assignment: Assignment, *given: Any) -> Any:
             seconds = time.perf_counter() - started
             return result if assignment.shared else (_as_json(result), seconds)
         except (Exception, SystemExit) as error:
-            raise AttemptError(blame(error), describe(error), _trace(error)) from None
+            raise AttemptError(blame(error), describe(error), trace_of(error)) from None
 
 
 def _unpack(packed: bytes) -> Any:
@@ -115,7 +98,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:500]
 
 
-def _trace(error: BaseException) -> str:
+def trace_of(error: BaseException) -> str:
     """The end of the traceback, which names the line."""
     return "".join(traceback.format_exception(error))[-LONGEST_TRACE:]
 

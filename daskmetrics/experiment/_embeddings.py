@@ -24,27 +24,11 @@ _LOCK = RLock()  # Dask unpickles the inputs of a unit in other threads while an
 
 
 class LayerEmbeddings:
-    """Vectors (layers, texts, D) of float32, with the time and the worker of their encoding.
+    """Vectors (layers, texts, D) of float32, with the seconds and the worker of their encoding.
 
     They are in memory if the process's budget allows it, after moving those that were unused for longest to files.
     Files outlive this object, since Dask may delete it and keep a copy; the driver removes them with `remove` when no
-    unit can need them any more.
-
-    Parameters
-    ----------
-    layers : sequence of int
-    texts, width : int
-    budget : MemoryBudget
-        Of the process.
-    key : str
-        Content key; part of the names of the files.
-
-    Attributes
-    ----------
-    seconds : float
-        Duration of encoding.
-    worker : str or None
-        Name of the worker that encoded.
+    unit can need them any more. The content key is part of their names.
     """
 
     def __init__(self, layers: Sequence[int], texts: int, width: int, budget: MemoryBudget, key: Key) -> None:
@@ -71,18 +55,7 @@ class LayerEmbeddings:
         return 0 if self._vectors is None else self._vectors.nbytes
 
     def put(self, texts: NDArray[np.intp], vectors: NDArray[np.float32]) -> None:
-        """Add the vectors of some texts at all layers, replacing earlier ones of these texts.
-
-        Parameters
-        ----------
-        texts : ndarray of int, shape (B,)
-        vectors : ndarray, shape (layers, B, D)
-
-        Raises
-        ------
-        DiskFullError
-            If the disk for the files is full.
-        """
+        """Add the vectors (layers, B, D) of B texts, replacing earlier ones of these texts."""
         with _LOCK:
             if self._vectors is not None:
                 self._vectors[:, texts] = vectors
@@ -95,13 +68,7 @@ class LayerEmbeddings:
             self._rows[texts] = start + np.arange(len(texts))
 
     def at(self, layer: int) -> NDArray[np.float32]:
-        """The vectors of a layer, shape (texts, D).
-
-        Raises
-        ------
-        DataError
-            If their file cannot be read.
-        """
+        """The vectors of a layer, shape (texts, D); `DataError` if their file cannot be read."""
         with _LOCK:
             self._budget.mark_used(self)
             if self._vectors is not None:
@@ -145,15 +112,7 @@ class LayerEmbeddings:
 
 
 class MemoryBudget:
-    """The memory that all embeddings of one process share.
-
-    Parameters
-    ----------
-    folder : Path
-        For embeddings that exceed the budget; all workers must share it.
-    limit : int
-        Bytes.
-    """
+    """The ``limit`` bytes that all embeddings of one process share; others go to a folder that all workers share."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit

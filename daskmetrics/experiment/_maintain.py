@@ -19,27 +19,14 @@ from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import is_finished, records, scan, unlock
 from daskmetrics.store import Damage, DamageKind, StorePlan
 
-__all__ = ["CheckResult", "repair", "retry", "unlock_run", "verify"]
-
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of comparing a run's store with its journal.
+    """The result of comparing a run's store with its journal."""
 
-    Attributes
-    ----------
-    lines : int
-        Complete lines of the journal.
-    torn : int
-        Bytes of an incomplete last line, which was never committed.
-    cells : int
-        Number of values, standard errors and statuses that were compared.
-    damages : tuple of Damage
-    """
-
-    lines: int
-    torn: int
-    cells: int
+    lines: int  # complete lines of the journal
+    torn: int  # bytes of an incomplete last line, which was never committed
+    cells: int  # number of values, standard errors and statuses that were compared
     damages: tuple[Damage, ...]
 
     @cached_property
@@ -55,10 +42,7 @@ class CheckResult:
 def verify(folder: RunFolder) -> CheckResult:
     """Read every line of the journal and compare every cell of the store with it; nothing is changed.
 
-    Raises
-    ------
-    DataError
-        If a line of the journal is damaged, or lines are missing.
+    A damaged or missing line of the journal is a `DataError`.
     """
     journal = scan(folder.must_exist().journal)
     plan = _plan(folder, journal.entries)
@@ -69,12 +53,7 @@ def verify(folder: RunFolder) -> CheckResult:
 def repair(folder: RunFolder) -> CheckResult:
     """Make the store equal to the journal; return the damages that are repaired.
 
-    Raises
-    ------
-    LockedError
-        If a driver holds the run.
-    DataError
-        If the journal is damaged: nothing can replace it.
+    A damaged journal is a `DataError`: nothing can replace it.
     """
     with Journal(folder.must_exist().journal, folder.lock) as journal:
         plan = _plan(folder, journal.entries)
@@ -87,13 +66,7 @@ def repair(folder: RunFolder) -> CheckResult:
 
 
 def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
-    """Reset those of these units that failed, so that the next run tries them again; return their number.
-
-    Raises
-    ------
-    LockedError
-        If a driver holds the run.
-    """
+    """Reset those of these units that failed, so that the next run tries them again; return their number."""
     requested = set(keys)
     with Journal(folder.must_exist().journal, folder.lock) as journal:
         failed = [record.key for record in journal.records() if record.key in requested and not record.ok]
@@ -105,12 +78,7 @@ def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
 def unlock_run(folder: RunFolder) -> str | None:
     """Remove the lock of a lost driver; return that driver, or None if no driver holds the run.
 
-    Raises
-    ------
-    ConfigError
-        If the folder does not exist.
-    LockedError
-        If the driver is a running process of this machine.
+    A driver that is a running process of this machine is a `LockedError`.
     """
     if not folder.path.is_dir():
         raise ConfigError(f"No folder '{folder.path}'.")

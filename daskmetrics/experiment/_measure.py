@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 import daskmetrics.training as training
@@ -34,7 +34,7 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
             spec = _measure_spec(experiment, suite, checkpoint, folder, known, following.get(checkpoint))
             training_unit = chains[suite.model].get(checkpoint.revision)
             unit = WorkUnit(
-                key=experiment.measure_key(suite, checkpoint),
+                key=experiment.measure_keys[checkpoint],
                 name=str(checkpoint),
                 kind="measure",
                 function=worker.measure,
@@ -49,12 +49,7 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
 
 def _following(experiment: Experiment, known: Container[Key]) -> dict[Checkpoint, Location]:
     """The checkpoint that each checkpoint's worker probably measures next, if units are assigned in turn."""
-    waiting = [
-        checkpoint
-        for suite in experiment.suites
-        for checkpoint in suite.checkpoints()
-        if experiment.measure_key(suite, checkpoint) not in known
-    ]
+    waiting = [checkpoint for checkpoint, key in experiment.measure_keys.items() if key not in known]
     later = waiting[experiment.config.cluster.workers :]
     return {checkpoint: experiment.locations[after] for checkpoint, after in zip(waiting, later, strict=False)}
 
@@ -66,7 +61,8 @@ def _training_chain(experiment: Experiment, suite: Suite, trained: Counter[str])
         return {}
     chain: dict[str, WorkUnit] = {}
     before: tuple[Key, ...] = ()
-    for revision in _up_to_last(training.revisions(trained_suite.recipe), suite.revisions):
+    revisions = training.revisions(trained_suite.recipe)
+    for revision in revisions[: 1 + max(map(revisions.index, suite.revisions))]:  # up to the last that is compared
         if training.is_complete(trained_suite.folder, revision):
             continue
         name = f"{suite.model}@{revision}"
@@ -82,15 +78,6 @@ def _training_chain(experiment: Experiment, suite: Suite, trained: Counter[str])
         )
         before = (chain[revision].key,)
     return chain
-
-
-def _up_to_last(revisions: Iterable[str], compared: tuple[str, ...]) -> Iterator[str]:
-    """The revisions up to the last one that is compared."""
-    last = max(compared, key=list(revisions).index)
-    for revision in revisions:
-        yield revision
-        if revision == last:
-            return
 
 
 def _training_cost(chain: Mapping[str, WorkUnit]) -> int:

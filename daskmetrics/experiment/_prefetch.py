@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,12 @@ PICKLED = ("*.bin",)
 
 @dataclass(frozen=True)
 class Download:
-    """A checkpoint or data set to download.
-
-    Attributes
-    ----------
-    kind : {"model", "data"}
-    name : str
-    fetch : callable
-        Downloads it; resumes an interrupted download.
-    measure : callable
-        Its bytes, as the hub reports them; raises if the hub does not answer.
-    """
+    """A checkpoint (``model``) or data set (``data``) to download."""
 
     kind: str
     name: str
-    fetch: Callable[[], Any]
-    measure: Callable[[], int]
+    fetch: Callable[[], Any]  # resumes an interrupted download
+    measure: Callable[[], int]  # its bytes; raises if the hub does not answer
 
     def size(self) -> int | None:
         """Bytes to download; None if the hub does not report them."""
@@ -47,32 +38,26 @@ class Download:
 
 def downloads(experiment: Experiment) -> list[Download]:
     """The missing checkpoints and data sets of an experiment."""
-    sources = {model.name: model for model in experiment.config.models}
-    missing = []
-    for name, revisions in experiment.missing.items():
-        model = sources[name]
-        files = (*FILES, *(PICKLED if model.pickled else ()))
-        missing += [_checkpoint(str(model.source), revision, files) for revision in revisions]
+    models = {model.name: model for model in experiment.config.models}
+    missing = [
+        _checkpoint(str(models[name].source), revision, FILES + (PICKLED if models[name].pickled else ()))
+        for name, revisions in experiment.missing.items()
+        for revision in revisions
+    ]
     return missing + data_sets(experiment.tasks)
 
 
 def data_sets(tasks: Iterable[Task]) -> list[Download]:
     """The missing data sets of these tasks."""
     return [
-        Download("data", task.name, task.fetch, lambda task=task: _data_bytes(task))  # type: ignore[misc]
+        Download("data", task.name, task.fetch, partial(_data_bytes, task))
         for task in tasks
         if isinstance(task, MtebTask) and not task.is_local
     ]
 
 
 def require_space(sizes: Sequence[int | None], folder: Path) -> None:
-    """Check that the disk of the hub's cache has space for the downloads.
-
-    Raises
-    ------
-    ConfigError
-        If it has not.
-    """
+    """Check that the disk of the hub's cache has space for the downloads."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     needed, free = sum(size or 0 for size in sizes), shutil.disk_usage(existing).free
     if needed > free:
@@ -85,11 +70,7 @@ def require_space(sizes: Sequence[int | None], folder: Path) -> None:
 def fetch(missing: Sequence[Download], done: Callable[[Download, str | None], None]) -> Mapping[str, str]:
     """Download one after the other, and continue after a failure; return the reasons of failures, by name.
 
-    Parameters
-    ----------
-    missing : sequence of Download
-    done : callable
-        Called after each, with the reason if it failed.
+    ``done`` is called after each, with the reason if it failed.
     """
     failed = {}
     for download in missing:

@@ -117,9 +117,7 @@ class Experiment:
     @cached_property
     def measuring_key(self) -> Key:
         """Content key of everything that determines the metrics."""
-        return content_key(
-            "measuring", [self.measure_key(suite, c) for suite in self.suites for c in suite.checkpoints()]
-        )
+        return content_key("measuring", list(self.measure_keys.values()))
 
     @cached_property
     def numbers_key(self) -> Key:
@@ -145,12 +143,15 @@ class Experiment:
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
         return content_key("measure", self.states_key(suite, checkpoint), self.metric_keys)
 
+    @cached_property
+    def measure_keys(self) -> Mapping[Checkpoint, Key]:
+        return {c: self.measure_key(suite, c) for suite in self.suites for c in suite.checkpoints()}
+
     def encode_key(self, checkpoint: Checkpoint, task: Task) -> Key:
         return content_key("encode", VERSION, self.locations[checkpoint].identity, task.key, self.protocol_key)
 
     def score_key(self, arm: Arm, task: Task) -> Key:
-        encoded = self.encode_key(arm.checkpoint, task)
-        return score_key(VERSION, encoded, arm, self.config.seed)
+        return score_key(VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed)
 
     @property
     def views(self) -> int:

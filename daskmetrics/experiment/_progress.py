@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from daskmetrics.execution import Record
 
@@ -33,27 +24,25 @@ class Display:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self.live = self.console.is_terminal or self.console.is_jupyter
-        self._bars = Progress(
-            TextColumn("{task.description:<9}"),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("eta"),
-            TimeRemainingColumn(),
-            TextColumn("[dim]{task.fields[latest]}"),
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description:<9}"),
+            progress.BarColumn(bar_width=28),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("eta"),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("[dim]{task.fields[latest]}"),
             console=self.console,
             disable=not self.live,
         )
-        self._tasks: dict[str, TaskID] = {}
+        self._tasks: dict[str, progress.TaskID] = {}
         self._started = self._last_line = time.monotonic()
 
     def __enter__(self) -> Display:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._bars.stop()
 
     def message(self, text: str) -> None:

@@ -93,20 +93,14 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
             display.message(escape(notice))
         with room_for(f"the files of the run in '{folder.path}'"):
             begin(experiment, folder, journal)
-        with _temporary_embeddings(folder), _offline_hub(experiment):
-            result = _RunDriver(experiment, folder, journal, display).drive(client)
+        shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
+        try:
+            with _offline_hub(experiment):
+                result = _RunDriver(experiment, folder, journal, display).drive(client)
+        finally:
+            shutil.rmtree(folder.embeddings, ignore_errors=True)
         journal.append(RunFinished(experiment.key, time.time()))
     return result
-
-
-@contextmanager
-def _temporary_embeddings(folder: RunFolder) -> Iterator[None]:
-    """Remove the files of embeddings, also those of killed workers, before and after."""
-    shutil.rmtree(folder.embeddings, ignore_errors=True)
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder.embeddings, ignore_errors=True)
 
 
 @contextmanager
@@ -135,8 +129,7 @@ def _require_inputs(experiment: Experiment) -> None:
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     """Write configuration, prompts and start into the run, and create the store with all recorded metrics."""
-    config = experiment.config.as_dict()
-    atomic_write(folder.config, yaml.safe_dump(config, sort_keys=False))
+    atomic_write(folder.config, yaml.safe_dump(experiment.config.as_dict(), sort_keys=False))
     atomic_write(folder.corpus, json.dumps(experiment.prompts))
     journal.append(
         RunStarted(
@@ -258,9 +251,8 @@ class _RunDriver:
         self.computed += record.ok
         self.failed += not record.ok
         if not record.ok:
-            self.display.message(
-                f"[yellow]{record.kind} {record.name}: {record.status}, {escape(str(record.reason))}[/]"
-            )
+            reason = escape(str(record.reason))
+            self.display.message(f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]")
         self.display.advance("search" if record.kind == "score" else record.kind, record_text(record), spent)
 
     def _complete_store(self) -> None:
@@ -279,11 +271,7 @@ def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.
         template=experiment.template(attributes),
         version=VERSION,
         seed=experiment.config.seed,
-        measure={
-            str(checkpoint): experiment.measure_key(suite, checkpoint)
-            for suite in experiment.suites
-            for checkpoint in suite.checkpoints()
-        },
+        measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
         encode={
             str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
             for checkpoint in experiment.checkpoints

@@ -55,7 +55,8 @@ class SearchSource:
     def tell(self, record: Record) -> None:
         seconds = record.seconds if self.experiment.config.search.learn_costs else None
         pick = self._running.pop(record.key)
-        self.learner.tell(pick.index, _outcome(record, seconds))
+        score, stderr = (record.value["score"], record.value["stderr"]) if record.ok else (None, 0.0)
+        self.learner.tell(pick.index, Outcome(score, stderr, seconds))
         self._remove_unused(self._encode_key(pick))
 
     def _remove_unused(self, used: Key) -> None:
@@ -109,12 +110,6 @@ class SearchSource:
         )
 
 
-def _outcome(record: Record, seconds: float | None) -> Outcome:
-    if not record.ok:
-        return Outcome(None, seconds=seconds)
-    return Outcome(record.value["score"], record.value["stderr"], seconds)
-
-
 def budget(search: config.Search) -> Budget:
     """The budget of a search; the smallest of the configured limits applies."""
     return Budget(search.budget, 3600 * search.gpu_hours if search.gpu_hours else None, search.cells)
@@ -159,8 +154,7 @@ def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
 def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
     """The problem of the search: the arms that were measured, their features, and the assumed cost of each cell."""
     recorded = {record.key: record.value["values"] for record in records if record.kind == "measure" and record.ok}
-    keys = {c: experiment.measure_key(suite, c) for suite in experiment.suites for c in suite.checkpoints()}
-    values = {checkpoint: recorded[key] for checkpoint, key in keys.items() if key in recorded}
+    values = {c: recorded[key] for c, key in experiment.measure_keys.items() if key in recorded}
     if not values:
         raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")
     measured = [

@@ -50,13 +50,7 @@ class TrainedSuite:
 
 
 def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
-    """The suites that a configuration trains, by model.
-
-    Raises
-    ------
-    ConfigError
-        If a corpus, tokenizer or initial model cannot be read, or a named folder holds another suite.
-    """
+    """The suites that a configuration trains, by model."""
     return {model.name: _trained_suite(model, model.train, config.ddp) for model in config.models if model.train}
 
 
@@ -115,25 +109,8 @@ def step_text(recipe: Recipe, report: Mapping[str, Any]) -> str:
 def train(client: Client, config: Config, display: Display, suites: Mapping[str, TrainedSuite]) -> dict[str, Path]:
     """Train suites by process groups, one after the other, each on as many workers as its recipe has ranks.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    config : Config
-    display : Display
-    suites : mapping of str to TrainedSuite
-        All or some of the suites that `suites_to_train` returns.
-
-    Returns
-    -------
-    dict
-        The folder of each suite, with one folder per checkpoint.
-
-    Raises
-    ------
-    ConfigError
-        If a corpus cannot be read, or a machine has too little memory.
-    ProcessGroupError
-        If a process group fails repeatedly.
+    Returns the folder of each suite, with one folder per checkpoint. A process group that fails repeatedly is a
+    `ProcessGroupError`.
     """
     for each in ddp_trainings(config, suites):
         if not each.is_done:

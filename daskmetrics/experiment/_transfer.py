@@ -7,7 +7,7 @@ would give it, so that the search uses it at no cost.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,38 +33,16 @@ COLUMNS = (*PLACE, "score", "stderr", "n", "seconds", "encode_seconds", "protoco
 
 @dataclass(frozen=True)
 class ImportCounts:
-    """How many results of a folder were imported, and how many were not.
-
-    Attributes
-    ----------
-    new : int
-        Scores that the run did not have.
-    known : int
-        Scores that the run had.
-    elsewhere : int
-        Scores of models, revisions, layers or tasks that are not in the configuration; they are left out.
-    other_protocol : int
-        Scores made with another protocol of daskmetrics; they are left out.
-    unmarked : int
-        New and known scores that do not name their protocol.
-    """
+    """How many results of a folder were imported, and how many were not."""
 
     new: int
-    known: int
-    elsewhere: int
-    other_protocol: int
-    unmarked: int
+    known: int  # the run had them
+    elsewhere: int  # left out: not in the configuration
+    other_protocol: int  # left out: made with another protocol of daskmetrics
+    unmarked: int  # new and known ones that do not name their protocol
 
 
-@dataclass(frozen=True)
-class ScoredCell:
-    """A cell of a run with its record."""
-
-    cell: Cell
-    record: Record
-
-
-def scored_cells(folder: RunFolder) -> list[ScoredCell]:
+def scored_cells(folder: RunFolder) -> dict[Cell, Record]:
     """All scores of a run's latest configuration, sorted by model, revision, layer and task."""
     entries = list(read_journal(folder.must_exist().journal))
     start = latest(entries, RunStarted)
@@ -74,7 +52,7 @@ def scored_cells(folder: RunFolder) -> list[ScoredCell]:
             cell = Cell.parse(record.name)
             if start and cell.task in start.tasks:
                 scores[cell] = record
-    return [ScoredCell(cell, scores[cell]) for cell in sorted(scores)]
+    return {cell: scores[cell] for cell in sorted(scores)}
 
 
 def to_csv(folder: RunFolder, path: Path) -> int:
@@ -85,12 +63,12 @@ def to_csv(folder: RunFolder, path: Path) -> int:
     with path.open("w", encoding="utf-8", newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for each in cells:
-            arm, value = each.cell.arm, each.record.value
-            kind = start.tasks[each.cell.task]["kind"] if start else ""
+        for cell, record in cells.items():
+            arm, value = cell.arm, record.value
+            kind = start.tasks[cell.task]["kind"] if start else ""
             score = [value.get(name) for name in ("score", "stderr", "n")]
-            cost = [each.record.seconds, value.get("encode_seconds"), value.get("protocol")]
-            writer.writerow([arm.model, arm.revision, arm.layer, each.cell.task, kind, *score, *cost])
+            cost = [record.seconds, value.get("encode_seconds"), value.get("protocol")]
+            writer.writerow([arm.model, arm.revision, arm.layer, cell.task, kind, *score, *cost])
     return len(cells)
 
 
@@ -101,31 +79,24 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     """
     names = _model_names(yaml.safe_load(folder.must_exist().config.read_text(encoding="utf-8"))["models"])
     cells = scored_cells(folder)
-    of_mteb = [each for each in cells if (each.record.value.get("detail") or {}).get("scores")]
-    written = results.write((_result(each, names) for each in of_mteb), path)
+    of_mteb = ((cell.arm, record) for cell, record in cells.items() if (record.value.get("detail") or {}).get("scores"))
+    written = results.write((_result(arm, record, names) for arm, record in of_mteb), path)
     return written, len(cells) - written
 
 
-def _result(each: ScoredCell, names: Mapping[str, str]) -> BenchmarkResult:
-    arm, value = each.cell.arm, each.record.value
+def _result(arm: Arm, record: Record, names: Mapping[str, str]) -> BenchmarkResult:
+    value = record.value
     settings = {"layer": arm.layer, "protocol": value["protocol"][:12]} if "protocol" in value else {"layer": arm.layer}
-    plain = {**value["detail"], "evaluation_time": each.record.seconds, "kg_co2_emissions": None}
+    plain = {**value["detail"], "evaluation_time": record.seconds, "kg_co2_emissions": None}
     return BenchmarkResult(names[arm.model], arm.revision, arm.layer, value["detail"]["task_name"], plain, settings)
 
 
 def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> ImportCounts:
-    """Import those results of a folder that belong to a run's arms and tasks into its journal.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds no results by layer.
-    DataError
-        If a result is damaged.
-    LockedError
-        If another driver holds the run.
-    """
-    arms = {(name, arm.revision, arm.layer): arm for arm in experiment.arms for name in _names_of(experiment, arm)}
+    """Import those results of a folder that belong to a run's arms and tasks into its journal."""
+    names = _model_names([model.model_dump() for model in experiment.config.models])
+    arms = {  # mteb may use the hub id, or the model's name with or without ``local/``
+        (name, arm.revision, arm.layer): arm for arm in experiment.arms for name in (names[arm.model], arm.model)
+    }
     tasks = {task.benchmark_name: task for task in experiment.tasks if isinstance(task, MtebTask)}
     accepted: list[tuple[BenchmarkResult, Arm, MtebTask]] = []
     elsewhere = other = unmarked = 0
@@ -171,13 +142,7 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
     return Record(key, str(Cell(arm, task.name)), "score", "ok", value=value, seconds=seconds, worker="imported")
 
 
-def _names_of(experiment: Experiment, arm: Arm) -> Iterator[str]:
-    """The names that mteb may use for an arm's model: the hub id, or the model's name with or without ``local/``."""
-    model = next(model for model in experiment.config.models if model.name == arm.model)
-    yield from {_model_names([model.model_dump()])[arm.model], arm.model}
-
-
-def _model_names(models: list[Mapping[str, Any]]) -> dict[str, str]:
+def _model_names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """mteb's name of each model: the hub id, or the model's name after the organisation ``local``."""
     return {model["name"]: _hub_id(model["source"]) or f"local/{model['name']}" for model in models}
 

@@ -29,57 +29,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasureSpec:
-    """Everything that measuring one checkpoint needs.
-
-    Attributes
-    ----------
-    metrics : mapping of Key to Metric
-        The requested metrics, in this order.
-    prompts : str
-        File of prompts, on a disk that all workers share.
-    known : mapping of Key to Column
-        Metrics of earlier records: only the others are computed.
-    states_key : Key
-        Content key of the states from which metrics are computed.
-    states : str or None
-        Folder of kept pooled states; None if they are not kept.
-    following : Location or None
-        The checkpoint that this worker probably measures next, to read it ahead; it changes no result.
-    """
+    """Everything that measuring one checkpoint needs."""
 
     checkpoint: Checkpoint
     location: Location
     layers: tuple[int, ...]
-    metrics: Mapping[Key, Metric]
+    metrics: Mapping[Key, Metric]  # the requested metrics, in this order
     protocol: Protocol
-    prompts: str
+    prompts: str  # file, on a disk that all workers share
     store: str
     seed: int
-    states_key: Key
-    states: str | None = None
-    known: Mapping[Key, Column] = field(default_factory=dict)
-    following: Location | None = None
+    states_key: Key  # of the states from which metrics are computed
+    states: str | None = None  # folder of kept pooled states
+    known: Mapping[Key, Column] = field(default_factory=dict)  # of earlier records: only others are computed
+    following: Location | None = None  # probably measured next: read ahead, which changes no result
 
 
 @dataclass(frozen=True)
 class EncodeSpec:
-    """Everything that encoding a task's texts with a checkpoint needs.
-
-    Attributes
-    ----------
-    scratch : str
-        A folder that all workers share, for embeddings that exceed the budget.
-    budget : int
-        Bytes of embeddings that one process may hold in memory.
-    """
+    """Everything that encoding a task's texts with a checkpoint needs."""
 
     key: Key
     location: Location
     protocol: Protocol
     task: Task
     layers: tuple[int, ...]
-    scratch: str
-    budget: int
+    scratch: str  # folder that all workers share, for embeddings that exceed the budget
+    budget: int  # bytes of embeddings that one process may hold in memory
 
 
 def train_to(recipe: Recipe, folder: str, revision: str) -> dict[str, float]:
@@ -177,13 +153,7 @@ def _worker_name() -> str | None:
 
 
 def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:
-    """The task's score of one layer, with the protocol and library versions behind it.
-
-    Raises
-    ------
-    UndefinedError
-        If the vectors or the score are not finite.
-    """
+    """The task's score of one layer, with the protocol and versions behind it; `UndefinedError` if not finite."""
     vectors = embeddings.at(layer)
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
@@ -212,9 +182,6 @@ def _scoring_versions() -> dict[str, str]:
     return {d.name: d.version for d in distributions() if d.name in names}
 
 
-Reason = tuple[int, str, str]
-
-
 @dataclass(frozen=True)
 class Column:
     """One metric at all layers of a checkpoint, as plain JSON values; None for an undefined number."""
@@ -223,7 +190,7 @@ class Column:
     values: tuple[float | None, ...]
     stderr: tuple[float | None, ...]
     status: tuple[int, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[tuple[int, str, str], ...]  # layer, metric and why it is undefined
 
 
 def columns_of(value: Mapping[str, Any]) -> dict[Key, Column]:

@@ -39,23 +39,12 @@ class _Entry:
 
 
 class Reducer:
-    """Computes metrics from hidden states; batches and layers may come in any order.
+    """Computes metrics from hidden states of P prompts; batches and layers may come in any order.
 
     Every prompt writes its own row, so the order of `add` changes nothing. Only an eigensolver waits for the device
-    before `finish`.
+    before `finish`. With ``halves`` vectors are rounded to half precision with an exponent for each row, so that stored
+    vectors give the same metrics.
 
-    Parameters
-    ----------
-    metrics : sequence of Metric
-    layers : sequence of int
-        Layers that `add` will get.
-    prompts : int
-        Number of prompts, P.
-    halves : bool
-        Round vectors to half precision with an exponent for each row, so that stored vectors give the same metrics.
-
-    Examples
-    --------
     >>> from daskmetrics.metrics import resolve
     >>> reducer = Reducer(resolve(["curvature", "anisotropy"]), layers=[0], prompts=2)
     >>> states, mask = torch.eye(4).expand(2, 4, 4), torch.ones(2, 4, dtype=torch.bool)
@@ -84,26 +73,11 @@ class Reducer:
 
     @torch.inference_mode()
     def add(self, layer: int, rows: Tensor, states: Tensor, mask: Tensor, pooled: Tensor, view: int = 0) -> None:
-        """Add one batch of one layer.
+        """Add one batch of one layer: states (B, T, D) of the prompts ``rows`` (B,), which are not kept.
 
-        Parameters
-        ----------
-        layer : int
-        rows : Tensor (B,) of int64
-            Indices of the prompts, from 0 to P - 1.
-        states : Tensor (B, T, D)
-            Hidden states of all tokens; not kept.
-        mask : Tensor (B, T) of bool
-            True where a token counts.
-        pooled : Tensor (B, D)
-            One vector per prompt.
-        view : int
-            0, or the number of a further view of the same prompts; token metrics read view 0 only.
-
-        Raises
-        ------
-        ValueError
-            If the layer is not among `layers`, or no metric reads the view.
+        The mask (B, T) is True where a token counts; ``pooled`` (B, D) has one vector per prompt. View 0 is the prompts
+        themselves, which token metrics read; the others are further views. Raises ValueError if the layer is not among
+        ``layers``, or no metric reads the view.
         """
         kept = self._kept.get(layer) or self._start(layer, pooled)
         if view not in range(len(kept.vectors)):
@@ -112,18 +86,20 @@ class Reducer:
             )
         rows, mask = rows.to(pooled.device), mask.bool()
         kept.seen[view, rows] = True
-        kept.finite[view, rows] = _finite(states, mask) & pooled.isfinite().all(-1)
+        # the largest entry is finite exactly if all are, and takes a tenth of the time
+        finite = (states.abs().amax(-1).isfinite() | ~mask).all(-1)
+        kept.finite[view, rows] = finite & pooled.isfinite().all(-1)
         wide = pooled.to(kept.vectors.dtype)
-        kept.vectors[view, rows] = _round_to_half(wide) if self._halves else wide
+        if self._halves:
+            exponent = torch.frexp(wide.abs().amax(-1, keepdim=True)).exponent
+            wide = torch.ldexp(torch.ldexp(wide, -exponent).half().to(wide.dtype), exponent)
+        kept.vectors[view, rows] = wide
         if view == 0:
-            self._add_tokens(kept, rows, states, mask)
-
-    def _add_tokens(self, kept: _Layer, rows: Tensor, states: Tensor, mask: Tensor) -> None:
-        spectra = of_tokens(states, mask)
-        for metric in self._metrics:
-            if metric.takes == "tokens":
-                arguments = (spectra,) if metric.spectral else (states, mask)
-                kept.values[metric.name][rows] = self._functions[metric.name](*arguments).double()
+            spectra = of_tokens(states, mask)
+            for metric in self._metrics:
+                if metric.takes == "tokens":
+                    arguments = (spectra,) if metric.spectral else (states, mask)
+                    kept.values[metric.name][rows] = self._functions[metric.name](*arguments).double()
 
     def vectors(self) -> NDArray[np.float32]:
         """The pooled vectors of the prompts themselves at every layer, (L, P, D)."""
@@ -139,13 +115,12 @@ class Reducer:
     @torch.inference_mode()
     def finish(self) -> Reduced:
         """Compute the metrics of all layers."""
-        names = tuple(metric.name for metric in self._metrics)
         places = [(layer, metric) for layer in self._layers for metric in self._metrics]
         entries = [entry for layer in self._layers for entry in self._entries(layer)]
         shape = (len(self._layers), len(self._metrics))
         return Reduced(
             layers=self._layers,
-            metrics=names,
+            metrics=tuple(metric.name for metric in self._metrics),
             values=np.array([entry.value for entry in entries], np.float64).reshape(shape),
             stderr=np.array([entry.stderr for entry in entries], np.float64).reshape(shape),
             counts=np.array([entry.count for entry in entries], np.int64).reshape(shape),
@@ -222,20 +197,8 @@ class Reducer:
         return ""
 
 
-def _round_to_half(vectors: Tensor) -> Tensor:
-    """Vectors (B, D) rounded to half precision with an exponent for each row."""
-    exponent = torch.frexp(vectors.abs().amax(-1, keepdim=True)).exponent
-    return torch.ldexp(torch.ldexp(vectors, -exponent).half().to(vectors.dtype), exponent)
-
-
 def _undefined(layer: int, reason: str) -> _Entry:
     return _Entry(reason=f"layer {layer}: {reason}", status=Status.NAN)
-
-
-def _finite(states: Tensor, mask: Tensor) -> Tensor:
-    """Which prompts (B,) have finite states for every token that counts."""
-    # the largest entry is finite exactly if all are, and takes a tenth of the time
-    return (states.abs().amax(-1).isfinite() | ~mask).all(-1)
 
 
 def _jackknife(leave_one_out: Tensor) -> float:

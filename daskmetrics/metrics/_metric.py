@@ -21,34 +21,15 @@ from daskmetrics.core.errors import ConfigError, unknown
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """Metrics of every layer of one checkpoint; L layers, M metrics.
+    """Metrics of every layer of one checkpoint; L layers, M metrics."""
 
-    Parameters
-    ----------
-    layers : tuple of int
-        Layers of the rows.
-    metrics : tuple of str
-        Names of the columns.
-    values : array (L, M) of float64
-        In the units of the metric; NaN if there is no value.
-    stderr : array (L, M) of float64
-        Standard error over prompts: for token metrics of the mean, for metrics marked ``jackknife`` from leaving out
-        each prompt in turn. NaN for functions of a spectrum, and for a single prompt.
-    counts : array (L, M) of int64
-        Number of prompts in the value: a prompt of one token has no curvature, for instance.
-    status : array (L, M) of uint8
-        `Status.OK` or `Status.NAN`; `Status.NOT_APPLICABLE` if a metric needs a next layer and there is none.
-    reasons : mapping of (layer, metric name) to str
-        Why a value is NaN.
-    """
-
-    layers: tuple[int, ...]
-    metrics: tuple[str, ...]
-    values: NDArray[np.float64]
-    stderr: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    status: NDArray[np.uint8]
-    reasons: Mapping[tuple[int, str], str]
+    layers: tuple[int, ...]  # of the rows
+    metrics: tuple[str, ...]  # names of the columns
+    values: NDArray[np.float64]  # (L, M), in the units of the metric; NaN if there is no value
+    stderr: NDArray[np.float64]  # (L, M), over prompts; NaN for functions of a spectrum and a single prompt
+    counts: NDArray[np.int64]  # (L, M), prompts in the value: a prompt of one token has no curvature
+    status: NDArray[np.uint8]  # (L, M), of `Status`: OK, NAN, or NOT_APPLICABLE without a next layer
+    reasons: Mapping[tuple[int, str], str]  # by layer and metric: why a value is NaN
 
 
 Takes = Literal["tokens", "pooled", "views", "layers"]
@@ -241,8 +222,6 @@ class Metric:
 def text(value: Value) -> str:
     """A value as it is written in a configuration.
 
-    Examples
-    --------
     >>> text(True), text(2.0), text(0.5), text("logN")
     ('true', '2', '0.5', 'logN')
     """
@@ -252,20 +231,8 @@ def text(value: Value) -> str:
 
 
 def parse_call(call: str) -> tuple[str, dict[str, Value]]:
-    """Name and keywords of a call; nothing is evaluated.
+    """Name and keywords of a call with constants, of which nothing is evaluated; raises ConfigError for other text.
 
-    Parameters
-    ----------
-    call : str
-        Values are numbers, true or false, and words with or without quotes.
-
-    Raises
-    ------
-    ConfigError
-        If the text is not a call with constants.
-
-    Examples
-    --------
     >>> parse_call("prompt_entropy(alpha=2, centred=false, norm=logN)")
     ('prompt_entropy', {'alpha': 2, 'centred': False, 'norm': 'logN'})
     """

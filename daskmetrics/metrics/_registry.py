@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
@@ -30,199 +31,79 @@ _SPECTRUM = "2 P D m + 4 m³/3, shared"
 _JACKKNIFE = ("anisotropy", "uniformity", "alignment", "infonce")
 
 
-def _tokens(
-    name: str, units: str, what: str, text: tuple[str, str, str], *parameters: Parameter, shared: bool
-) -> Metric:
-    return _metric("tokens", "tokens", name, units, what, text, parameters, shared)
-
-
-def _spectral(name: str, units: str, what: str, formula: str, source: str, *parameters: Parameter) -> Metric:
-    return _metric("spectral", "pooled", name, units, what, (formula, source, _SPECTRUM), parameters, True)
-
-
-def _geometry(name: str, units: str, what: str, text: tuple[str, str, str], *parameters: Parameter) -> Metric:
-    return _metric("geometry", "pooled", name, units, what, text, parameters, False)
-
-
-def _views(name: str, units: str, what: str, text: tuple[str, str, str], *parameters: Parameter) -> Metric:
-    return _metric("views", "views", name, units, what, text, parameters, False)
-
-
 def _metric(
     family: str,
     takes: Takes,
     name: str,
     units: str,
     what: str,
-    text: tuple[str, str, str],
-    parameters: tuple[Parameter, ...],
-    shared: bool,
+    formula: str,
+    source: str,
+    *parameters: Parameter,
+    cost: str,
+    shared: bool = False,
 ) -> Metric:
-    formula, source, cost = text
-    place = f"daskmetrics.metrics.{name}:{name}"
-    jackknife = name in _JACKKNIFE
+    place, jackknife = f"daskmetrics.metrics.{name}:{name}", name in _JACKKNIFE
     return Metric(name, takes, units, what, place, family, formula, source, cost, parameters, (), shared, jackknife)
 
 
+_tokens = partial(_metric, "tokens", "tokens")
+_spectral = partial(_metric, "spectral", "pooled", cost=_SPECTRUM, shared=True)
+_geometry = partial(_metric, "geometry", "pooled")
+_views = partial(_metric, "views", "views")
+
+# fmt: off
 _ALL = (
-    _tokens(
-        "prompt_entropy",
-        "nats",
-        "how many directions the tokens of a prompt spread over",
-        ("−Σ p ln p, tokens centred, then unit rows", "Wei et al. 2024", "P (2 T D m + 4 m³/3)"),
-        *_ENTROPY,
-        shared=True,
-    ),
-    _spectral(
-        "dataset_entropy",
-        "nats",
-        "how many directions the prompts spread over",
-        "−Σ p ln p, unit rows, then centred",
-        "Skean et al. 2025",
-        *_ENTROPY,
-    ),
-    _spectral(
-        "effective_rank",
-        "dimensions",
-        "number of dimensions the prompts effectively use",
-        "exp H(σ / Σσ), centred; σ not squared",
-        "Roy & Vetterli 2007",
-        _CENTRED,
-        Parameter("squared", False),
-    ),
-    _tokens(
-        "curvature",
-        "radians",
-        "mean turn of the path from token to token",
-        ("mean ∠(vᵢ, vᵢ₊ₖ), vᵢ = xᵢ₊₁ − xᵢ ≠ 0", "Hosseini & Fedorenko 2023", "8 P T D"),
-        Parameter("k", 1, least=1),
-        _VARIANT,
-        shared=False,
-    ),
-    _geometry(
-        "anisotropy",
-        "cosine",
-        "mean cosine between two different prompts",
-        ("(‖Σ ẑ‖² − P) / (P (P − 1))", "Ethayarajh 2019", "P D"),
-    ),
-    _views(
-        "infonce",
-        "nats",
-        "how hard it is to find a prompt's other view among all prompts",
-        ("NT-Xent loss of unit rows, τ = 0.1", "van den Oord et al. 2018; Chen et al. 2020", "8 P² D"),
-        Parameter("temperature", 0.1, above=0),
-        Parameter("centred", False),
-        _VARIANT,
-    ),
-    _spectral(
-        "rankme",
-        "dimensions",
-        "number of dimensions the prompts effectively use, their mean included",
-        "exp H(σ / Σσ + ε), not centred",
-        "Garrido et al. 2023",
-        Parameter("eps", 1e-7, least=0),
-    ),
-    _spectral(
-        "participation_ratio",
-        "dimensions",
-        "number of dimensions that share the variance of the prompts",
-        "(Σλ)² / Σλ², centred",
-        "Gao et al. 2017",
-        _CENTRED,
-    ),
-    _spectral(
-        "stable_rank",
-        "dimensions",
-        "sum of the squared singular values, relative to the largest one",
-        "‖Z‖²_F / σ₁², not centred",
-        "Rudelson & Vershynin 2007",
-        Parameter("centred", False),
-    ),
-    _spectral(
-        "nesum",
-        "dimensions",
-        "how evenly the variance of the prompts is spread",
-        "Σλ / λ₁, centred",
-        "He & Ozay 2022",
-    ),
-    _spectral(
-        "alpha_req",
-        "exponent",
-        "how fast the spectrum of the prompts decays",
-        "−slope of ln λᵢ against ln i, centred",
-        "Agrawal et al. 2022",
-        _CENTRED,
-    ),
-    _spectral(
-        "logdet_covariance",
-        "nats",
-        "volume that the prompts fill",
-        "ln det(C + ε I), C the covariance (1/P)",
-        "Zhouyin & Liu 2021",
-        Parameter("ridge", 1e-6, above=0),
-    ),
-    _spectral(
-        "spectral_norm",
-        "squared states",
-        "variance of the prompts along their first principal direction",
-        "λ₁(C), C the covariance (1/P)",
-        "textbook",
-    ),
-    _geometry(
-        "uniformity",
-        "nats",
-        "how evenly the prompts' directions cover the sphere",
-        ("ln mean exp(−t ‖ẑᵢ − ẑⱼ‖²), i ≠ j, t = 2", "Wang & Isola 2020", "2 P² D"),
-        Parameter("t", 2.0, above=0),
-    ),
-    _geometry(
-        "intrinsic_dimension",
-        "dimensions",
-        "dimension of the manifold that the prompts lie on",
-        ("slope of −ln(1 − F(μ)) against ln μ, μ = r₂/r₁", "Facco et al. 2017", "2 P² D"),
-        Parameter("fit", "line", ("line", "likelihood")),
-        Parameter("discarded", 0.1, least=0),
-    ),
-    _views(
-        "alignment",
-        "squared distance",
-        "distance between the two views of a prompt",
-        ("mean ‖ẑ − ẑ⁺‖²", "Wang & Isola 2020", "2 P D"),
-        Parameter("power", 2.0, above=0),
-    ),
-    _views(
-        "lidar",
-        "dimensions",
-        "number of dimensions in which prompts differ more than their views do",
-        ("exp H(eig(S_w^−½ S_b S_w^−½)), unit rows", "Thilak et al. 2024", "2 P q D² + D³/3 + P D²"),
-        Parameter("views", 4, least=2),
-        Parameter("delta", 1e-4, least=0),
-        Parameter("relative", False),
-        Parameter("unit", True),
-        Parameter("log", False),
-    ),
-    _views(
-        "dime",
-        "nats",
-        "information that two views of the prompts share",
-        ("mean over Π of S(K_A ∘ Π K_B Πᵀ) − S(K_A ∘ K_B)", "Skean et al. 2023", "11 · 4 P³/3, P ≤ 1024"),
-        Parameter("permutations", 10, least=1),
-        _ALPHA,
-        Parameter("most", 1024, least=2),
-        Parameter("seed", 0, least=0),
-        _VARIANT,
-    ),
-    _metric(
-        "layers",
-        "layers",
-        "cka_next",
-        "1",
-        "how little the next layer changes",
-        ("‖XᵀY‖²_F / (‖XᵀX‖_F ‖YᵀY‖_F), centred", "Kornblith et al. 2019", "2 P² D or 2 P D²"),
-        (Parameter("debiased", False),),
-        False,
-    ),
+    _tokens("prompt_entropy", "nats", "how many directions the tokens of a prompt spread over",
+            "−Σ p ln p, tokens centred, then unit rows", "Wei et al. 2024",
+            *_ENTROPY, cost="P (2 T D m + 4 m³/3)", shared=True),
+    _spectral("dataset_entropy", "nats", "how many directions the prompts spread over",
+              "−Σ p ln p, unit rows, then centred", "Skean et al. 2025", *_ENTROPY),
+    _spectral("effective_rank", "dimensions", "number of dimensions the prompts effectively use",
+              "exp H(σ / Σσ), centred; σ not squared", "Roy & Vetterli 2007", _CENTRED, Parameter("squared", False)),
+    _tokens("curvature", "radians", "mean turn of the path from token to token",
+            "mean ∠(vᵢ, vᵢ₊ₖ), vᵢ = xᵢ₊₁ − xᵢ ≠ 0", "Hosseini & Fedorenko 2023",
+            Parameter("k", 1, least=1), _VARIANT, cost="8 P T D"),
+    _geometry("anisotropy", "cosine", "mean cosine between two different prompts",
+              "(‖Σ ẑ‖² − P) / (P (P − 1))", "Ethayarajh 2019", cost="P D"),
+    _views("infonce", "nats", "how hard it is to find a prompt's other view among all prompts",
+           "NT-Xent loss of unit rows, τ = 0.1", "van den Oord et al. 2018; Chen et al. 2020",
+           Parameter("temperature", 0.1, above=0), Parameter("centred", False), _VARIANT, cost="8 P² D"),
+    _spectral("rankme", "dimensions", "number of dimensions the prompts effectively use, their mean included",
+              "exp H(σ / Σσ + ε), not centred", "Garrido et al. 2023", Parameter("eps", 1e-7, least=0)),
+    _spectral("participation_ratio", "dimensions", "number of dimensions that share the variance of the prompts",
+              "(Σλ)² / Σλ², centred", "Gao et al. 2017", _CENTRED),
+    _spectral("stable_rank", "dimensions", "sum of the squared singular values, relative to the largest one",
+              "‖Z‖²_F / σ₁², not centred", "Rudelson & Vershynin 2007", Parameter("centred", False)),
+    _spectral("nesum", "dimensions", "how evenly the variance of the prompts is spread",
+              "Σλ / λ₁, centred", "He & Ozay 2022"),
+    _spectral("alpha_req", "exponent", "how fast the spectrum of the prompts decays",
+              "−slope of ln λᵢ against ln i, centred", "Agrawal et al. 2022", _CENTRED),
+    _spectral("logdet_covariance", "nats", "volume that the prompts fill",
+              "ln det(C + ε I), C the covariance (1/P)", "Zhouyin & Liu 2021", Parameter("ridge", 1e-6, above=0)),
+    _spectral("spectral_norm", "squared states", "variance of the prompts along their first principal direction",
+              "λ₁(C), C the covariance (1/P)", "textbook"),
+    _geometry("uniformity", "nats", "how evenly the prompts' directions cover the sphere",
+              "ln mean exp(−t ‖ẑᵢ − ẑⱼ‖²), i ≠ j, t = 2", "Wang & Isola 2020",
+              Parameter("t", 2.0, above=0), cost="2 P² D"),
+    _geometry("intrinsic_dimension", "dimensions", "dimension of the manifold that the prompts lie on",
+              "slope of −ln(1 − F(μ)) against ln μ, μ = r₂/r₁", "Facco et al. 2017",
+              Parameter("fit", "line", ("line", "likelihood")), Parameter("discarded", 0.1, least=0), cost="2 P² D"),
+    _views("alignment", "squared distance", "distance between the two views of a prompt",
+           "mean ‖ẑ − ẑ⁺‖²", "Wang & Isola 2020", Parameter("power", 2.0, above=0), cost="2 P D"),
+    _views("lidar", "dimensions", "number of dimensions in which prompts differ more than their views do",
+           "exp H(eig(S_w^−½ S_b S_w^−½)), unit rows", "Thilak et al. 2024",
+           Parameter("views", 4, least=2), Parameter("delta", 1e-4, least=0), Parameter("relative", False),
+           Parameter("unit", True), Parameter("log", False), cost="2 P q D² + D³/3 + P D²"),
+    _views("dime", "nats", "information that two views of the prompts share",
+           "mean over Π of S(K_A ∘ Π K_B Πᵀ) − S(K_A ∘ K_B)", "Skean et al. 2023",
+           Parameter("permutations", 10, least=1), _ALPHA, Parameter("most", 1024, least=2),
+           Parameter("seed", 0, least=0), _VARIANT, cost="11 · 4 P³/3, P ≤ 1024"),
+    _metric("layers", "layers", "cka_next", "1", "how little the next layer changes",
+            "‖XᵀY‖²_F / (‖XᵀX‖_F ‖YᵀY‖_F), centred", "Kornblith et al. 2019",
+            Parameter("debiased", False), cost="2 P² D or 2 P D²"),
 )
+# fmt: on
 
 CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ALL})
 """The metrics of this package by name."""

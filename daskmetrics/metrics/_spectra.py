@@ -12,17 +12,8 @@ Step: TypeAlias = Literal["centred", "unit"]
 
 
 class Spectra:
-    """Rows, with their Gram matrices and spectra, each computed once.
+    """Rows (..., N, D) and which of them count (..., N), with Gram matrices and spectra, each computed once.
 
-    Parameters
-    ----------
-    rows : Tensor (..., N, D)
-        In the precision of the spectra.
-    keep : Tensor (..., N) of bool, optional
-        The rows that count.
-
-    Examples
-    --------
     >>> spectra = Spectra(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
     >>> spectra.values(), spectra.values("unit")
     (tensor([1., 9.]), tensor([1.0000, 1.0000]))
@@ -57,7 +48,7 @@ class Spectra:
             return matrices.reshape(*self.rows.shape[:-2], *matrices.shape[-2:])
         prepared = self.rows.where(self.keep[..., None], 0)
         for step in steps:
-            prepared = self._prepare(prepared, step)
+            prepared = unit_rows(prepared) if step == "unit" else centred(prepared, self.keep)
         return gram(prepared)
 
     def values(self, *steps: Step) -> Tensor:
@@ -65,9 +56,6 @@ class Spectra:
         if steps not in self._values:
             self._values[steps] = eigenvalues(self.gram(*steps))
         return self._values[steps]
-
-    def _prepare(self, rows: Tensor, step: Step) -> Tensor:
-        return unit_rows(rows) if step == "unit" else centred(rows, self.keep)
 
 
 def of_tokens(states: Tensor | Spectra, mask: Tensor | None = None) -> Spectra:
@@ -81,15 +69,9 @@ def of_pooled(vectors: Tensor | Spectra) -> Spectra:
 
 
 def of_covariance(vectors: Tensor | Spectra, function: Callable[[Tensor], Tensor], centre: bool = True) -> Tensor:
-    """A function of the eigenvalues of prompts' vectors, rounding set to zero; NaN where all are zero.
+    """A function of the eigenvalues (m,) of prompts' vectors (P, D), ascending; NaN where all are zero.
 
-    Parameters
-    ----------
-    vectors : Tensor (P, D) or Spectra
-    function : callable
-        From eigenvalues (m,) of the smaller of Z Zᵀ and Zᵀ Z, ascending, to a scalar.
-    centre : bool
-        Subtract the mean first.
+    The eigenvalues are those of the smaller of Z Zᵀ and Zᵀ Z, centred first, with rounding set to zero.
     """
     spectra = of_pooled(vectors)
     # a root would turn rounding of 1e-16 into singular values of 1e-8
@@ -144,8 +126,6 @@ NUMBERS = 2**20  # of a block: 8 MiB in float64, of which a few are held at a ti
 def blocks(rows: int, columns: int) -> Iterator[slice]:
     """Slices of the rows that together are all rows, each with at most `NUMBERS` entries, but at least one row.
 
-    Examples
-    --------
     >>> list(blocks(3, 2**19))
     [slice(0, 2, None), slice(2, 3, None)]
     """
@@ -161,8 +141,6 @@ def at_least_float32(rows: Tensor) -> Tensor:
 def unit_rows(rows: Tensor) -> Tensor:
     """Rows (..., N, D) scaled to length one; zero rows stay zero.
 
-    Examples
-    --------
     >>> unit_rows(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
@@ -180,8 +158,6 @@ def centred(rows: Tensor, keep: Tensor | None = None) -> Tensor:
 
     A row that differs from the mean by rounding only becomes zero too: scaled to length one it would be pure noise.
 
-    Examples
-    --------
     >>> centred(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     tensor([[-1.,  0.],
             [ 1.,  0.]])
@@ -206,8 +182,6 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> Tensor:
     Lengths are read from the diagonal, so that the rows are read once and not six times. Where this could lose digits
     (rows that are only rounding, not finite, or whose squares overflow), rows are scaled first.
 
-    Examples
-    --------
     >>> unit_gram(torch.tensor([[[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[True, True]]), centre=False)
     tensor([[[1.0000, 0.0000],
              [0.0000, 1.0000]]])
@@ -257,8 +231,6 @@ def checked(matrix: Tensor, values: Tensor) -> Tensor:
     What rotations leave beside the diagonal is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and
     :math:`\sum_i \lambda_i = \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*, 8.5).
 
-    Examples
-    --------
     >>> checked(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[2.0, 2.0]]))  # unrotated
     tensor([[1., 3.]])
     """
@@ -275,8 +247,6 @@ def checked(matrix: Tensor, values: Tensor) -> Tensor:
 def spectrum(rows: Tensor) -> Tensor:
     """Squared singular values of rows (..., N, D), ascending, (..., min(N, D)); all zero where rows are not finite.
 
-    Examples
-    --------
     >>> spectrum(torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
     tensor([1., 9.])
     """
@@ -288,8 +258,6 @@ def entropy(weights: Tensor, alpha: float = 1.0) -> Tensor:
 
     .. math:: S_\alpha = \frac{1}{1 - \alpha} \ln \sum_i p_i^\alpha, \quad S_1 = -\sum_i p_i \ln p_i
 
-    Examples
-    --------
     >>> entropy(torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
     tensor([0.6931,    nan])
     """

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 from daskmetrics.core.names import seed_of
 
-AUGMENTATION = "drop-swap-1"
-"""Name of the augmentation, stored with the results; it changes when its texts do."""
-
+AUGMENTATION = "drop-swap-1"  #: name of the augmentation, stored with the results; it changes when its texts do
 DROPPED = 0.1
 SWAPPED = 0.1
 
@@ -17,26 +15,10 @@ SWAPPED = 0.1
 def second_view(text: str, seed: int) -> str:
     """Another view of a text, for metrics that compare two: a tenth of the words dropped, a tenth swapped.
 
-    The view depends on the text and the seed only, not on other texts or on the machine.
-
-    Parameters
-    ----------
-    text : str
-    seed : int
-        The run's seed.
-
-    Returns
-    -------
-    str
-        Words joined by single spaces, in another order or number than in ``text``. If ``text`` has fewer than two
-        different words, no view can differ, and ``text`` itself is returned.
-
-    References
-    ----------
+    It depends on the text and the run's seed only. Its words, joined by single spaces, differ in order or number from
+    those of the text; with fewer than two different words no view can differ, and the text itself is returned. After
     Wei and Zou (2019), *EDA: easy data augmentation techniques*: random deletion and random swap.
 
-    Examples
-    --------
     >>> second_view("the layer in the middle often gives the best embeddings", seed=4)
     'the layer in the middle the often best embeddings'
     >>> second_view("again again", seed=0)
@@ -48,29 +30,18 @@ def second_view(text: str, seed: int) -> str:
     rng = random.Random(seed_of(AUGMENTATION, text, seed))
     changed = _swapped([word for word in words if rng.random() >= DROPPED], rng)
     if not changed or changed == words:
-        changed = _one_swap(words, rng)
+        # short texts often come through unchanged, and two equal views would look like a perfect layer
+        i = rng.choice([i for i in range(len(words) - 1) if words[i] != words[i + 1]])
+        changed = [*words[:i], words[i + 1], words[i], *words[i + 2 :]]
     return " ".join(changed)
 
 
 def view(text: str, seed: int, number: int) -> str:
     """View 0 of a text is the text, 1 its `second_view`, and so on; all differ where the text allows it.
 
-    Parameters
-    ----------
-    text : str
-    seed : int
-        The run's seed.
-    number : int
-        From 0 on.
+    With two different words or more, views 0 to 3 always differ; if dropping or swapping words gives nothing new, the
+    second view is repeated.
 
-    Returns
-    -------
-    str
-        With two different words or more, views 0 to 3 always differ; if dropping or swapping words gives nothing new,
-        the second view is repeated. Otherwise ``text`` itself.
-
-    Examples
-    --------
     >>> [view("one two", 0, number) for number in range(4)]
     ['one two', 'two one', 'two', 'one']
     """
@@ -98,9 +69,3 @@ def _swapped(words: list[str], rng: random.Random) -> list[str]:
         if rng.random() < SWAPPED:
             words[i], words[i + 1] = words[i + 1], words[i]
     return words
-
-
-def _one_swap(words: list[str], rng: random.Random) -> list[str]:
-    # short texts often come through unchanged, and two equal views would look like a perfect layer
-    i = rng.choice([i for i in range(len(words) - 1) if words[i] != words[i + 1]])
-    return [*words[:i], words[i + 1], words[i], *words[i + 2 :]]

@@ -62,7 +62,10 @@ def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corre
         return _mean_angle(*_packed(units, (units != 0).any(-1)), k)
     value, careful = _quick(rows, mask, k)
     if careful.any():
-        value[careful] = _careful(rows[careful], mask[careful], k)
+        # steps of length zero and tokens that do not count are taken out first
+        path, real = _packed(rows[careful], mask[careful])
+        steps = path.diff(dim=1)
+        value[careful] = _mean_angle(*_packed(unit_rows(steps), real[:, 1:] & (steps != 0).any(-1)), k)
     return value
 
 
@@ -82,13 +85,6 @@ def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     gaps = mask.diff(dim=1).sum(1) > 2 - mask[:, 0].int() - mask[:, -1].int()
     # without any angle this is 0 / 0: NaN
     return angles.where(counted, 0).sum(1) / counted.sum(1), (real & ~sound).any(1) | gaps
-
-
-def _careful(rows: Tensor, mask: Tensor, k: int) -> Tensor:
-    """The values (B,) of any prompts: steps of length zero and tokens that do not count are taken out first."""
-    path, real = _packed(rows, mask)
-    steps = path.diff(dim=1)
-    return _mean_angle(*_packed(unit_rows(steps), real[:, 1:] & (steps != 0).any(-1)), k)
 
 
 def _mean_angle(units: Tensor, counted: Tensor, k: int) -> Tensor:

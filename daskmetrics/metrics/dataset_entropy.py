@@ -91,12 +91,7 @@ def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
         return rows.new_full((), torch.nan)
     counts = units.new_zeros(bins)
     for block in blocks(len(units), len(units)):
-        counts += _counts(units, block, bins)
+        cosines = units[block] @ units[block.start :].mT  # of the pairs whose first prompt is in the block
+        first, second = torch.triu_indices(len(cosines), cosines.shape[1], 1, device=units.device)
+        counts += torch.histc(cosines[first, second].clamp(-1, 1), bins, -1, 1)
     return entropy(counts, alpha)
-
-
-def _counts(units: Tensor, block: slice, bins: int) -> Tensor:
-    """Histogram of the cosines of each pair whose first prompt is in one block."""
-    cosines = units[block] @ units[block.start :].mT
-    first, second = torch.triu_indices(len(cosines), cosines.shape[1], 1, device=units.device)
-    return torch.histc(cosines[first, second].clamp(-1, 1), bins, -1, 1)

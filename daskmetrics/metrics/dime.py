@@ -71,7 +71,8 @@ def dime(
     else:
         units = unit_rows(rows)
         first_gram, second_gram = units @ units.mT
-        first_gram, second_gram = _sorted_by_similarity(first_gram, second_gram)
+        order = (first_gram.square().sum(1) + second_gram.square().sum(1)).argsort()
+        first_gram, second_gram = first_gram[order][:, order], second_gram[order][:, order]
     generator = torch.Generator().manual_seed(seed)
     orders = [torch.randperm(len(first_gram), generator=generator) for _ in range(permutations)]
     return _difference(first_gram, second_gram, orders, alpha)
@@ -80,8 +81,6 @@ def dime(
 def _difference(first_gram: Tensor, second_gram: Tensor, orders: list[Tensor], alpha: float = 1.0) -> Tensor:
     """Mean entropy over these orders of the second view, less that of the order it has.
 
-    Examples
-    --------
     >>> round(_difference(torch.eye(2), torch.eye(2), [torch.tensor([1, 0])]).item(), 6)
     0.0
     """
@@ -91,8 +90,3 @@ def _difference(first_gram: Tensor, second_gram: Tensor, orders: list[Tensor], a
 
 def _joint_entropy(first_gram: Tensor, second_gram: Tensor, alpha: float) -> Tensor:
     return entropy(eigenvalues(first_gram * second_gram), alpha)
-
-
-def _sorted_by_similarity(first_gram: Tensor, second_gram: Tensor) -> tuple[Tensor, Tensor]:
-    order = (first_gram.square().sum(1) + second_gram.square().sum(1)).argsort()
-    return first_gram[order][:, order], second_gram[order][:, order]

@@ -56,7 +56,8 @@ def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float 
     for block in blocks(len(points), len(points)):
         ratios[block] = _log_ratios(points, block)
     ratios = ratios[~ratios.isnan()].sort().values
-    return _likelihood(ratios) if fit == "likelihood" else _line(ratios, discarded)
+    dimension = (len(ratios) - 1) / ratios.sum() if fit == "likelihood" else _slope(ratios, discarded)
+    return torch.where(dimension.isfinite(), dimension, torch.nan)
 
 
 def _log_ratios(points: Tensor, block: slice) -> Tensor:
@@ -73,15 +74,9 @@ def _log_ratios(points: Tensor, block: slice) -> Tensor:
     return torch.where(distances[:, 0] > 0, ratios, torch.nan)
 
 
-def _line(ratios: Tensor, discarded: float) -> Tensor:
+def _slope(ratios: Tensor, discarded: float) -> Tensor:
     count = len(ratios)
     kept = min(int(count * (1 - discarded)), count - 1)
     share = torch.arange(1, max(kept, 0) + 1, dtype=ratios.dtype, device=ratios.device) / count
     along, height = ratios[: len(share)], -torch.log1p(-share)
-    slope = (along * height).sum() / along.square().sum()
-    return torch.where(slope.isfinite(), slope, torch.nan)
-
-
-def _likelihood(ratios: Tensor) -> Tensor:
-    dimension = (len(ratios) - 1) / ratios.sum()
-    return torch.where(dimension.isfinite(), dimension, torch.nan)
+    return (along * height).sum() / along.square().sum()

@@ -87,7 +87,8 @@ def prompt_entropy(
     if variant == "paper":
         value = _published(spectra, alpha, centred)
     elif variant == "histogram":
-        value = _of_histograms(spectra, alpha, bins)
+        prompts = zip(spectra.rows, spectra.keep, strict=True)
+        value = torch.stack([_of_histogram(rows[keep], alpha, bins) for rows, keep in prompts])
     else:
         value = matrix_entropy(spectra, ("centred", "unit") if centred else ("unit",), alpha)
     return normalised(value, norm, spectra.count, spectra.width)
@@ -98,11 +99,6 @@ def _published(spectra: Spectra, alpha: float, centred: bool) -> Tensor:
     prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
     prepared = (unit_rows(less_mean(rows) if centred and len(rows) else rows) for rows in prompts)
     return torch.stack([published_entropy(rows, alpha) for rows in prepared])
-
-
-def _of_histograms(spectra: Spectra, alpha: float, bins: int) -> Tensor:
-    prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
-    return torch.stack([_of_histogram(rows, alpha, bins) for rows in prompts])
 
 
 def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:

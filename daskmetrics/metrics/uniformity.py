@@ -50,7 +50,10 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
         return units.new_full((len(vectors),) if leave_one_out else (), torch.nan)
     potentials = units.new_empty(count)
     for block in blocks(count, count):
-        potentials[block] = _potentials(units, block, t)
+        rows = torch.arange(block.start, block.stop, device=units.device)
+        exponents = -2 * t * (1 - units[rows] @ units.mT)  # of unit vectors, |x - y|² = 2 - 2 x·y
+        exponents[torch.arange(len(rows), device=units.device), rows] = -torch.inf
+        potentials[block] = exponents.logsumexp(1)  # over the pairs of each first prompt
     total = potentials.logsumexp(0)
     value = total - math.log(count * (count - 1))
     if not leave_one_out:
@@ -60,11 +63,3 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
     rest = total + torch.log1p(-2 * (potentials - total).exp())
     without[directed] = rest - math.log((count - 1) * (count - 2)) if count > 2 else torch.nan
     return without
-
-
-def _potentials(units: Tensor, block: slice, t: float) -> Tensor:
-    """Logarithms of the sums over the pairs of each first prompt in one block."""
-    rows = torch.arange(block.start, block.stop, device=units.device)
-    exponents = -2 * t * (1 - units[rows] @ units.mT)  # of unit vectors, |x - y|² = 2 - 2 x·y
-    exponents[torch.arange(len(rows), device=units.device), rows] = -torch.inf
-    return exponents.logsumexp(1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from daskmetrics.core.errors import DataError
 
@@ -28,37 +29,12 @@ def run(
 ) -> None:
     """Call ``on_states`` with the states of each requested layer as its block returns them, before any final norm.
 
-    Parameters
-    ----------
-    network : transformers.PreTrainedModel
-        As ``AutoModel`` loads it.
-    parts : NetworkParts
-        If its blocks are known, no states are kept and no block after the deepest requested layer runs; otherwise
-        all states are kept until the pass ends.
-    inputs : mapping
-        ``input_ids`` and ``attention_mask``.
-    layers : collection of int
-        0 is the input of the first block.
-    on_states : callable
-
-    Raises
-    ------
-    DataError
-        If an unknown architecture does not return one state per layer.
+    Layer 0 is the input of the first block. Where the blocks are known, no states are kept and no block after the
+    deepest requested layer runs; otherwise all states are kept until the pass ends.
     """
-    if parts.blocks:
-        _by_hooks(network, parts.blocks, inputs, layers, on_states)
-    else:
+    if not parts.blocks:
         _by_outputs(network, parts.final_norm, inputs, layers, on_states)
-
-
-def _by_hooks(
-    network: Any,
-    blocks: tuple[nn.Module, ...],
-    inputs: Mapping[str, Tensor],
-    layers: Collection[int],
-    on_states: OnStates,
-) -> None:
+        return
     deepest = max(layers)
 
     def show(layer: int, states: Tensor) -> None:
@@ -68,12 +44,11 @@ def _by_hooks(
 
     with ExitStack() as hooks, suppress(_StopForward):
         for layer in layers:
-            hooks.enter_context(_hooked(blocks, layer, show))
+            hooks.callback(_hook(parts.blocks, layer, show).remove)
         network(**inputs, use_cache=False, return_dict=True)
 
 
-@contextmanager
-def _hooked(blocks: tuple[nn.Module, ...], layer: int, show: OnStates) -> Iterator[None]:
+def _hook(blocks: tuple[nn.Module, ...], layer: int, show: OnStates) -> RemovableHandle:
     def before(_: nn.Module, args: tuple[Any, ...]) -> None:
         show(0, args[0])
 
@@ -81,24 +56,16 @@ def _hooked(blocks: tuple[nn.Module, ...], layer: int, show: OnStates) -> Iterat
         show(layer, output[0] if isinstance(output, tuple) else output)
 
     block = blocks[max(layer - 1, 0)]
-    handle = block.register_forward_hook(after) if layer else block.register_forward_pre_hook(before)
-    try:
-        yield
-    finally:
-        handle.remove()
+    return block.register_forward_hook(after) if layer else block.register_forward_pre_hook(before)
 
 
 def _by_outputs(
-    network: Any,
-    final_norm: nn.Module | None,
-    inputs: Mapping[str, Tensor],
-    layers: Collection[int],
-    on_states: OnStates,
+    network: Any, norm: nn.Module | None, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
 ) -> None:
     before_norm: list[Tensor] = []
     with ExitStack() as hooks:
-        if final_norm is not None:
-            handle = final_norm.register_forward_pre_hook(lambda _, args: before_norm.append(args[0]))
+        if norm is not None:
+            handle = norm.register_forward_pre_hook(lambda _, args: before_norm.append(args[0]))
             hooks.callback(handle.remove)
         hidden = network(**inputs, output_hidden_states=True, use_cache=False, return_dict=True).hidden_states
     depth = int(network.config.num_hidden_layers)
@@ -114,18 +81,10 @@ def _by_outputs(
 
 @dataclass(frozen=True)
 class Architecture:
-    """Names of the parts of a network, as ``AutoModel`` builds it.
+    """Names of the parts of a network, as ``AutoModel`` builds it."""
 
-    Attributes
-    ----------
-    blocks : str
-        The list of blocks; block k reads layer k and returns layer k + 1.
-    final_norm : str or None
-        The norm after the last block, if there is one: encoders such as BERT have it inside each block.
-    """
-
-    blocks: str
-    final_norm: str | None
+    blocks: str  # the list of blocks; block k reads layer k and returns layer k + 1
+    final_norm: str | None  # after the last block; encoders such as BERT have it inside each block
 
 
 _LLAMA = Architecture("layers", "norm")

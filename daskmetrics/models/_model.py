@@ -98,7 +98,9 @@ class LoadedModel:
         tokens = self._tokenizer(texts, self.max_length)
         overflow = self._pass(self.network, tokens, None, layers, on_batch)
         if overflow:
-            self._pass(self._in_float32(), tokens, overflow, layers, on_batch)
+            if torch.float32 not in self._networks:
+                self._networks[torch.float32] = NETWORKS.borrow(self._location, torch.float32, self.device)
+            self._pass(self._networks[torch.float32], tokens, overflow, layers, on_batch)
 
     def encode(self, texts: Sequence[str], layers: Sequence[int], pooling: str) -> np.ndarray:
         """Vectors of all texts at these layers: an array (len(layers), len(texts), D) of float32."""
@@ -155,11 +157,6 @@ class LoadedModel:
         mode, norm = self.protocol.state_norm, network.parts.final_norm
         applies = mode == "final_ln" or (mode == "hidden_states" and layer == self.depth)
         return cast(Tensor, norm(raw)) if applies and norm is not None else raw
-
-    def _in_float32(self) -> Network:
-        if torch.float32 not in self._networks:
-            self._networks[torch.float32] = NETWORKS.borrow(self._location, torch.float32, self.device)
-        return self._networks[torch.float32]
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory().to(self.device, non_blocking=True) if self._on_gpu else tensor

@@ -26,35 +26,20 @@ _IDLE = 2  # networks kept while not in use
 SAFE_UNPICKLING = (2, 10)  # earlier torch has known holes in weights_only
 
 Layout = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+"""Names, shapes and dtypes of weights."""
 
 
 @dataclass(eq=False)
 class Network:
-    """A network with the weights of a checkpoint, into which other weights can be copied.
+    """A network with the weights of a checkpoint, into which other weights can be copied."""
 
-    Attributes
-    ----------
-    module : transformers.PreTrainedModel
-        In evaluation mode, on its device.
-    parts : NetworkParts
-    key : str
-        Names the architecture, dtype and device.
-    dtype : torch.dtype
-    layout : tuple
-        Names, shapes and dtypes in the files that the weights came from.
-    names : dict or None
-        The name in the files of each parameter of the module; None if weights cannot be copied into it.
-    location : Location
-        The checkpoint whose weights it has.
-    """
-
-    module: Any
+    module: Any  # in evaluation mode, on its device
     parts: NetworkParts
-    key: str
+    key: str  # of the architecture, dtype and device
     dtype: torch.dtype
-    layout: Layout
-    names: dict[str, str] | None
-    location: Location
+    layout: Layout  # of the files that the weights came from
+    names: dict[str, str] | None  # in the files, by parameter; None if weights cannot be copied into the module
+    location: Location  # of the checkpoint whose weights it has
 
     def swap(self, location: Location, weights: Weights) -> bool:
         """Copy weights of the same layout into the network; returns False, changing nothing, if the layout differs."""
@@ -77,13 +62,7 @@ class NetworkPool:
         self._lock = Lock()
 
     def borrow(self, location: Location, dtype: torch.dtype, device: torch.device) -> Network:
-        """A network with this checkpoint's weights, bit for bit as ``AutoModel.from_pretrained`` loads them.
-
-        Raises
-        ------
-        DataError
-            If the weights cannot be loaded.
-        """
+        """A network with this checkpoint's weights, bit for bit as ``AutoModel.from_pretrained`` loads them."""
         key = key_of(location, dtype, device)
         with self._lock:
             idle = self._idle.pop(key, None)
@@ -127,15 +106,7 @@ def load(
 ) -> Network:
     """Load a new network with transformers.
 
-    Parameters
-    ----------
-    location : Location
-    dtype : torch.dtype
-    device : torch.device
-    key : str
-        As `key_of` gives it.
-    weights : mapping, optional
-        The same weights as read from the files. Comparing both gives the names under which later weights are copied in.
+    Comparing it with the same weights as read from the files gives the names under which later weights are copied in.
     """
     module = _from_pretrained(location, dtype)
     names = None if weights is None else match(module, weights)

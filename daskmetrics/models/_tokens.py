@@ -39,8 +39,6 @@ V = TypeVar("V")
 class LRUCache(Generic[V]):
     """The values used last, by key.
 
-    Examples
-    --------
     >>> squares = LRUCache(1)
     >>> squares.get(3, lambda: 9), squares.get(3, lambda: 0)
     (9, 9)
@@ -61,19 +59,11 @@ class LRUCache(Generic[V]):
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token ids of N texts, end to end.
+    """Token ids of N texts, end to end; each text has at least one."""
 
-    Attributes
-    ----------
-    ids : ndarray (sum of lengths,) of int32
-    lengths : tuple of int
-        Tokens of each text, at least one.
-    starts : ndarray (N,) of int64
-    """
-
-    ids: np.ndarray
+    ids: np.ndarray  # (sum of lengths,) of int32
     lengths: tuple[int, ...]
-    starts: np.ndarray
+    starts: np.ndarray  # (N,) of int64
 
     def __getitem__(self, row: int) -> np.ndarray:
         return self.ids[self.starts[row] : self.starts[row] + self.lengths[row]]
@@ -84,13 +74,7 @@ _TOKENS: LRUCache[Tokens] = LRUCache(8)
 
 
 class Tokenizer:
-    """A checkpoint's tokenizer; checkpoints with equal tokenizer files share it and its cache.
-
-    Raises
-    ------
-    DataError
-        If it cannot be loaded.
-    """
+    """A checkpoint's tokenizer; checkpoints with equal tokenizer files share it and its cache."""
 
     def __init__(self, location: Location) -> None:
         self._key = _content_key(location)
@@ -179,8 +163,6 @@ def plan_batches(lengths: Sequence[int], budget: int, rows: Iterable[int] | None
 def reduced_budget(batch: Sequence[int], lengths: Sequence[int], budget: int) -> int:
     """The token budget to try after a batch ran out of memory: half of the budget or of the batch, the smaller one.
 
-    Examples
-    --------
     >>> reduced_budget([0, 1, 2], lengths=[10, 10, 20], budget=64)
     30
     """

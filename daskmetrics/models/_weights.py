@@ -60,14 +60,9 @@ class Prefetch:
         self._thread: Thread | None = None
 
     def begin(self, location: Location, pinned: bool = False) -> None:
-        """Start to read, unless another checkpoint is being read.
+        """Start to read, unless another checkpoint is being read; weights that were read and not taken are dropped.
 
-        Parameters
-        ----------
-        location : Location
-            The checkpoint that will probably be loaded next. Weights that were read before and not taken are dropped.
-        pinned : bool
-            Use page-locked memory, from which a GPU copies asynchronously.
+        A GPU copies asynchronously from pinned (page-locked) memory.
         """
         if location == self._location or (self._thread is not None and self._thread.is_alive()):
             return

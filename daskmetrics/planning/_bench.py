@@ -31,19 +31,10 @@ from daskmetrics.execution._journal import read, records
 from daskmetrics.execution.map._api import run as run_map
 from daskmetrics.execution.map._source import MapSpec
 from daskmetrics.experiment import Display, Experiment, prepare, run
+from daskmetrics.planning import _scaling as scaling
 from daskmetrics.planning._calibration import Calibration, Sample, versions
 from daskmetrics.planning._experiment import samples
-from daskmetrics.planning._scaling import (
-    Amdahl,
-    BenchTrial,
-    ScalingRow,
-    doublings,
-    fit,
-    interleaved,
-    rows,
-    simulated,
-    verdict,
-)
+from daskmetrics.planning._scaling import Amdahl, BenchTrial, ScalingRow
 
 
 @dataclass(frozen=True)
@@ -74,15 +65,15 @@ class Bench:
 
     @property
     def rows(self) -> tuple[ScalingRow, ...]:
-        return rows(self.trials, self.price)
+        return scaling.rows(self.trials, self.price)
 
     @property
     def law(self) -> Amdahl | None:
-        return fit(self.trials)
+        return scaling.fit(self.trials)
 
     @property
     def verdict(self) -> str:
-        return verdict(self.rows)
+        return scaling.verdict(self.rows)
 
     @property
     def dispatch(self) -> float:
@@ -93,11 +84,11 @@ class Bench:
 
     def simulation(self, most: int, units: int | None = None) -> tuple[tuple[ScalingRow, ...], Amdahl | None]:
         """Rows of up to ``most`` simulated workers, from the measured seconds of the units, repeated to ``units``."""
-        counts = doublings(most)
+        counts = scaling.doublings(most)
         chains = list(islice(cycle(self.chains), units)) if units else self.chains
-        seconds, law = simulated(chains, counts, self.dispatch)
+        seconds, law = scaling.simulated(chains, counts, self.dispatch)
         units = sum(len(chain) for chain in chains)
-        return rows([BenchTrial(n, seconds[n], units) for n in counts], self.price), law
+        return scaling.rows([BenchTrial(n, seconds[n], units) for n in counts], self.price), law
 
 
 def bench(
@@ -118,7 +109,7 @@ def bench(
     """
     trials: list[BenchTrial] = []
     fewest: list[TrialResult] = []
-    for repeat, n in interleaved(counts, repeats):
+    for repeat, n in scaling.interleaved(counts, repeats):
         trial, result = _trial(runner, profile.model_copy(update={"workers": n}), repeat, on_start)
         trials.append(trial)
         fewest += [result] if n == counts[0] else []
@@ -167,7 +158,7 @@ def probe(profile: Cluster, runner: Runner) -> Calibration:
 def _calibration(
     trials: Sequence[BenchTrial], fewest: Sequence[TrialResult], profile: Cluster, overhead: bool = True
 ) -> Calibration:
-    law = fit(trials)
+    law = scaling.fit(trials)
     few = min(trial.workers for trial in trials)
     busy = fsum(fsum(fsum(chain) for chain in result.chains) for result in fewest)
     wall = fsum(trial.seconds * few for trial in trials if trial.workers == few)
@@ -230,17 +221,14 @@ class _ExperimentRunner:
         self.phase, self.place, self.count = phase, place, 0
         self.base = RunFolder(place / "base")
 
-    def _run_base(self) -> None:
-        """Train the suites and measure the checkpoints, which trials then start from."""
-        base = prepare(self.config.model_copy(update={"tasks": ()}))
-        with connect(self.config.cluster) as client:
-            _run_quietly(base, self.base, client)
-
     def __call__(self, client: Client) -> TrialResult:
         train = self.phase == "train"
         kinds = ("train",) if train else ("measure", "score")
         if not train and not self.base.journal.exists():
-            self._run_base()
+            # train the suites and measure the checkpoints, which trials then start from
+            base = prepare(self.config.model_copy(update={"tasks": ()}))
+            with connect(self.config.cluster) as base_client:
+                _run_quietly(base, self.base, base_client)
         self.count += 1
         folder = RunFolder(self.place / f"trial{self.count}")
         if self.phase == "search":
@@ -326,8 +314,7 @@ def map_runner(spec: MapSpec) -> Iterator[Runner]:
                 results = run_map(spec, client, journal)
                 seconds = time.perf_counter() - began
                 batches = [record for record in journal.records() if record.ok]
-            failed = [result for result in results if not result.ok]
-            if failed:
+            if failed := [result for result in results if not result.ok]:
                 raise ConfigError(
                     f"{len(failed)} items failed, the first with: {failed[0].reason}. Bench a function that succeeds."
                 )

@@ -76,8 +76,6 @@ def calibrated(
     The newest calibration of the same model is used, or else the newest of the same kind. Without any, the result is
     ``otherwise`` if given: the assumption for this device, where ``assumed`` is the one that samples are compared with.
 
-    Examples
-    --------
     >>> known = [Calibration("cpu", "here", 0.0, samples=(Sample("measure", "tiny", (2.0, 2.0), 1.0),))]
     >>> round(calibrated("measure", "tiny", 1.0, known, "cpu").value, 6)
     2.0
@@ -114,16 +112,14 @@ def save(calibration: Calibration) -> Path:
 
 def known() -> tuple[Calibration, ...]:
     """All kept calibrations, oldest first; DataError for a file that is not a calibration."""
-    return tuple(_read(path) for path in sorted(folder().glob("*.json")))
-
-
-def _read(path: Path) -> Calibration:
-    try:
-        return Calibration.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"'{path}' is not a calibration ({error}). Delete it and measure again with: daskmetrics bench"
-        ) from None
+    calibrations = []
+    for path in sorted(folder().glob("*.json")):
+        try:
+            calibrations.append(Calibration.from_dict(json.loads(path.read_text(encoding="utf-8"))))
+        except (ValueError, TypeError, KeyError) as error:
+            message = f"'{path}' is not a calibration ({error}). Delete it and measure again with: daskmetrics bench"
+            raise DataError(message) from None
+    return tuple(calibrations)
 
 
 def versions() -> Mapping[str, str]:

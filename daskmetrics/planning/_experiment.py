@@ -48,9 +48,8 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     past = tuple(records(entries))
     known = sorted((each for each in known if each.device == device), key=lambda each: each.at)
     remaining = [*_measuring(experiment, folder, past), *_searching(experiment, past, entries, device)]
-    starts = [each for each in known if each.start]
     start = USUAL_START
-    if starts:
+    if starts := [each for each in known if each.start]:
         source = f"measured on {starts[-1].host}"
         start = Estimate(Interval.around(starts[-1].start, 2.0), source, True, starts[-1].at)
     return Workload(
@@ -123,8 +122,7 @@ def samples(experiment: Experiment, entries: Sequence[Event]) -> tuple[Sample, .
     result = []
     for kind in ("train", "measure"):
         for suite in experiment.suites:
-            units = _of(suite, kind, finished)
-            if units:
+            if units := _of(suite, kind, finished):
                 assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
                 result.append(Sample(kind, suite.model, tuple(record.seconds for record in units), assumed))
     return (*result, *_search_sample(experiment, finished, entries))
@@ -180,8 +178,7 @@ def gpu_gib(experiment: Experiment) -> float:
 def _missing(experiment: Experiment) -> Iterator[str]:
     for model, revisions in experiment.missing.items():
         yield f"{len(revisions):,} checkpoints of {model}"
-    absent = sum(not task.is_local for task in experiment.tasks)
-    if absent:
+    if absent := sum(not task.is_local for task in experiment.tasks):
         yield f"the data of {absent:,} tasks"
 
 

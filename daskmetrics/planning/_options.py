@@ -131,8 +131,6 @@ class Option:
 def walltime_of(seconds: float) -> str:
     """Seconds in Slurm's form, rounded up to a minute.
 
-    Examples
-    --------
     >>> walltime_of(59), walltime_of(3600 * 30)
     ('00:01:00', '1-06:00:00')
     """
@@ -206,14 +204,13 @@ def expense(option: Option) -> float:
 
 def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
     """The possible options that no other option beats in both time and cost (Pareto), fastest first."""
-    possible = [option for option in all_options if option.possible]
     cost = _comparable(all_options)
-    points = {option.number: (option.total.value, cost(option)) for option in possible}
-
-    def is_beaten(point: tuple[float, float]) -> bool:
-        return any(other[0] <= point[0] and other[1] <= point[1] and other != point for other in points.values())
-
-    best = [option for option in possible if not is_beaten(points[option.number])]
+    points = [(option.total.value, cost(option), option) for option in all_options if option.possible]
+    best = [
+        option
+        for time, price, option in points
+        if not any(t <= time and p <= price and (t, p) != (time, price) for t, p, _ in points)
+    ]
     return tuple(sorted(best, key=lambda option: option.total.value))
 
 
@@ -267,8 +264,6 @@ def _within_error(best: Option, possible: Sequence[Option], of: Callable[[Option
 def break_even(now: Option, later: Option) -> Interval:
     """Seconds of waiting with which ``later`` finishes together with ``now``; below zero if it always finishes after.
 
-    Examples
-    --------
     >>> def option(n, hours):
     ...     run = Interval.exactly(3600.0 * hours)
     ...     return Option(n, Offer("p", "l40s", 1, 1, NO_WAIT), Estimate(run), run, run, 1.0)

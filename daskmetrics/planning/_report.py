@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +50,6 @@ def _option_row(option: Option, costs: bool) -> tuple[str, ...]:
 def amount(number: float) -> str:
     """Hours or money, rounded to the digits that matter.
 
-    Examples
-    --------
     >>> amount(0.0123), amount(4.56), amount(1234.5)
     ('0.012', '4.6', '1,234')
     """
@@ -60,8 +59,6 @@ def amount(number: float) -> str:
 def times(interval: Interval) -> str:
     """A duration with its bounds, all in one unit.
 
-    Examples
-    --------
     >>> times(Interval(3600.0, 7200.0, 14400.0)), times(Interval.exactly(60.0))
     ('2.0 (1.0-4.0) h', '60 s')
     """
@@ -85,12 +82,10 @@ def _notes(proposal: Proposal, now: float) -> Iterator[str]:
     if len(proposal.front) > 1:
         yield f"front: {_numbers(proposal.front)}; no other option is both faster and cheaper"
     yield from _waits(options)
-    for source in dict.fromkeys(option.run.source for option in options):
-        same = [option for option in options if option.run.source == source]
-        yield f"run time of {_numbers(same)}: {source}{age(same[0].run, now)}"
-    for source in dict.fromkeys(option.offer.wait.source for option in options):
-        same = [option for option in options if option.offer.wait.source == source]
-        yield f"wait of {_numbers(same)}: {source}{age(same[0].offer.wait, now)}"
+    for what, of in {"run time": attrgetter("run"), "wait": attrgetter("offer.wait")}.items():
+        for source in dict.fromkeys(of(option).source for option in options):
+            same = [option for option in options if of(option).source == source]
+            yield f"{what} of {_numbers(same)}: {source}{age(of(same[0]), now)}"
     yield from _needs(proposal)
     if proposal.config is not None:
         for option in dict.fromkeys(suggestion.option for suggestion in proposal.suggestions):
@@ -105,10 +100,10 @@ def _numbers(options: Sequence[Option]) -> str:
 def _waits(options: Sequence[Option]) -> Iterator[str]:
     """For each option that has to wait, the longest wait with which it finishes before the one that is free now."""
     now = available_now(options)
-    for later in options if now else ():
-        wait = later.offer.wait
+    for later in options:
         if now is None or not later.possible or later.free_now:
             continue
+        wait = later.offer.wait
         limit = break_even(now, later)
         if limit.value <= 0:
             yield f"option {later.number} finishes after option {now.number} even without a wait"
@@ -136,8 +131,6 @@ def _needs(proposal: Proposal) -> Iterator[str]:
 def age(estimate: Estimate, now: float) -> str:
     """How long ago a number was measured.
 
-    Examples
-    --------
     >>> age(Estimate(Interval.exactly(1.0), at=0.0), 7200.0), age(Estimate(Interval.exactly(1.0)), 0.0)
     (', 2.0 h ago', '')
     """
@@ -187,8 +180,6 @@ def _scaling_table(title: str, rows: Sequence[ScalingRow], notes: tuple[str, ...
 def law_text(law: Amdahl | None) -> str:
     """Amdahl's law in words.
 
-    Examples
-    --------
     >>> law_text(Amdahl(100.0, Interval(0.08, 0.1, 0.12)))
     'serial share 10 % (8 % to 12 %); beyond 11 workers, less than half of an added worker is used'
     """

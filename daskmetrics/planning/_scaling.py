@@ -58,8 +58,6 @@ class Amdahl:
     def knee(self) -> int | None:
         """The largest number of workers that are at least half used; None if there is no serial share.
 
-        Examples
-        --------
         >>> Amdahl(100.0, Interval.exactly(0.1)).knee
         11
         """
@@ -70,8 +68,6 @@ class Amdahl:
 def divided(serial: float, workers: float) -> float:
     """The time on a number of workers as a share of the time on one.
 
-    Examples
-    --------
     >>> divided(0.0, 4), divided(1.0, 4)
     (0.25, 1.0)
     """
@@ -83,8 +79,6 @@ def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
 
     The interval of the serial share spans the fits of the single rounds, since a round's trials share its conditions.
 
-    Examples
-    --------
     >>> law = Amdahl(100.0, Interval.exactly(0.2))
     >>> fit([BenchTrial(n, law.seconds(n), 1) for n in (1, 2, 4)]).serial.value
     0.2
@@ -129,8 +123,6 @@ def rows(trials: Sequence[BenchTrial], price: float | None = None) -> tuple[Scal
 def verdict(table: Sequence[ScalingRow]) -> str:
     """The fastest number of workers, or all that are fastest within the error.
 
-    Examples
-    --------
     >>> seconds = {1: (10, 10.2), 2: (5, 5.1), 4: (4.9, 5.2)}
     >>> trials = [BenchTrial(n, t, 1) for n, times in seconds.items() for t in times]
     >>> print(verdict(rows(trials)))
@@ -150,8 +142,6 @@ def verdict(table: Sequence[ScalingRow]) -> str:
 def interleaved(counts: Sequence[int], repeats: int) -> tuple[tuple[int, int], ...]:
     """(repeat, workers) in an order that treats all counts alike on a machine that becomes slower.
 
-    Examples
-    --------
     >>> interleaved([1, 2], 2)
     ((0, 1), (0, 2), (1, 2), (1, 1))
     """
@@ -164,8 +154,6 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
     A chain holds the seconds of units that must follow each other; an independent unit is a chain of one. The driver
     takes ``dispatch`` seconds for each unit and handles one at a time.
 
-    Examples
-    --------
     >>> makespan([[1.0]] * 5, workers=2)
     3.0
     >>> makespan([[1.0, 1.0, 1.0], [1.0]], workers=2)
@@ -191,8 +179,6 @@ def simulated(
 ) -> tuple[Mapping[int, float], Amdahl | None]:
     """Simulated seconds by number of workers from measured times of units, and Amdahl's law fitted to them.
 
-    Examples
-    --------
     >>> simulated([[1.0]] * 8, [1, 2, 4])[0]
     {1: 8.0, 2: 4.0, 4: 2.0}
     """
@@ -203,8 +189,6 @@ def simulated(
 def doublings(most: int) -> tuple[int, ...]:
     """1, 2, 4, ... and ``most``.
 
-    Examples
-    --------
     >>> doublings(10)
     (1, 2, 4, 8, 10)
     """

@@ -46,6 +46,7 @@ def _offer(
     able = [node for node in nodes if node.has(device)]
     per_node = max((node.has(device) for node in able), default=1) if device != "cpu" else max(1, n)
     free = sum(node.free(device) for node in able)
+    share = min((node.memory for node in able), default=0) / 1024 / max(1, per_node) or None
     return Offer(
         name,
         device,
@@ -55,7 +56,7 @@ def _offer(
         free=free,
         limit=partition.longest,
         vram_gib=DEVICES[device].memory_gib if device in DEVICES else None,
-        host_gib=_memory(profile, able, per_node),
+        host_gib=float(parse_bytes(profile.memory)) / 2**30 if profile.memory else share,
         partition=partition.name,
         problem=_problem(n, device, partition, nodes),
     )
@@ -77,12 +78,6 @@ def _problem(n: int, device: str, partition: Partition, nodes: Sequence[Node]) -
     if most < n:
         return f"partition {partition.name} has only {most} {device}"
     return None if partition.up else f"partition {partition.name} is not up"
-
-
-def _memory(profile: Cluster, able: Sequence[Node], per_node: int) -> float | None:
-    if profile.memory:
-        return float(parse_bytes(profile.memory)) / 2**30
-    return min((node.memory for node in able), default=0) / 1024 / max(1, per_node) or None
 
 
 def _wait(n: int, free: int, partition: str, state: SlurmState) -> Estimate:

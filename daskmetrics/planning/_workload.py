@@ -42,8 +42,6 @@ def speed(device: str, reference: str) -> Interval | None:
 
     The geometric mean of the ratios of operations and of memory bandwidth, since either can bound small models.
 
-    Examples
-    --------
     >>> round(speed("h200", "l40s").value, 1)
     3.9
     >>> speed("a100", "a100").low
@@ -113,16 +111,13 @@ class Phase:
             shares = [divided(serial, workers) / divided(serial, self.workers) for serial in self.serial.bounds]
             share = Interval(min(shares), shares[1], max(shares))
             return self.seconds.interval * (share * self.units)
-        rounds = self._rounds(workers)
+        if self.units > MANY:
+            rounds = self.units / min(workers, self.chains or workers)  # if a unit took one second
+        else:
+            chains = self.chains or self.units
+            rounds = makespan([[1.0] * len(range(i, self.units, chains)) for i in range(chains)], workers)
         # the serial share keeps its length, whatever the number of workers
         return self.seconds.interval * Interval(*(self.units * s + (1 - s) * rounds for s in self.serial.bounds))
-
-    def _rounds(self, workers: int) -> float:
-        """Seconds if a unit took one second."""
-        if self.units > MANY:
-            return self.units / min(workers, self.chains or workers)
-        chains = self.chains or self.units
-        return makespan([[1.0] * len(range(i, self.units, chains)) for i in range(chains)], workers)
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,15 @@ def spending(run: Run) -> Spending:
 
 
 def failures(run: Run) -> tuple[Failure, ...]:
-    """Missing values grouped by cause, the most frequent first."""
+    """Failed units and undefined metrics grouped by cause, the most frequent first."""
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
-    for kind, status, name, reason in _missing(run):
-        groups.setdefault((kind, status, cause(reason)), []).append((name, reason))
+    for record in run.records:
+        if not record.ok:
+            reason = record.reason or "no reason was recorded"
+            groups.setdefault((record.kind, record.status, cause(reason)), []).append((record.name, reason))
+        elif record.kind == "measure":
+            for layer, name, reason in record.value["reasons"]:
+                groups.setdefault((name, "nan", cause(reason)), []).append((f"{record.name}/{layer}", reason))
     grouped = [Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()]
     return tuple(sorted(grouped, key=lambda failure: -failure.count))
 
@@ -183,16 +188,6 @@ def survived(run: Run) -> Counter[str]:
     """Failed attempts, by fault, of units that succeeded later."""
     succeeded = {record.key for record in run.records if record.ok}
     return Counter(e.fault for e in run.entries if isinstance(e, AttemptFailed) and e.key in succeeded)
-
-
-def _missing(run: Run) -> Iterator[tuple[str, str, str, str]]:
-    """Kind, status, name and reason of every failed unit and every undefined metric."""
-    for record in run.records:
-        if not record.ok:
-            yield record.kind, record.status, record.name, record.reason or "no reason was recorded"
-        elif record.kind == "measure":
-            for layer, name, reason in record.value["reasons"]:
-                yield name, "nan", f"{record.name}/{layer}", reason
 
 
 def units(run: Run, metric: str) -> str:

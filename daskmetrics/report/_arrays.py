@@ -14,21 +14,10 @@ if TYPE_CHECKING:
 
 
 def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: str) -> xarray.Dataset:
-    """Metrics or scores of all models in one dataset, in the given order of models.
+    """Metrics or scores of all models, (model, checkpoint, layer), with the models in the given order.
 
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        The store.
-    models : sequence of str
-    what : {"metrics", "scores"}
-    dimension : {"metric", "task"}
-
-    Returns
-    -------
-    xarray.Dataset
-        Dimensions (model, checkpoint, layer); per metric or task the variables NAME with units and description,
-        ``NAME_stderr`` and ``NAME_status``. A layer or checkpoint that a model lacks is NaN with status 0 (missing).
+    Per metric or task: the variables NAME with units and description, ``NAME_stderr`` and ``NAME_status``. A layer or
+    checkpoint that a model lacks is NaN with status 0 (missing).
     """
     import xarray
 

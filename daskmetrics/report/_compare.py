@@ -22,12 +22,7 @@ Scores = Mapping[Cell, float]
 
 
 def compare_text(one: Run, other: Run) -> str:
-    """Two runs for a terminal: their answers, costs, common scores and different settings.
-
-    Parameters
-    ----------
-    one, other : Run
-    """
+    """Two runs for a terminal: their answers, costs, common scores and different settings."""
     lines = [line for name, run in zip(NAMES, (one, other), strict=True) for line in fact(name, str(run.folder.path))]
     lines += ["", _answers(one, other), "", *_tasks(one, other)]
     lines += [*_agreement(cells(one), cells(other), NAMES[1]), "", _settings(one, other)]
@@ -35,13 +30,7 @@ def compare_text(one: Run, other: Run) -> str:
 
 
 def compare_published_text(run: Run, published: Scores, source: str) -> str:
-    """A run beside published scores of the same models, for a terminal.
-
-    Raises
-    ------
-    DataError
-        If they have no cell in common.
-    """
+    """A run beside published scores of the same models, for a terminal; `DataError` if they share no cell."""
     mine, theirs = _normalized(cells(run)), _normalized(published)
     if not mine.keys() & theirs.keys():
         raise DataError(

@@ -19,21 +19,7 @@ LENGTH = 128  # tokens of the text whose forward passes are compared
 
 
 def explain_text(run: Run, name: str) -> str:
-    """Rank, decisions, scores and metrics of one arm, for a terminal.
-
-    Parameters
-    ----------
-    run : Run
-    name : str
-        ``MODEL@REVISION/LAYER``.
-
-    Raises
-    ------
-    ConfigError
-        If no such arm was measured.
-    DataError
-        If the run has no scores yet.
-    """
+    """Rank, decisions, scores and metrics of the arm ``MODEL@REVISION/LAYER``, for a terminal."""
     posterior = posterior_of(run)
     index = posterior.index(name)
     arm = posterior.problem.arms[index]
@@ -96,21 +82,12 @@ def _metrics(run: Run, arm: Arm) -> str:
 
 @dataclass(frozen=True)
 class NearBest:
-    """An arm that is nearly as good as the best one.
-
-    Attributes
-    ----------
-    arm : Arm
-    chance : float
-        Posterior probability that its score lies within the requested share of the best arm's.
-    parameters, flops : float
-        Weights of the blocks up to its layer, and operations of one forward pass through them.
-    """
+    """An arm that is nearly as good as the best one."""
 
     arm: Arm
-    chance: float
-    parameters: float
-    flops: float
+    chance: float  # posterior probability that it is nearly as good
+    parameters: float  # weights of the blocks up to its layer
+    flops: float  # of one forward pass through them
 
     @classmethod
     def of(cls, run: Run, arm: Arm, chance: float) -> NearBest:
@@ -122,13 +99,7 @@ class NearBest:
 def arms_near_best(posterior: RunPosterior, within: float, sure: float) -> list[NearBest]:
     """Every arm that is nearly as good as the best one, cheapest forward pass first.
 
-    Parameters
-    ----------
-    posterior : RunPosterior
-    within : float
-        Greatest acceptable loss, as a share of the best arm's mean score.
-    sure : float
-        Least posterior probability that the loss is acceptable.
+    With a posterior probability of at least ``sure`` it loses at most the share ``within`` of the best mean score.
     """
     arms = posterior.problem.arms
     chances = posterior.chance_within(range(len(arms)), within)
@@ -139,13 +110,7 @@ def arms_near_best(posterior: RunPosterior, within: float, sure: float) -> list[
 
 
 def near_best_text(run: Run, within: float, sure: float) -> str:
-    """The best arm, and the shallowest and the earliest arm that are nearly as good, for a terminal.
-
-    Raises
-    ------
-    DataError
-        If the run has no scores yet, or its journal lacks the width of a model.
-    """
+    """The best arm, and the shallowest and the earliest arm that are nearly as good, for a terminal."""
     posterior = posterior_of(run)
     near = arms_near_best(posterior, within, sure)
     steps = {one.arm: math.inf if one.arm.checkpoint.step is None else one.arm.checkpoint.step for one in near}

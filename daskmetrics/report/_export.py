@@ -101,18 +101,13 @@ def _dataset(run: Run) -> xarray.Dataset:
 
     import xarray
 
-    both = xarray.merge(
-        [_plain(what, arrays) for what, arrays in _arrays(run)], compat="no_conflicts", combine_attrs="override"
-    )
+    renamed = [  # netCDF allows no slash, and a name may be that of a metric and of a score
+        arrays.rename({str(name): f"{what}_{str(name).replace('/', '_')}" for name in arrays})
+        for what, arrays in _arrays(run)
+    ]
+    both = xarray.merge(renamed, compat="no_conflicts", combine_attrs="override")
     if not both:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
     texts = {key: json.dumps(value) for key, value in both.attrs.items() if not isinstance(value, str | int | float)}
-    both = both.assign_attrs(texts)
-    for name in ("model", "checkpoint"):
-        both = both.assign_coords({name: both[name].astype(str)})
-    return both
-
-
-def _plain(what: str, arrays: xarray.Dataset) -> xarray.Dataset:
-    """Variables named ``score_NAME`` and ``metric_NAME``, since netCDF allows no slash and a name may be in both."""
-    return arrays.rename({str(name): f"{what}_{str(name).replace('/', '_')}" for name in arrays})
+    coordinates = {name: both[name].astype(str) for name in ("model", "checkpoint")}
+    return both.assign_attrs(texts).assign_coords(coordinates)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskmetrics.core._files import atomic_write
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _format as formats
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
-from daskmetrics.report._format import template
 from daskmetrics.report._run import Run
 
 if TYPE_CHECKING:
@@ -54,7 +52,15 @@ def _generator() -> str:
 
 def page(run: Run, pictures: list[Picture], note: str = "") -> str:
     """The page as HTML with embedded figures; it loads nothing."""
-    return template("page.html").render(
+    config = run.config
+    about = {  # what a repetition of the run needs
+        "Protocol": config["protocol"],
+        "Corpus": config["corpus"],
+        "Search": config["search"],
+        "Run": {"name": run.start.name, "seed": config["seed"], "key": run.start.key},
+        "Versions": run.start.environment,
+    }
+    return formats.template("page.html").render(
         run=run,
         best=run.best() if run.result else None,
         analysis=analysis,
@@ -63,7 +69,7 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         formats=formats,
         pictures=pictures,
         note=note,
-        about=_about(run),
+        about=about,
         generator=_generator(),
         version=run.start.environment["daskmetrics"],
     )
@@ -77,15 +83,3 @@ def _pictures(run: Run) -> tuple[list[Picture], str]:
             raise
         return [], EXTRA
     return list(pictures(run)), ""
-
-
-def _about(run: Run) -> dict[str, Mapping[str, Any]]:
-    """The settings and versions that a repetition of the run needs."""
-    config = run.config
-    return {
-        "Protocol": config["protocol"],
-        "Corpus": config["corpus"],
-        "Search": config["search"],
-        "Run": {"name": run.start.name, "seed": config["seed"], "key": run.start.key},
-        "Versions": run.start.environment,
-    }

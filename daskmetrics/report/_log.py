@@ -10,22 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from daskmetrics.core._events import (
-    AttemptFailed,
-    Event,
-    InputRecovered,
-    Record,
-    RunFinished,
-    RunStarted,
-    SearchEnded,
-    StorePlanned,
-    StoreRepaired,
-    UnitAsked,
-    UnitsRetried,
-    WorkerJoined,
-    kind_of,
-    to_json,
-)
+from daskmetrics.core import _events as events
+from daskmetrics.core._events import kind_of, to_json
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import printable
 from daskmetrics.core.errors import ConfigError, unknown
@@ -36,17 +22,11 @@ LAST_LINES = 40  #: shown of a worker's log
 LONGEST = 300  #: characters shown of an entry as JSON
 NO_REASON = "no reason was recorded"
 
-Numbered = tuple[int, Event]
+Numbered = tuple[int, events.Event]
 
 
 def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int | None = None) -> list[Numbered]:
-    """Entries of a run's journal with their line numbers: of the given types, or only the last ones.
-
-    Raises
-    ------
-    ConfigError
-        If the folder contains no run, or the journal no entry of a type.
-    """
+    """Entries of a run's journal with their line numbers: of the given types, or only the last ones."""
     entries = numbered(folder.must_exist().journal)
     known = {kind_of(entry) for _, entry in entries}
     for name in types:
@@ -66,37 +46,37 @@ def journal_json(lines: Sequence[Numbered]) -> str:
     return "\n".join(json.dumps({"line": number, **to_json(entry)}) for number, entry in lines)
 
 
-def _describe(entry: Event) -> str:
+def _describe(entry: events.Event) -> str:
     """An entry in words, or as JSON."""
     match entry:
-        case Record():
+        case events.Record():
             return _describe_record(entry)
-        case AttemptFailed(name=name, fault=fault, reason=reason):
+        case events.AttemptFailed(name=name, fault=fault, reason=reason):
             where = f" on {entry.worker}" if entry.worker else ""
             blame = "" if entry.blamed else " (not its fault)"
             return f"{name}  {fault}{where}{blame}: {reason or NO_REASON}"
-        case UnitAsked(name=name, note=note, pick=pick):
+        case events.UnitAsked(name=name, note=note, pick=pick):
             return f"{name}  decision {pick['index']} ({pick['stage']}), seed {note.get('seed')}" if pick else name
-        case RunStarted():
+        case events.RunStarted():
             machine = ", ".join(f"{name} {value}" for name, value in entry.environment.items())
             return f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks; {machine}"
-        case SearchEnded(best=best):
+        case events.SearchEnded(best=best):
             return f"best arm {Arm(**best['arm'])}, probability {entry.probability_best:.2f}"
-        case StorePlanned(measure=measure, files=files):
+        case events.StorePlanned(measure=measure, files=files):
             return f"store of {len(measure):,} checkpoints, {len(files):,} metadata files"
-        case WorkerJoined():
+        case events.WorkerJoined():
             return "  ".join(f"{name} {value}" for name, value in vars(entry).items())
-        case RunFinished():
+        case events.RunFinished():
             return "all work is done"
-        case UnitsRetried(keys=keys):
+        case events.UnitsRetried(keys=keys):
             return f"{len(keys)} failed units are tried again"
-        case StoreRepaired(parts=parts):
+        case events.StoreRepaired(parts=parts):
             return f"rewritten: {', '.join(parts)}"
     text = json.dumps(vars(entry))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
 
 
-def _describe_record(record: Record) -> str:
+def _describe_record(record: events.Record) -> str:
     attempts = f", attempt {record.attempts}" if record.attempts > 1 else ""
     where = f" on {record.worker}" if record.worker else ""
     end = f"ok after {record.seconds:.1f} s{where}" if record.ok else f"{record.status}: {record.reason or NO_REASON}"
@@ -114,34 +94,19 @@ class UnitLog:
 def log_text(folder: RunFolder, query: str) -> str:
     """The history of a unit: its attempts with tracebacks, its result and the logs of its workers.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    query : str
-        Key or name of a unit, or the beginning of one, such as ``tiny@step8``.
-
-    Raises
-    ------
-    ConfigError
-        If no unit matches, with the nearest names, or if several names match.
+    ``query`` is the key or name of a unit, or the beginning of one, such as ``tiny@step8``.
     """
     entries = numbered(folder.must_exist().journal)
     units = {
         UnitLog(entry.key, entry.name): None
         for _, entry in entries
-        if isinstance(entry, UnitAsked | Record | AttemptFailed | InputRecovered)
+        if isinstance(entry, events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered)
     }
     return "\n\n".join("\n".join(_history(folder, unit, entries)) for unit in find(query, units))
 
 
 def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
-    """The units with this key or name, or with the only name that begins with it.
-
-    Raises
-    ------
-    ConfigError
-        If no unit matches, or several names do.
-    """
+    """The units with this key or name, or with the only name that begins with it; `ConfigError` without a match."""
     units = list(units)
     if exact := [unit for unit in units if query in (unit.key, unit.name)]:
         return exact
@@ -162,15 +127,15 @@ def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> I
     workers: dict[str, None] = {}
     for number, entry in entries:
         match entry:
-            case Record(key=unit.key) | AttemptFailed(key=unit.key):
+            case events.Record(key=unit.key) | events.AttemptFailed(key=unit.key):
                 workers |= {entry.worker: None} if entry.worker else {}
-            case UnitsRetried(keys=keys) if unit.key in keys:
+            case events.UnitAsked(key=unit.key) | events.InputRecovered(key=unit.key):
                 pass
-            case UnitAsked(key=unit.key) | InputRecovered(key=unit.key):
+            case events.UnitsRetried(keys=keys) if unit.key in keys:
                 pass
             case _:
                 continue
-        yield f"{number:>6}  {kind_of(entry):<8}  {printable(_describe(entry))}"
+        yield journal_text([(number, entry)])
         yield from _details(entry)
     for worker in workers:
         for log in _worker_logs(folder, worker):
@@ -178,12 +143,12 @@ def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> I
             yield from _indented(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
-def _details(entry: Event) -> Iterator[str]:
+def _details(entry: events.Event) -> Iterator[str]:
     """The traceback of an attempt, or the undefined metrics of a measured checkpoint."""
     match entry:
-        case AttemptFailed(trace=trace):
+        case events.AttemptFailed(trace=trace):
             yield from _indented(trace.splitlines())
-        case Record(value={"reasons": reasons}):
+        case events.Record(value={"reasons": reasons}):
             yield from _indented(f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.bandit._recommend import margin_of
 from daskmetrics.core.errors import DataError, unknown
-from daskmetrics.core.names import Arm, Cell, Suite
+from daskmetrics.core.names import Arm, Cell
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._run import Run, cell_of
 
@@ -26,13 +26,7 @@ from daskmetrics.report._run import Run, cell_of
 class RunPosterior:
     """The posterior of a run's search; open decisions do not count as observed.
 
-    Attributes
-    ----------
-    run : Run
-    problem : Problem
-        With costs of one: costs decide what the search pays for and do not change the posterior.
-    posterior : Posterior
-    observations : Observations
+    The problem has costs of one: costs decide what the search pays for and do not change the posterior.
     """
 
     run: Run
@@ -48,13 +42,7 @@ class RunPosterior:
         return first_max(self.posterior.mean)
 
     def index(self, name: str) -> int:
-        """Index of an arm by its name.
-
-        Raises
-        ------
-        ConfigError
-            If no such arm was measured; the message has the nearest names.
-        """
+        """Index of an arm by its name; `ConfigError` with the nearest names if no such arm was measured."""
         known = {str(arm): i for i, arm in enumerate(self.problem.arms)}
         if name not in known:
             # a list of all valid names would have thousands of arms
@@ -80,13 +68,7 @@ class RunPosterior:
 
 
 def posterior_of(run: Run) -> RunPosterior:
-    """The posterior of a run's latest search.
-
-    Raises
-    ------
-    DataError
-        If the search has no score yet.
-    """
+    """The posterior of a run's latest search; `DataError` if the search has no score yet."""
     problem = _problem(run)
     cells, outcomes = _history(run)
     places = [problem.locate(cell) for cell in cells]
@@ -101,7 +83,11 @@ def posterior_of(run: Run) -> RunPosterior:
 
 def _problem(run: Run) -> Problem:
     blocks = {record.name: record.value for record in run.records if record.kind == "measure" and record.ok}
-    suites = [kept for suite in analysis.suites(run) if (kept := _measured(suite, blocks)) is not None]
+    suites = [
+        replace(suite, revisions=revisions)
+        for suite in analysis.suites(run)
+        if (revisions := tuple(each.revision for each in suite.checkpoints() if str(each) in blocks))
+    ]
     if not suites or not run.tasks:
         raise DataError(f"The run in '{run.folder.path}' has {'no tasks' if suites else 'no measured checkpoint yet'}.")
     order = [str(checkpoint) for suite in suites for checkpoint in suite.checkpoints()]
@@ -120,12 +106,6 @@ def _problem(run: Run) -> Problem:
         reward=search["reward"],
         weights=tuple(task_weights(kinds, search["objective"], search["weights"])),
     )
-
-
-def _measured(suite: Suite, blocks: Mapping[str, object]) -> Suite | None:
-    """The measured checkpoints of a suite, or None if there are none."""
-    revisions = tuple(checkpoint.revision for checkpoint in suite.checkpoints() if str(checkpoint) in blocks)
-    return replace(suite, revisions=revisions) if revisions else None
 
 
 def _history(run: Run) -> tuple[list[Cell], list[Outcome]]:

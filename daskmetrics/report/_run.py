@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,21 +85,14 @@ class Run:
         protocol or seed makes both measurement and scores again.
         """
         latest: dict[tuple[str, str], tuple[bool, Record]] = {}
-        for is_current, record in self._all_records():
-            unit = record.kind, record.name
-            if is_current or not latest.get(unit, (False,))[0]:
-                latest[unit] = is_current, record
-        measured = {name for (kind, name), (is_current, _) in latest.items() if kind == "measure" and is_current}
-        return tuple(record for now, record in latest.values() if now or not self._is_stale(record, measured))
-
-    def _all_records(self) -> Iterator[tuple[bool, Record]]:
-        """Each record, and whether it belongs to the latest configuration."""
-        is_current = False
+        is_current = False  # whether a record belongs to the latest configuration
         for entry in standing(self.entries):
             if isinstance(entry, RunStarted):
                 is_current = entry.key == self.start.key
-            elif isinstance(entry, Record):
-                yield is_current, entry
+            elif isinstance(entry, Record) and (is_current or not latest.get((entry.kind, entry.name), (False,))[0]):
+                latest[entry.kind, entry.name] = is_current, entry
+        measured = {name for (kind, name), (is_new, _) in latest.items() if kind == "measure" and is_new}
+        return tuple(record for is_new, record in latest.values() if is_new or not self._is_stale(record, measured))
 
     def _is_stale(self, record: Record, measured: Container[str]) -> bool:
         cell = self.cells.get(record.key)

@@ -145,10 +145,15 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
             case RunStarted():
                 kinds = {name: about["kind"] for name, about in entry.tasks.items()}
                 models = list(entry.widths)
-            case Record(kind="measure", status="ok"):
-                metrics |= _measured(entry)
-            case Record(kind="score", status="ok"):
-                rows[entry.name] = _scored(entry)
+            case Record(kind="measure", status="ok", value=value):
+                for layer, values in zip(value["layers"], value["values"], strict=True):
+                    named = zip(value["names"], values, strict=True)
+                    metrics[Arm.parse(f"{entry.name}/{layer}")] = {k: v for k, v in named if v is not None}
+            case Record(kind="score", status="ok", value=value):
+                cell, encode = Cell.parse(entry.name), float(value["encode_seconds"])
+                rows[entry.name] = ScoreRow(
+                    cell.arm, cell.task, value["score"], value["stderr"], entry.seconds + encode, encode
+                )
     known = [row for row in rows.values() if row.task in kinds]
     known.sort(key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models))
     if not known:
@@ -157,19 +162,6 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
             "--set search.budget=1."
         )
     return [ScoreRow(**{**vars(row), "kind": kinds[row.task]}) for row in known], metrics
-
-
-def _scored(record: Record) -> ScoreRow:
-    cell, encode = Cell.parse(record.name), float(record.value["encode_seconds"])
-    return ScoreRow(cell.arm, cell.task, record.value["score"], record.value["stderr"], record.seconds + encode, encode)
-
-
-def _measured(record: Record) -> dict[Arm, dict[str, float]]:
-    by_arm: dict[Arm, dict[str, float]] = {}
-    for layer, values in zip(record.value["layers"], record.value["values"], strict=True):
-        named = zip(record.value["names"], values, strict=True)
-        by_arm[Arm.parse(f"{record.name}/{layer}")] = {name: value for name, value in named if value is not None}
-    return by_arm
 
 
 def _from_mteb(results: Path) -> Iterator[ScoreRow]:

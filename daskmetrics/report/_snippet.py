@@ -37,13 +37,8 @@ _POOLING = {
 def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:
     """Python source of a function ``embed(texts)`` that returns the vectors of an arm, (n, D).
 
-    Parameters
-    ----------
-    arm : Arm
-    location : mapping
-        ``path`` of the weights, their ``revision`` or None, and the model's ``depth``.
-    protocol : mapping
-        The section of the configuration.
+    ``location`` has the ``path`` of the weights, their ``revision`` or None, and the model's ``depth``; ``protocol``
+    is the section of the configuration.
     """
     revision = f", revision={location['revision']!r}" if location["revision"] else ""
     norm, states = _states(arm, location, protocol)

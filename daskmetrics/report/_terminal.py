@@ -12,8 +12,6 @@ from daskmetrics.report._best import Best
 from daskmetrics.report._format import LABEL, WIDTH, fact, number, percent, probability
 from daskmetrics.report._run import Run
 
-__all__ = ["best_text", "status_text", "summary_text", "whereabouts"]
-
 
 def status_text(run: Run) -> str:
     """Progress, failures, the leading arm and the location of the files."""
@@ -123,8 +121,7 @@ def _failures(run: Run) -> list[str]:
     failures = analysis.failures(run)
     lines = ["", "missing values:"] if failures else []
     for each in failures:
-        text = f"{each.count:,} x {each.kind}, {each.status}: {each.reason} (first: {each.example})"
-        lines += fact("", text)
+        lines += fact("", f"{each.count:,} x {each.kind}, {each.status}: {each.reason} (first: {each.example})")
     if run.failed:
         where = run.folder.path
         lines += ["", *fact("details", f"daskmetrics logs {where} {run.failed[0].name}")]
@@ -153,8 +150,6 @@ def worker_seconds(run: Run) -> str:
 
 def leading(run: Run) -> str:
     """The leading arm while the search continues."""
-    leader = analysis.leader(run)
-    if leader is None:
+    if (leader := analysis.leader(run)) is None:
         return "no arm has been scored on every task yet"
-    arm, score = leader
-    return f"{arm}, mean score {number(score)}, the greatest among the arms scored on every task"
+    return f"{leader[0]}, mean score {number(leader[1])}, the greatest among the arms scored on every task"

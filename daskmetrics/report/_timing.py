@@ -19,26 +19,12 @@ from daskmetrics.report._run import Run
 
 @dataclass(frozen=True)
 class Prediction:
-    """A plan beside the run.
-
-    Attributes
-    ----------
-    predicted : Interval
-        Seconds from submission to the last result, including the wait in the queue.
-    expected : float
-        The same by the present progress; the true seconds if the run is finished.
-    elapsed : float
-    done : float
-        Share of the predicted work.
-    finished : bool
-    option, source : str
-        The chosen option, and the source of the prediction.
-    """
+    """A plan beside the run, in seconds from submission to the last result, with the wait in the queue."""
 
     predicted: Interval
-    expected: float
+    expected: float  # by the present progress; the true seconds if the run is finished
     elapsed: float
-    done: float
+    done: float  # share of the predicted work
     finished: bool
     option: str
     source: str
@@ -77,15 +63,8 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
     # the pace is that of the time since the start, without the wait in a queue
     working = elapsed - (began[0] - plan["at"])
     expected = elapsed if finished else elapsed + left(working, done, plan["run"][1])
-    return Prediction(
-        Interval(*plan["total"]),
-        expected,
-        elapsed,
-        done,
-        finished,
-        f"{plan['profile']}: {plan['option']}",
-        plan["source"],
-    )
+    option = f"{plan['profile']}: {plan['option']}"
+    return Prediction(Interval(*plan["total"]), expected, elapsed, done, finished, option, plan["source"])
 
 
 def left(working: float, done: float, predicted: float) -> float:
@@ -111,26 +90,14 @@ def _done(run: Run, phases: dict[str, Sequence[float]]) -> float:
 
 @dataclass(frozen=True)
 class WorkerUse:
-    """How one worker spent its time.
-
-    Attributes
-    ----------
-    worker, host : str
-    units : int
-    busy : float or None
-        Share of the run's time in which it computed.
-    cpu : float or None
-        Share of one CPU.
-    memory, gpu_memory : int or None
-        Greatest number of bytes in use.
-    """
+    """How one worker spent its time."""
 
     worker: str
     host: str
     units: int
-    busy: float | None
-    cpu: float | None
-    memory: int | None
+    busy: float | None  # share of the run's time in which it computed
+    cpu: float | None  # share of one CPU
+    memory: int | None  # greatest number of bytes in use
     gpu_memory: int | None
 
 

@@ -20,17 +20,9 @@ from daskmetrics.core.names import Checkpoint, Key
 
 
 def write(path: Path, checkpoint: Checkpoint, key: Key, layers: tuple[int, ...], vectors: np.ndarray) -> None:
-    """Keep the states of one checkpoint, replacing those that were kept.
+    """Keep the states of one checkpoint, vectors (L, P, D) of float32, replacing those that were kept.
 
-    Parameters
-    ----------
-    path : Path
-        Of the Zarr store; made if it does not exist.
-    checkpoint : Checkpoint
-    key : str
-        Names what the states are of: weights, prompts, protocol. It is written last, as the commit mark.
-    layers : tuple of int
-    vectors : ndarray (L, P, D) of float32
+    The key names what the states are of: weights, prompts, protocol. It is written last, as the commit mark.
     """
     exponent = np.frexp(np.abs(vectors).max(-1))[1]
     halves = np.ldexp(vectors, -exponent[..., None]).astype(np.float16)
@@ -41,15 +33,13 @@ def write(path: Path, checkpoint: Checkpoint, key: Key, layers: tuple[int, ...],
         ("layer", np.array(layers, np.int64), ("layer",)),
     )
     for name, values, dimensions in arrays:
-        array = group.create_array(
+        group.create_array(
             name,
-            shape=values.shape,
+            data=values,
             chunks=values.shape,
-            dtype=values.dtype,
             dimension_names=dimensions,
             compressors=zarr.codecs.ZstdCodec(level=1, checksum=True),
         )
-        array[...] = values
     group.attrs["states"] = key
 
 

@@ -17,8 +17,6 @@ from daskmetrics.core.status import Status
 from daskmetrics.store._template import Block, StorePlan
 from daskmetrics.store._zarr import PARTS, Reader, files_of, finish, lay_out, restore, stale_copies
 
-AXES = ("metrics", "scores")
-
 
 class DamageKind(Enum):
     """The kind of difference between a part of the store and the journal."""
@@ -71,24 +69,28 @@ def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
         return [Damage(DamageKind.METADATA, str(path), "it is missing")]
     metadata = list(check_files(path, plan.files))
     records = list(records)
-    blocks = {"metrics": plan.metric_blocks(records), "scores": plan.score_blocks(records)}
+    blocks = _blocks(plan, records)
     for suite in plan.template.suites:
-        metadata += _suite(path, suite, plan, blocks, finished)
+        metadata += _suite(path, suite, blocks, finished)
     return metadata
 
 
-def _suite(
-    path: Path, suite: Suite, plan: StorePlan, blocks: Mapping[str, Mapping[Checkpoint, Block]], finished: bool
-) -> list[Damage]:
+def _blocks(plan: StorePlan, records: Iterable[Record]) -> dict[str, dict[Checkpoint, Block]]:
+    """What the journal holds of each checkpoint, for each axis that the store has."""
+    scores = {"scores": plan.score_blocks(records)} if plan.template.tasks.names else {}
+    return {"metrics": plan.metric_blocks(records), **scores}
+
+
+def _suite(path: Path, suite: Suite, blocks: Mapping[str, Mapping[Checkpoint, Block]], finished: bool) -> list[Damage]:
     try:
         reader = Reader(path, suite.model)
     except DataError as error:
         return [Damage(DamageKind.METADATA, suite.model, str(error))]
     return [
         damage
-        for what in _axes(plan)
+        for what, expected in blocks.items()
         for checkpoint in suite.checkpoints()
-        for damage in _chunk(reader, what, checkpoint, blocks[what].get(checkpoint), finished)
+        for damage in _chunk(reader, what, checkpoint, expected.get(checkpoint), finished)
     ]
 
 
@@ -103,20 +105,16 @@ def repair(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
         The plan with the new digests of metadata and coordinates.
     """
     records = list(records)
-    found = verify(path, plan, records, finished)
+    found, blocks = verify(path, plan, records, finished), _blocks(plan, records)
     if any(damage.kind is DamageKind.METADATA for damage in found):
         lay_out(path, plan.template)
     else:
-        _remove_unvouched(path, plan, found, records)
-    for what in _axes(plan):
-        restore(path, what, plan.metric_blocks(records) if what == "metrics" else plan.score_blocks(records))
+        _remove_unvouched(path, found, blocks)
+    for what, recorded in blocks.items():
+        restore(path, what, recorded)
     if finished:
         finish(path, {})
     return found, dataclasses.replace(plan, files=files_of(path))
-
-
-def _axes(plan: StorePlan) -> tuple[str, ...]:
-    return AXES if plan.template.tasks.names else AXES[:1]
 
 
 def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
@@ -175,9 +173,8 @@ def _absent(where: str, checkpoint: Checkpoint, what: str, expected: Block, fini
     return Damage(DamageKind.PENDING, where, "it is written when the run ends", checkpoint)
 
 
-def _remove_unvouched(path: Path, plan: StorePlan, found: Iterable[Damage], records: Iterable[Record]) -> None:
+def _remove_unvouched(path: Path, found: Iterable[Damage], vouched: Mapping[str, Mapping[Checkpoint, Block]]) -> None:
     """Remove chunks that have no record, damaged or not."""
-    vouched = {"metrics": plan.metric_blocks(records), "scores": plan.score_blocks(records)}
     for damage in found:
         what = damage.where.rpartition(" ")[2]
         if damage.checkpoint is not None and damage.checkpoint not in vouched[what]:

@@ -9,6 +9,7 @@ import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 """The three arrays of ``metrics`` and of ``scores``: the suffix of the name, and the part of a block."""
 
 FORMAT = 1  #: of the store, kept in its root attributes; docs/faults.md says which formats a version reads
-_VALUES = ("metrics", "scores")
 
 
 def create(path: Path, template: Template) -> bool:
@@ -106,10 +106,7 @@ def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axi
 
 
 def _coordinate(group: zarr.Group, name: str, dimension: str, values: np.ndarray, attributes: dict[str, Any]) -> None:
-    array = group.create_array(
-        name, shape=values.shape, dtype=values.dtype, dimension_names=(dimension,), attributes=attributes
-    )
-    array[:] = values
+    group.create_array(name, data=values, dimension_names=(dimension,), attributes=attributes)
 
 
 def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
@@ -122,7 +119,7 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
     """
     # otherwise an all-NaN chunk is not written, and its loss would not be visible; arrays do not store this setting
     with private(), zarr.config.set({"array.write_empty_chunks": True}):
-        group = open_group(path, checkpoint.model)
+        group = _open_group(path, checkpoint.model)
         revisions = list(group["checkpoint"][:])
         if checkpoint.revision not in revisions:
             raise DataError(f"'{path}' does not plan {checkpoint}; it plans {', '.join(revisions)}.")
@@ -138,26 +135,17 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
 class Reader:
     """The chunks of one model's group, opened once.
 
-    Parameters
-    ----------
-    path : Path
-        The store.
-    model : str
-
-    Raises
-    ------
-    DataError
-        If the group cannot be opened, or a newer version of daskmetrics wrote the store; its methods raise it for a
-        chunk that cannot be decoded.
+    Raises `DataError` if the group cannot be opened, a newer version of daskmetrics wrote the store, or a chunk cannot
+    be decoded.
     """
 
     def __init__(self, path: Path, model: str) -> None:
         _require_format(path)
         self._folder = path / model
         with _readable(model, path):
-            self._group = open_group(path, model)
+            self._group = _open_group(path, model)
             self._rows = {str(name): row for row, name in enumerate(self._group["checkpoint"][:])}
-        self._opened: dict[str, Any] = {}
+        self._array = cache(self._group.__getitem__)
 
     def block(self, what: str, checkpoint: Checkpoint) -> Block:
         """The block of a checkpoint; a missing chunk reads as empty."""
@@ -171,11 +159,6 @@ class Reader:
             place = (self._rows[checkpoint.revision], 0, 0)
             arrays = {what + suffix: self._array(what + suffix) for suffix in PARTS}
             return [self._folder / name / array.metadata.encode_chunk_key(place) for name, array in arrays.items()]
-
-    def _array(self, name: str) -> Any:
-        if name not in self._opened:
-            self._opened[name] = self._group[name]
-        return self._opened[name]
 
     def holds(self, what: str, checkpoint: Checkpoint, block: Block) -> bool:
         """Whether the store holds exactly this block, with its files, because a missing chunk reads as NaN."""
@@ -231,16 +214,13 @@ def files_of(path: Path) -> dict[str, str]:
 
     Consolidated metadata is a copy and not included; see `stale_copies`.
     """
-    return {str(file.relative_to(path)): _digest(file) for file in sorted(_lasting(path))}
-
-
-def _lasting(path: Path) -> Iterator[Path]:
-    values = {what + suffix for what in _VALUES for suffix in PARTS}
-    for file in path.rglob("*"):
+    values, digests = {what + suffix for what in ("metrics", "scores") for suffix in PARTS}, {}
+    for file in sorted(path.rglob("*")):
         _, *inside = file.relative_to(path).parts
         is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
         if file.is_file() and not is_chunk and file.suffix != ".partial":  # a killed writer leaves such files
-            yield file
+            digests[str(file.relative_to(path))] = _digest(file)
+    return digests
 
 
 def _digest(file: Path) -> str:
@@ -302,8 +282,7 @@ def open_tree(path: Path) -> Any:
     return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
 
 
-def open_group(path: Path, model: str) -> zarr.Group:
-    """The group of one model, for reading and writing its own chunks."""
+def _open_group(path: Path, model: str) -> zarr.Group:
     return zarr.open_group(path, path=model, mode="r+", use_consolidated=False)
 
 

@@ -17,49 +17,26 @@ from daskmetrics.tasks._task import EmbeddingArray, Score
 
 @dataclass(frozen=True)
 class Examples:
-    """The texts of a task and their labels.
-
-    Attributes
-    ----------
-    texts : tuple of str
-        For pairs all first texts, then all second texts; for a retrieval the queries, then the documents.
-    labels : tuple of float
-        The class of each text, 0 to K - 1; for pairs whether they belong together (0 or 1), or a grade of similarity.
-    judgements : tuple of (query, document, relevance)
-        For a retrieval: indices into the queries and into the documents.
-    queries : int
-        Number of queries among the texts.
-    """
+    """The texts of a task and their labels."""
 
     texts: tuple[str, ...]
+    """For pairs all first texts, then all second texts; for a retrieval the queries, then the documents."""
     labels: tuple[float, ...] = ()
-    judgements: tuple[Judgement, ...] = ()
-    queries: int = 0
+    """Classes, 0 to K - 1; for pairs whether they belong together (0 or 1), or a grade of similarity."""
+    judgements: tuple[Judgement, ...] = ()  # for a retrieval
+    queries: int = 0  # among the texts
 
 
 @dataclass(frozen=True)
 class TaskKind:
-    """How tasks of one kind are scored.
-
-    Attributes
-    ----------
-    main_score : str
-    measure : callable
-        From embeddings, examples, a seed and the name of a probe to a `Score`.
-    """
+    """How tasks of one kind are scored: from embeddings, examples, a seed and the name of a probe to a `Score`."""
 
     main_score: str
     measure: Callable[[EmbeddingArray, Examples, int, str], Score]
 
 
 def check_embeddings(task: str, embeddings: EmbeddingArray, texts: int) -> None:
-    """Check that embeddings have one finite row for each text.
-
-    Raises
-    ------
-    DataError
-        If they do not.
-    """
+    """Check that embeddings have one finite row for each text."""
     if embeddings.ndim != 2 or len(embeddings) != texts:
         raise DataError(f"Task '{task}' needs embeddings of shape ({texts}, D), got {embeddings.shape}.")
     if not np.isfinite(embeddings).all():

@@ -53,25 +53,14 @@ _OPTIONAL = "retrieval", "relevance"  # a kind, and a role that it uses if it ex
 
 @dataclass(frozen=True)
 class FileTask:
-    """A task on a file or folder of the user; made by `file_task`.
-
-    Attributes
-    ----------
-    path : str
-        Absolute; workers must see it, too.
-    columns : tuple of (role, column)
-    probe : str
-        One of `daskmetrics.tasks._probes.PROBES`, for a classification.
-    content : str
-        Key of the content of the file when the task was resolved.
-    """
+    """A task on a file or folder of the user; made by `file_task`."""
 
     name: str
     kind: str
-    path: str
-    columns: tuple[tuple[str, str], ...]
+    path: str  # absolute; workers must see it, too
+    columns: tuple[tuple[str, str], ...]  # (role, column)
     probe: str
-    content: Key
+    content: Key  # of the file when the task was resolved
     description: str
     pooling: None = None
 
@@ -89,13 +78,7 @@ class FileTask:
         return True
 
     def examples(self) -> Examples:
-        """The content of the file.
-
-        Raises
-        ------
-        DataError
-            If it has changed since the task was resolved.
-        """
+        """The content of the file; an error if it has changed since the task was resolved."""
         return _read_examples(self.path, self.kind, self.columns, self.content)
 
     def texts(self) -> tuple[str, ...]:
@@ -108,19 +91,9 @@ class FileTask:
 
 
 def file_task(place: str, options: Mapping[str, str]) -> FileTask:
-    """The task on a file, read and checked.
+    """The task on a file or folder, read and checked.
 
-    Parameters
-    ----------
-    place : str
-        A file or folder.
-    options : mapping
-        ``kind``, ``probe``, and the column of each of `ROLES` that has another name.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown option, a missing column, or a row that is not valid, with its line.
+    Options are ``kind``, ``probe``, and the column of each of `ROLES` that has another name.
     """
     for name in options:
         if name not in (*ROLES, "kind", "probe"):

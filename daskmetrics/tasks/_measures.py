@@ -28,21 +28,9 @@ _TOLERANCE = 1e-9  # equal vectors must tie in any order of summation
 def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) -> Score:
     """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are labels.
 
-    Parameters
-    ----------
-    embeddings : ndarray, shape (texts, D)
-    labels : ndarray of int, shape (texts,)
-    seed : int
-        Decides the draws and the starting points.
+    The mean over eight draws of half the texts; their standard deviation is the error of the whole (the delete-half
+    jackknife, Shao and Wu 1989).
 
-    Returns
-    -------
-    Score
-        The mean over eight draws of half the texts; their standard deviation is the error of the whole (the delete-half
-        jackknife, Shao and Wu 1989).
-
-    Examples
-    --------
     >>> labels = np.arange(60) % 3
     >>> round(v_measure(9 * np.eye(3)[labels], labels, seed=0).value, 6)
     1.0
@@ -65,13 +53,8 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
 def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: NDArray[np.int64]) -> Score:
     """Average precision of the cosine as a predictor that two texts belong together (label 1) or not (0).
 
-    Returns
-    -------
-    Score
-        The error is a jackknife over twenty blocks of pairs.
+    The error is a jackknife over twenty blocks of pairs.
 
-    Examples
-    --------
     >>> average_precision(np.eye(4), np.eye(4)[[0, 1, 3, 2]], np.array([1, 1, 0, 0])).value
     1.0
     """
@@ -88,13 +71,8 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: NDA
 def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.float64]) -> Score:
     """Spearman's correlation of the cosine with a grade of similarity; 0 if all cosines are equal.
 
-    Returns
-    -------
-    Score
-        The error is that of Bonett and Wright (2000).
+    The error is that of Bonett and Wright (2000).
 
-    Examples
-    --------
     >>> angles = np.linspace(0, 1, 9)
     >>> turned = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     >>> spearman(np.ones((9, 1)) * [1.0, 0.0], turned, -angles).value
@@ -109,20 +87,8 @@ def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.f
 
 
 def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> Score:
-    """Mean reciprocal rank of each query's document among all documents, by cosine of the centred embeddings.
+    """Mean reciprocal rank of row i of the documents for query i, by cosine of the centred embeddings.
 
-    Parameters
-    ----------
-    queries, documents : ndarray, shape (pairs, D)
-        Row i of one belongs to row i of the other.
-
-    Returns
-    -------
-    Score
-        The error is that of a mean over queries.
-
-    Examples
-    --------
     >>> mean_reciprocal_rank(np.eye(4), np.eye(4)).value
     1.0
     """
@@ -134,20 +100,8 @@ def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> 
 def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequence[Judgement]) -> Score:
     """Normalised discounted cumulative gain of the first ten documents; every document is a candidate.
 
-    Parameters
-    ----------
-    queries : ndarray, shape (queries, D)
-    documents : ndarray, shape (documents, D)
-    judgements : sequence of (query, document, relevance)
-        A pair that is not listed is not relevant. The gain is the relevance itself, as in trec_eval.
+    A pair without a judgement is not relevant. The gain is the relevance itself, as in trec_eval.
 
-    Returns
-    -------
-    Score
-        The error is that of a mean over queries.
-
-    Examples
-    --------
     >>> ndcg(np.eye(3), np.eye(3), [(0, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0)]).value.__round__(3)
     0.833
     """
@@ -165,20 +119,8 @@ def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequenc
 def mean_average_precision(
     queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequence[Judgement]
 ) -> Score:
-    """Mean average precision over each query's own candidates.
+    """Mean average precision over each query's own candidates: the judged ones, also of relevance 0.
 
-    Parameters
-    ----------
-    judgements : sequence of (query, document, relevance)
-        All candidates of every query, also those of relevance 0.
-
-    Returns
-    -------
-    Score
-        The error is that of a mean over queries.
-
-    Examples
-    --------
     >>> mean_average_precision(np.eye(3), np.eye(3), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 0.0)]).value
     0.75
     """

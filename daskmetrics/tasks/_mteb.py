@@ -22,6 +22,7 @@ from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _mteb_results as results
+from daskmetrics.tasks import _mteb_run as benchmark
 from daskmetrics.tasks._task import EmbeddingArray, Pooling, Score
 
 _MAIN_SCORES: Mapping[str, str] = {
@@ -46,11 +47,8 @@ class TextStatistics:
 class MtebTask:
     """One task of the benchmark; nothing is imported or loaded before its texts are read.
 
-    Attributes
-    ----------
-    target : str
-        The benchmark's name, such as ``Banking77Classification``; or ``package.module:Class`` of a custom task, a
-        subclass of one of ``mteb.abstasks``.
+    The target is the benchmark's name, such as ``Banking77Classification``; or ``package.module:Class`` of a custom
+    task, a subclass of one of ``mteb.abstasks``.
     """
 
     target: str
@@ -71,8 +69,6 @@ class MtebTask:
         if kind := LAYER_BY_LAYER.get(self.benchmark_name):
             return kind
         if self._is_custom:
-            from daskmetrics.tasks import _mteb_run as benchmark
-
             return _snake(str(benchmark.make(self.target).metadata.type))
         file = _statistics_file(self.benchmark_name)
         return _snake(file.parent.name) if file else "benchmark"
@@ -93,8 +89,6 @@ class MtebTask:
     @cached_property
     def content(self) -> Key | None:
         """Key of the data set of a custom task: other data make another task."""
-        from daskmetrics.tasks import _mteb_run as benchmark
-
         return benchmark.content_of(self.target) if self._is_custom else None
 
     @property
@@ -108,25 +102,11 @@ class MtebTask:
         return _read_statistics(file) if file else None
 
     def texts(self) -> Sequence[str]:
-        """Every distinct text that the benchmark hands to an encoder.
-
-        Raises
-        ------
-        ConfigError
-            If the benchmark is not installed, or the data is not cached and cannot be loaded.
-        """
+        """Every distinct text that the benchmark hands to an encoder."""
         return _read_texts(self._texts_file) if self.is_local else self.fetch()
 
     def fetch(self) -> Sequence[str]:
-        """Load the data, from the hub if it is not cached, and write the texts to the cache folder.
-
-        Raises
-        ------
-        ConfigError
-            As `texts`.
-        """
-        from daskmetrics.tasks import _mteb_run as benchmark
-
+        """Load the data, from the hub if it is not cached, and write the texts to the cache folder."""
         try:
             texts = benchmark.texts_of(self.target, self.content)
         except ConfigError:
@@ -148,14 +128,7 @@ class MtebTask:
         The error is an estimate, because the benchmark does not report one. Classifications: from the number of test
         texts and the spread of the ten draws. Correlations: Bonett and Wright (2000). Clusterings: the spread of the
         draws. Others: at most ``sqrt(v (1 - v) / n)``, for a mean over n pairs or queries of values in [0, 1].
-
-        Raises
-        ------
-        DataError
-            If the embeddings do not match the texts, or the benchmark returns no number.
         """
-        from daskmetrics.tasks import _mteb_run as benchmark
-
         rows = _rows(self._texts_file) if self.is_local else {text: row for row, text in enumerate(self.texts())}
         if embeddings.ndim != 2 or len(embeddings) != len(rows):
             raise DataError(f"Task '{self.name}' needs embeddings of shape ({len(rows)}, D), got {embeddings.shape}.")
@@ -230,42 +203,24 @@ def _version() -> str | None:
         return None
 
 
-LAYER_BY_LAYER: Mapping[str, str] = {
-    "AmazonCounterfactualClassification": "classification",
-    "AmazonReviewsClassification": "classification",
-    "ArxivClusteringS2S": "clustering",
-    "AskUbuntuDupQuestions": "reranking",
-    "BIOSSES": "sts",
-    "Banking77Classification": "classification",
-    "BiorxivClusteringS2S": "clustering",
-    "EmotionClassification": "classification",
-    "MTOPDomainClassification": "classification",
-    "MTOPIntentClassification": "classification",
-    "MassiveIntentClassification": "classification",
-    "MassiveScenarioClassification": "classification",
-    "MedrxivClusteringS2S": "clustering",
-    "MindSmallReranking": "reranking",
-    "RedditClustering": "clustering",
-    "SICK-R": "sts",
-    "STS12": "sts",
-    "STS13": "sts",
-    "STS14": "sts",
-    "STS15": "sts",
-    "STS16": "sts",
-    "STS17": "sts",
-    "STSBenchmark": "sts",
-    "SciDocsRR": "reranking",
-    "SprintDuplicateQuestions": "pair_classification",
-    "StackExchangeClustering": "clustering",
-    "StackOverflowDupQuestions": "reranking",
-    "ToxicConversationsClassification": "classification",
-    "TweetSentimentExtractionClassification": "classification",
-    "TwentyNewsgroupsClustering": "clustering",
-    "TwitterSemEval2015": "pair_classification",
-    "TwitterURLCorpus": "pair_classification",
-}
+_LAYER_BY_LAYER = {
+    "classification": (
+        "AmazonCounterfactualClassification", "AmazonReviewsClassification", "Banking77Classification",
+        "EmotionClassification", "MTOPDomainClassification", "MTOPIntentClassification", "MassiveIntentClassification",
+        "MassiveScenarioClassification", "ToxicConversationsClassification", "TweetSentimentExtractionClassification",
+    ),
+    "clustering": (
+        "ArxivClusteringS2S", "BiorxivClusteringS2S", "MedrxivClusteringS2S", "RedditClustering",
+        "StackExchangeClustering", "TwentyNewsgroupsClustering",
+    ),
+    "pair_classification": ("SprintDuplicateQuestions", "TwitterSemEval2015", "TwitterURLCorpus"),
+    "reranking": ("AskUbuntuDupQuestions", "MindSmallReranking", "SciDocsRR", "StackOverflowDupQuestions"),
+    "sts": ("BIOSSES", "SICK-R", "STS12", "STS13", "STS14", "STS15", "STS16", "STS17", "STSBenchmark"),
+}  # fmt: skip
+
+LAYER_BY_LAYER: Mapping[str, str] = dict(
+    sorted((name, kind) for kind, names in _LAYER_BY_LAYER.items() for name in names)
+)
 """Name and kind of the 32 tasks of "Layer by Layer" (Skean et al., 2025)."""
 
-PRESETS: Mapping[str, tuple[str, ...]] = {
-    "preset:layer-by-layer-32": tuple(f"mteb:{name}" for name in LAYER_BY_LAYER),
-}
+PRESETS: Mapping[str, tuple[str, ...]] = {"preset:layer-by-layer-32": tuple(f"mteb:{name}" for name in LAYER_BY_LAYER)}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.tasks import _mteb_run as benchmark
 from daskmetrics.tasks._task import Score
 
 META = "model_meta.json"
@@ -24,41 +25,19 @@ _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """The score of one layer on one task of the benchmark.
-
-    Attributes
-    ----------
-    model, revision : str
-        As in the benchmark; the model has the form ORGANISATION/NAME.
-    layer : int
-    task : str
-    content : mapping
-        The content of the file.
-    settings : mapping
-        The keywords of the experiment: ``layer`` and others.
-    path : Path
-        The file; empty for a result that was not read from one.
-    """
+    """The score of one layer on one task of the benchmark; model is ORGANISATION/NAME."""
 
     model: str
     revision: str
     layer: int
     task: str
-    content: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    path: Path = Path()
+    content: Mapping[str, Any]  # of the file
+    settings: Mapping[str, Any]  # the keywords of the experiment: ``layer`` and others
+    path: Path = Path()  # empty for a result that was not read from a file
 
 
 def read(folder: Path) -> Iterator[BenchmarkResult]:
-    """Read the results in a folder of the benchmark, layer by layer; results without a layer are skipped.
-
-    Raises
-    ------
-    ConfigError
-        If there are no results.
-    DataError
-        If a file is damaged.
-    """
+    """Read the results in a folder of the benchmark, layer by layer; results without a layer are skipped."""
     results = folder / "results" if (folder / "results").is_dir() else folder
     files = [path for path in sorted(results.glob("*/*/experiments/*/*.json")) if path.name != META]
     if not files:
@@ -75,15 +54,7 @@ def read(folder: Path) -> Iterator[BenchmarkResult]:
 
 
 def write(all_results: Iterable[BenchmarkResult], folder: Path) -> int:
-    """Write results with the benchmark's ``ResultCache``; returns their number.
-
-    Raises
-    ------
-    ConfigError
-        If the benchmark is not installed.
-    """
-    from daskmetrics.tasks import _mteb_run as benchmark
-
+    """Write results with the benchmark's ``ResultCache``; returns their number."""
     mteb = benchmark.import_mteb()
     from mteb.models import ModelMeta
     from mteb.results import TaskResult
@@ -106,18 +77,7 @@ def reduce(content: Mapping[str, Any]) -> dict[str, Any]:
 def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
     """The main score, a mean over splits and subsets, with an estimate of its error.
 
-    Parameters
-    ----------
-    content : mapping
-        As `reduce` returns it, or a whole file.
-    kind : str
-    n : int
-        Texts, pairs or queries that were scored; 0 if not known.
-
-    Raises
-    ------
-    DataError
-        If it has no finite main score.
+    The content is a whole file, or as `reduce` returns it. ``n`` texts, pairs or queries were scored; 0 if not known.
     """
     subsets = [subset for split in content.get("scores", {}).values() for subset in split]
     values = [subset.get("main_score") for subset in subsets]
@@ -140,13 +100,10 @@ def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
     """Standard deviation of the main score over the draws of the benchmark, and their number."""
     runs: list[float] = []
     for subset in (subset for split in content.get("scores", {}).values() for subset in split):
-        experiments = subset.get("scores_per_experiment") or ()
-        main = next(
-            (name for name, each in subset.items() if name != "main_score" and each == subset.get("main_score")), ""
-        )
-        runs += [
-            run[main] for run in experiments if isinstance(run, Mapping) and isinstance(run.get(main), int | float)
-        ]
+        value = subset.get("main_score")
+        main = next((name for name, each in subset.items() if name != "main_score" and each == value), "")
+        experiments = (run for run in subset.get("scores_per_experiment") or () if isinstance(run, Mapping))
+        runs += [run[main] for run in experiments if isinstance(run.get(main), int | float)]
         levels = subset.get("v_measures") or {}
         runs += [draw for level in (levels.values() if isinstance(levels, Mapping) else [levels]) for draw in level]
     if len(runs) < 2:

@@ -75,13 +75,7 @@ class Columns:
 
 
 def import_mteb() -> Any:
-    """The benchmark.
-
-    Raises
-    ------
-    ConfigError
-        If it is not installed.
-    """
+    """The benchmark; a `ConfigError` if it is not installed."""
     try:
         with _isolated():
             import mteb
@@ -91,13 +85,7 @@ def import_mteb() -> Any:
 
 
 def make(target: str) -> Any:
-    """Create a task from its name in the benchmark or from ``package.module:Class``; no data is loaded.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such task.
-    """
+    """Create a task from its name in the benchmark or from ``package.module:Class``; no data is loaded."""
     mteb = import_mteb()
     module, _, name = target.partition(":")
     with _isolated():
@@ -122,14 +110,7 @@ def content_of(target: str) -> Key:
 
 @lru_cache(maxsize=4)
 def load(target: str, content: Key | None = None) -> Any:
-    """The task with its data, once per process; only copies of it are run.
-
-    Parameters
-    ----------
-    target : str
-    content : Key, optional
-        For a custom task, as `content_of` gives it: names the cache of its data.
-    """
+    """The task with its data, once per process; only copies of it are run."""
     task = make(target)
     with _isolated():
         import datasets

@@ -29,30 +29,11 @@ _DEPTH = 4
 
 
 def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str = DEFAULT) -> Score:
-    """Accuracy of a cross-validated probe.
+    """Accuracy of a cross-validated probe, one of `PROBES`.
 
-    Parameters
-    ----------
-    embeddings : ndarray, shape (texts, D)
-    labels : ndarray of int, shape (texts,)
-        0 to K - 1, at least `FOLDS` texts of each class.
-    seed : int
-        Decides the folds, and the random choices of the probe.
-    probe : str
-        One of `PROBES`.
+    Each text is predicted once, by a probe that has not seen it; the error is binomial over texts. There are at least
+    `FOLDS` texts of each class, 0 to K - 1. The seed decides the folds and the random choices of the probe.
 
-    Returns
-    -------
-    Score
-        Each text is predicted once, by a probe that has not seen it; the error is binomial over texts.
-
-    Raises
-    ------
-    ConfigError
-        If the probe is unknown or its library is not installed.
-
-    Examples
-    --------
     >>> labels = np.arange(60) % 3
     >>> classify(np.eye(3)[labels], labels, seed=0)
     Score(value=1.0, stderr=0.0, n=60)
@@ -62,45 +43,29 @@ def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str =
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     require(probe)
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=_seed32(seed))
-    model = PROBES[probe](_seed32(seed))
+    seed32 = seed % 2**32  # the largest seed of scikit-learn
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
+    model = PROBES[probe](seed32)
     predicted = cross_val_predict(model, np.asarray(embeddings, dtype=np.float64), labels, cv=folds)
-    return _share(predicted == labels)
+    value, n = float((predicted == labels).mean()), len(labels)
+    return Score(value, math.sqrt(value * (1 - value) / n), n)
 
 
 def order(first: EmbeddingArray, second: EmbeddingArray, seed: int) -> Score:
     """Accuracy of distinguishing (first, second) from (second, first), by a probe on their difference.
 
-    Parameters
-    ----------
-    first, second : ndarray, shape (pairs, D)
-    seed : int
-        Decides which half of the pairs is swapped, and the folds.
+    The seed decides which half of the pairs is swapped, and the folds. Chance is 1/2; the error is binomial over pairs.
 
-    Returns
-    -------
-    Score
-        Each pair is predicted once; chance is 1/2 and the error is binomial over pairs.
-
-    Examples
-    --------
     >>> noise = np.random.default_rng(0).normal(size=(40, 4))
     >>> order(noise, noise + [9, 0, 0, 0], seed=0).value
     1.0
     """
     swapped = np.random.default_rng(seed).permutation(len(first)) % 2
-    sign = 1 - 2 * swapped
-    return classify(sign[:, None] * (np.asarray(second, dtype=np.float64) - first), swapped, seed)
+    return classify((1 - 2 * swapped)[:, None] * (np.asarray(second, dtype=np.float64) - first), swapped, seed)
 
 
 def require(probe: str) -> None:
-    """Check that a probe can be fitted on this machine.
-
-    Raises
-    ------
-    ConfigError
-        If it is unknown or its library is not installed.
-    """
+    """Check that a probe exists and that its library is installed."""
     if probe not in PROBES:
         raise unknown("probe", probe, PROBES)
     if probe in _LIBRARIES and not any(library_version(probe)):
@@ -110,8 +75,6 @@ def require(probe: str) -> None:
 def library_version(probe: str) -> tuple[str, str]:
     """The library of a probe and its version; both empty if it is not installed.
 
-    Examples
-    --------
     >>> library_version("ridge")[0]
     'scikit-learn'
     """
@@ -158,6 +121,7 @@ def _xgboost(seed: int) -> Any:
 
 
 def _lightgbm(seed: int) -> Any:
+    import pandas as pd
     from lightgbm import LGBMClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
@@ -166,13 +130,7 @@ def _lightgbm(seed: int) -> Any:
         n_estimators=_TREES, max_depth=_DEPTH, n_jobs=1, random_state=seed, deterministic=True, verbosity=-1
     )
     # named columns: LightGBM invents names otherwise, and warns that predictions come without them
-    return make_pipeline(FunctionTransformer(_named), trees)
-
-
-def _named(rows: NDArray[np.float64]) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=[f"d{i}" for i in range(rows.shape[1])])
+    return make_pipeline(FunctionTransformer(lambda rows: pd.DataFrame(rows).add_prefix("d")), trees)
 
 
 def _standardised(probe: Any) -> Any:
@@ -194,16 +152,4 @@ PROBES: Mapping[str, Callable[[int], Any]] = MappingProxyType(
 )
 """Makers of probes by name; each takes a seed below 2^32."""
 
-_LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}
-)
-
-
-def _share(hits: NDArray[np.bool_]) -> Score:
-    n = len(hits)
-    value = float(hits.mean())
-    return Score(value, math.sqrt(value * (1 - value) / n), n)
-
-
-def _seed32(seed: int) -> int:
-    return seed % 2**32  # the largest seed of scikit-learn
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}

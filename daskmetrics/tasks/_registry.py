@@ -76,13 +76,6 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
 def parse_options(text: str) -> tuple[str, dict[str, str]]:
     """Split a name from the options that follow it in parentheses.
 
-    Raises
-    ------
-    ConfigError
-        If an option is not of the form ``name=value``.
-
-    Examples
-    --------
     >>> parse_options("file:reviews.csv(text=body, label=stars)")
     ('file:reviews.csv', {'text': 'body', 'label': 'stars'})
     """

@@ -17,7 +17,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks._examples import KINDS, Examples, check_embeddings
+from daskmetrics.tasks._examples import KINDS, Examples, TaskKind, check_embeddings
 from daskmetrics.tasks._task import EmbeddingArray, Pooling, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
@@ -38,12 +38,15 @@ class StdlibTask:
 
     name: str
     kind: str
-    main_score: str
-    pooling: Pooling | None
     description: str
     draw: Callable[[], Examples]
-    measure: Callable[[EmbeddingArray, Examples, int, str], Score]
+    pooling: Pooling | None = None
+    scoring: TaskKind | None = None  # by default, as all tasks of its kind
     probe: str = probes.DEFAULT
+
+    @property
+    def main_score(self) -> str:
+        return (self.scoring or KINDS[self.kind]).main_score
 
     @property
     def key(self) -> Key:
@@ -62,17 +65,11 @@ class StdlibTask:
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         examples = self.draw()
         check_embeddings(self.name, embeddings, len(examples.texts))
-        return self.measure(embeddings, examples, seed, self.probe)
+        return (self.scoring or KINDS[self.kind]).measure(embeddings, examples, seed, self.probe)
 
     def with_probe(self, probe: str) -> StdlibTask:
-        """The same task with another of `daskmetrics.tasks._probes.PROBES`.
-
-        Raises
-        ------
-        ConfigError
-            If the task has no probe, or the probe is unknown or not installed.
-        """
-        if self.measure is not KINDS["classification"].measure:
+        """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
+        if self.kind != "classification":
             raise ConfigError(f"'{self.name}' is a {self.kind} task, which has no probe; leave out the option.")
         probes.require(probe)
         return replace(self, name=f"{self.name}(probe={probe})", probe=probe)
@@ -81,8 +78,7 @@ class StdlibTask:
 @cache
 def next_token() -> Examples:
     """Passages cut off after a random character; the class is `what_follows`, equally many of each."""
-    generator = random.Random(0)
-    labelled = []
+    generator, labelled = random.Random(0), []
     for text, _ in _passages(words=8):
         cut = generator.randrange(len(text) // 2, len(text))
         if not text[cut - 1].isspace():
@@ -93,8 +89,6 @@ def next_token() -> Examples:
 def what_follows(character: str) -> int:
     """The class of a next character: 0 for a character of a word, 1 for a space, 2 for anything else.
 
-    Examples
-    --------
     >>> [what_follows(character) for character in "e ,"]
     [0, 1, 2]
     """
@@ -112,12 +106,9 @@ def halves() -> Examples:
 @cache
 def neighbours() -> Examples:
     """Sentences, then in the same order the sentence that follows each."""
-    pairs: dict[tuple[str, str], None] = {}
-    for paragraph in _paragraphs():
-        for pair in zip(paragraph[::2], paragraph[1::2], strict=False):
-            if all(10 <= len(sentence.split()) <= 24 for sentence in pair):
-                pairs[pair] = None
-    return _columns(pairs, count=300)
+    pairs = (pair for paragraph in _paragraphs() for pair in zip(paragraph[::2], paragraph[1::2], strict=False))
+    fitting = [pair for pair in pairs if all(10 <= len(sentence.split()) <= 24 for sentence in pair)]
+    return _columns(dict.fromkeys(fitting), count=300)
 
 
 @cache
@@ -220,77 +211,31 @@ TASKS: Mapping[str, StdlibTask] = {
     task.name: task
     for task in (
         StdlibTask(
-            name="stdlib:next_token",
-            kind="classification",
-            main_score="accuracy",
+            "stdlib:next_token",
+            "classification",
+            "does the word continue, or end with a space or with a sign?",
+            next_token,
             pooling="last",
-            description="does the word continue, or end with a space or with a sign?",
-            draw=next_token,
-            measure=KINDS["classification"].measure,
         ),
         StdlibTask(
-            name="stdlib:order",
-            kind="pair_classification",
-            main_score="accuracy",
-            pooling=None,
-            description="which half of a sentence came first?",
-            draw=halves,
-            measure=_score_order,
+            "stdlib:order",
+            "pair_classification",
+            "which half of a sentence came first?",
+            halves,
+            scoring=TaskKind("accuracy", _score_order),
         ),
         StdlibTask(
-            name="stdlib:retrieval",
-            kind="retrieval",
-            main_score="mrr",
-            pooling=None,
-            description="which sentence follows this one?",
-            draw=neighbours,
-            measure=_score_successors,
+            "stdlib:retrieval",
+            "retrieval",
+            "which sentence follows this one?",
+            neighbours,
+            scoring=TaskKind("mrr", _score_successors),
         ),
-        StdlibTask(
-            name="stdlib:package",
-            kind="classification",
-            main_score="accuracy",
-            pooling=None,
-            description="which of twelve packages does this text document?",
-            draw=package,
-            measure=KINDS["classification"].measure,
-        ),
-        StdlibTask(
-            name="stdlib:word",
-            kind="classification",
-            main_score="accuracy",
-            pooling=None,
-            description="which of twenty words does this text contain?",
-            draw=word,
-            measure=KINDS["classification"].measure,
-        ),
-        StdlibTask(
-            name="stdlib:clusters",
-            kind="clustering",
-            main_score="v_measure",
-            pooling=None,
-            description="are texts of one package close together?",
-            draw=package,
-            measure=KINDS["clustering"].measure,
-        ),
-        StdlibTask(
-            name="stdlib:closeness",
-            kind="sts",
-            main_score="spearman",
-            pooling=None,
-            description="how close to each other are two passages?",
-            draw=closeness,
-            measure=KINDS["sts"].measure,
-        ),
-        StdlibTask(
-            name="stdlib:candidates",
-            kind="reranking",
-            main_score="map",
-            pooling=None,
-            description="which of ten sentences follows this one?",
-            draw=candidates,
-            measure=KINDS["reranking"].measure,
-        ),
+        StdlibTask("stdlib:package", "classification", "which of twelve packages does this text document?", package),
+        StdlibTask("stdlib:word", "classification", "which of twenty words does this text contain?", word),
+        StdlibTask("stdlib:clusters", "clustering", "are texts of one package close together?", package),
+        StdlibTask("stdlib:closeness", "sts", "how close to each other are two passages?", closeness),
+        StdlibTask("stdlib:candidates", "reranking", "which of ten sentences follows this one?", candidates),
     )
 }
 

@@ -27,7 +27,6 @@ BEIR = ("corpus.jsonl", "queries.jsonl")
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _LONGEST_FIELD = 1 << 27
 
-
 PlacedRow = tuple[str, Mapping[str, Any]]
 """The name of a row in messages, and its values by column."""
 
@@ -43,13 +42,7 @@ class TextTable:
 
 
 def read_table(path: Path) -> TextTable:
-    """The rows of a file or folder.
-
-    Raises
-    ------
-    ConfigError
-        If it is missing, has an unknown format, cannot be read or has no rows; with the line where it is known.
-    """
+    """The rows of a file or folder; errors name the line where it is known."""
     if path.is_dir():
         reader: Callable[[Path], Iterator[PlacedRow]] = _beir if (path / BEIR[0]).is_file() else _classes
     elif not path.is_file():
@@ -133,14 +126,7 @@ def _classes(folder: Path) -> Iterator[PlacedRow]:
 
 
 def _beir(folder: Path) -> Iterator[PlacedRow]:
-    documents, queries = (
-        {
-            _id(folder / name, place, row): f"{row.get('title') or ''} {row.get('text') or ''}".strip()
-            for place, row in _json_lines(folder / name)
-        }
-        for name in BEIR
-        if _require_file(folder / name)
-    )
+    documents, queries = (_beir_texts(folder / name) for name in BEIR)
     qrels = next((p for p in (folder / "qrels.tsv", *sorted(folder.glob("qrels/*.tsv"))) if p.is_file()), None)
     if qrels is None:
         raise ConfigError(
@@ -158,16 +144,16 @@ def _beir(folder: Path) -> Iterator[PlacedRow]:
         yield f"document {identity}", {"document": text}
 
 
-def _require_file(path: Path) -> bool:
+def _beir_texts(path: Path) -> dict[str, str]:
+    """The texts of one file of a BEIR folder, by their ids."""
     if not path.is_file():
         raise ConfigError(f"'{path.parent}' has no {path.name}; a folder of documents and queries needs both files.")
-    return True
-
-
-def _id(path: Path, place: str, row: Mapping[str, Any]) -> str:
-    if "_id" not in row:
-        raise ConfigError(f"'{path}', {place} has no '_id'; it has {', '.join(row)}.")
-    return str(row["_id"])
+    texts = {}
+    for place, row in _json_lines(path):
+        if "_id" not in row:
+            raise ConfigError(f"'{path}', {place} has no '_id'; it has {', '.join(row)}.")
+        texts[str(row["_id"])] = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
+    return texts
 
 
 READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = MappingProxyType(
@@ -177,20 +163,7 @@ READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = MappingProxyType(
 
 
 def examples_of(table: TextTable, kind: str, columns: Mapping[str, str]) -> Examples:
-    """The rows of a table as examples of a kind of task.
-
-    Parameters
-    ----------
-    table : TextTable
-    kind : str
-    columns : mapping
-        The column of each role that the kind requires.
-
-    Raises
-    ------
-    ConfigError
-        If a row is not valid, or there are too few rows to score.
-    """
+    """The rows of a table as examples of a kind of task, from the column of each role that the kind requires."""
     return _BUILDERS[kind](_RoleReader(table, columns))
 
 
@@ -208,9 +181,6 @@ class _RoleReader:
 
     def texts(self, role: str) -> tuple[str, ...]:
         return tuple(_text(place, value) for place, value in self.values(role))
-
-    def numbers(self, role: str) -> tuple[float, ...]:
-        return tuple(_number(place, value) for place, value in self.values(role))
 
     def error(self, problem: str) -> ConfigError:
         return ConfigError(f"'{self.table.path}' {problem}")
@@ -267,7 +237,7 @@ def _pairs(reader: _RoleReader) -> Examples:
 
 
 def _graded_pairs(reader: _RoleReader) -> Examples:
-    grades = reader.numbers("grade")
+    grades = tuple(_number(place, value) for place, value in reader.values("grade"))
     if len(set(grades)) < 2 or len(grades) < 4:
         raise reader.error(
             f"has {len(grades)} pairs and {len(set(grades))} different grades; a task needs at least four pairs "
@@ -312,7 +282,7 @@ def _reranking(reader: _RoleReader) -> Examples:
 def _check_answered(reader: _RoleReader, examples: Examples) -> Examples:
     answered = {query for query, _, relevance in examples.judgements if relevance > 0}
     if len(answered) < examples.queries:
-        query = next(text for i, text in enumerate(examples.texts[: examples.queries]) if i not in answered)
+        query = next(text for i, text in enumerate(examples.texts) if i not in answered)
         raise reader.error(f"has no relevant document for the query '{query[:60]}'. Add one or remove the query.")
     return examples
 

@@ -21,15 +21,9 @@ Batch = Mapping[str, NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of consecutive tokens.
+    """Windows of consecutive tokens."""
 
-    Attributes
-    ----------
-    tokens : ndarray (tokens,) of int32
-    context : int
-    """
-
-    tokens: NDArray[np.int32]
+    tokens: NDArray[np.int32]  # (tokens,)
     context: int
 
     def __len__(self) -> int:
@@ -42,18 +36,11 @@ class Windows:
 
 @dataclass(frozen=True)
 class PaddedTexts:
-    """Labelled texts, truncated to the context and padded.
+    """Labelled texts, truncated to the context and padded."""
 
-    Attributes
-    ----------
-    ids : ndarray (texts, context) of int32
-    lengths : ndarray (texts,) of int32
-    labels : ndarray (texts,) of int32
-    """
-
-    ids: NDArray[np.int32]
-    lengths: NDArray[np.int32]
-    labels: NDArray[np.int32]
+    ids: NDArray[np.int32]  # (texts, context)
+    lengths: NDArray[np.int32]  # (texts,)
+    labels: NDArray[np.int32]  # (texts,)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -70,13 +57,7 @@ class PaddedTexts:
 
 
 def write(recipe: Recipe, folder: Path) -> None:
-    """Write a recipe's examples and its tokenizer into a folder.
-
-    Raises
-    ------
-    ConfigError
-        If corpus or tokenizer cannot be read.
-    """
+    """Write a recipe's examples and its tokenizer into a folder."""
     source = recipe.init_from or recipe.tokenizer
     if recipe.objective == "classification":
         labelled = texts.read_labelled(recipe)
@@ -97,13 +78,7 @@ def write(recipe: Recipe, folder: Path) -> None:
 
 
 def read(recipe: Recipe, folder: Path) -> Windows | PaddedTexts:
-    """The examples that `write` wrote, memory-mapped.
-
-    Raises
-    ------
-    ConfigError
-        If the corpus is too short for the context.
-    """
+    """The examples that `write` wrote, memory-mapped; a corpus that is too short for the context is an error."""
     if recipe.objective == "classification":
         ids, lengths, labels = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("ids", "lengths", "labels"))
         return PaddedTexts(ids, lengths, labels)
@@ -125,8 +100,6 @@ def classes(folder: Path) -> tuple[str, ...]:
 def effective(recipe: Recipe) -> int:
     """The effective batch: the number of sequences in a step.
 
-    Examples
-    --------
     >>> effective(Recipe(batch=8, accumulate=2, ranks=4))
     64
     """
@@ -136,18 +109,9 @@ def effective(recipe: Recipe) -> int:
 def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
     """The examples of a step, shape (effective batch,), each from 0 to ``count - 1``.
 
-    Windows of packed tokens are drawn at random; labelled texts are shuffled again for every pass over them.
+    Windows of packed tokens are drawn at random; labelled texts are shuffled again for every pass over them. Step 0
+    gives the examples on which all revisions are evaluated.
 
-    Parameters
-    ----------
-    recipe : Recipe
-    count : int
-        Number of examples in the corpus.
-    step : int
-        From 1 to ``recipe.steps``; 0 gives the examples on which all revisions are evaluated.
-
-    Examples
-    --------
     >>> recipe = Recipe(objective="classification", corpus="reviews.csv", batch=4)
     >>> sorted(np.concatenate([examples(recipe, 8, step) for step in (1, 2)]).tolist())
     [0, 1, 2, 3, 4, 5, 6, 7]
@@ -157,19 +121,16 @@ def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
         generator = np.random.default_rng(seed_of("batch", recipe.seed, step))
         return generator.integers(0, count, size=size)
     places = np.arange((step - 1) * size, step * size)
-    orders = {turn: _order(recipe, count, turn) for turn in np.unique(places // count).tolist()}
+    orders = {
+        turn: np.random.default_rng(seed_of("pass", recipe.seed, turn)).permutation(count)
+        for turn in np.unique(places // count).tolist()
+    }
     return np.array([orders[place // count][place % count] for place in places.tolist()], dtype=np.int64)
-
-
-def _order(recipe: Recipe, count: int, turn: int) -> NDArray[np.int64]:
-    return np.random.default_rng(seed_of("pass", recipe.seed, turn)).permutation(count)
 
 
 def share(size: int, rank: int, world: int) -> slice:
     """The consecutive examples of a step that a rank takes; shares differ by one example at most.
 
-    Examples
-    --------
     >>> [share(8, rank, 3) for rank in range(3)]
     [slice(0, 3, None), slice(3, 6, None), slice(6, 8, None)]
     """
@@ -181,8 +142,6 @@ def share(size: int, rank: int, world: int) -> slice:
 def passes(count: int, batch: int) -> list[slice]:
     """A rank's examples, divided into passes of at most ``batch`` examples.
 
-    Examples
-    --------
     >>> passes(5, 2)
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """

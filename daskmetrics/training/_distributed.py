@@ -16,14 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """This process's rank, the number of ranks, and the device.
-
-    Attributes
-    ----------
-    rank, size : int
-    device : str
-        ``cpu``, ``cuda:0``, ...
-    """
+    """This process's rank, the number of ranks, and the device (``cpu``, ``cuda:0``, ...)."""
 
     rank: int = 0
     size: int = 1

@@ -34,8 +34,6 @@ class ModelShape:
     def parameters(self) -> int:
         """Parameters of a GPT-NeoX with untied embeddings.
 
-        Examples
-        --------
         >>> ModelShape(512, 6, 8, 50304).parameters  # Pythia's 70m
         70426624
         """
@@ -44,13 +42,7 @@ class ModelShape:
 
 
 def shape_of(recipe: Recipe) -> ModelShape:
-    """The shape of the trained model: the recipe's, or that of the model in ``init_from``.
-
-    Raises
-    ------
-    ConfigError
-        If ``config.json`` of that model does not give it.
-    """
+    """The shape of the trained model: the recipe's, or that of the model in ``init_from``."""
     if recipe.init_from is None:
         return ModelShape(recipe.width, recipe.depth, recipe.heads, recipe.vocabulary)
     path = Path(recipe.init_from).expanduser() / "config.json"
@@ -106,13 +98,7 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
 
 
 def require_memory(recipe: Recipe, placements: Sequence[RankPlacement]) -> None:
-    """Check that each machine has the memory for its ranks; ranks on a GPU are not checked.
-
-    Raises
-    ------
-    ConfigError
-        With the needed and the free memory.
-    """
+    """Check that each machine has the memory for its ranks; ranks on a GPU are not checked."""
     first = {place.host.node: place for place in reversed(placements)}
     for node, count in Counter(place.host.node for place in placements).items():
         needed, free = count * memory(recipe), first[node].host.available

@@ -23,41 +23,18 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass
 class TrainingState:
-    """A model in training.
-
-    Attributes
-    ----------
-    model : transformers.PreTrainedModel
-    wrapped : torch.nn.Module
-        The same model; its gradients are means over the ranks.
-    optimizer : AdamW
-    scaler : torch.amp.GradScaler
-        Scales the loss in float16 so that gradients do not underflow; inactive in other precisions.
-    world : World
-    step : int
-        Optimizer steps taken so far.
-    """
+    """A model in training, after ``step`` optimizer steps."""
 
     model: Any
-    wrapped: Any
+    wrapped: Any  # the same model; its gradients are means over the ranks
     optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
+    scaler: torch.amp.GradScaler  # keeps gradients from underflow in float16; inactive in other precisions
     world: World
     step: int
 
 
 def new(recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None = None) -> TrainingState:
-    """A learner at step 0, or at the step of a resume state.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    corpus : Path
-        The folder that `data.write` filled.
-    world : World
-    saved : Path, optional
-        A state that `save` wrote.
-    """
+    """A learner at step 0, or at the step of a resume state that `save` wrote."""
     model = networks.new(recipe, corpus)
     state = torch.load(saved, weights_only=True, map_location="cpu") if saved else None
     if state:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -24,15 +24,8 @@ TOLERATED = 0.05  # share of a step's time that reading may take without loaders
 
 
 def needed(reading: float, computing: float) -> int:
-    """The number of loaders that read as fast as a rank computes.
+    """The number of loaders that read as fast as a rank computes, from the seconds of each per step.
 
-    Parameters
-    ----------
-    reading, computing : float
-        Seconds per step.
-
-    Examples
-    --------
     >>> [needed(reading, 1.0) for reading in (0.01, 0.3, 2.5)]
     [0, 1, 3]
     """
@@ -42,18 +35,8 @@ def needed(reading: float, computing: float) -> int:
 def allowed(cores: int, available: float, resident: float, ranks: int) -> int:
     """The number of loaders per rank that a machine has cores and memory for.
 
-    Each loader needs a core beside those of the ranks, and as much memory as a rank.
+    Each loader needs a core beside those of the ranks, and as much memory as a rank (``resident`` bytes).
 
-    Parameters
-    ----------
-    cores : int
-    available, resident : float
-        Bytes of free memory, and the bytes that a loader may use.
-    ranks : int
-        Ranks on this machine.
-
-    Examples
-    --------
     >>> allowed(cores=32, available=80e9, resident=2e9, ranks=4)
     7
     >>> allowed(cores=32, available=16e9, resident=2e9, ranks=4)
@@ -65,16 +48,7 @@ def allowed(cores: int, available: float, resident: float, ranks: int) -> int:
 
 
 class Loader:
-    """The examples of a rank, step by step.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    source : Windows or PaddedTexts
-    world : World
-    loaders : int or "measured"
-        Processes that read ahead.
-    """
+    """The examples of a rank, step by step; processes read ahead, in a given or ``measured`` number."""
 
     def __init__(
         self, recipe: Recipe, source: Windows | PaddedTexts, world: World, loaders: int | Literal["measured"]
@@ -111,7 +85,9 @@ class Loader:
         self._measuring = False
         useful = needed(float(np.median(self._reading[1:])), float(np.median(self._computing[1:])))
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        self.count = min(useful, allowed(len(os.sched_getaffinity(0)), _available(), _resident(), ranks))
+        resident = psutil.Process().memory_info().rss  # a loader starts as a copy of this process
+        cores, available = len(os.sched_getaffinity(0)), psutil.virtual_memory().available
+        self.count = min(useful, allowed(cores, available, resident, ranks))
 
     def _ahead(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Batch]]]:
         loader = DataLoader(
@@ -141,16 +117,3 @@ class _Steps(Dataset[Sequence[Batch]]):
     def __getitem__(self, step: int) -> Sequence[Batch]:
         which = examples(self.recipe, len(self.source), step)[self.part]
         return [self.source.take(which[part]) for part in passes(len(which), self.recipe.batch)]
-
-
-def _available() -> float:
-    """Bytes of free memory of this machine."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return 1024.0 * int(line.split()[1])
-    return 0.0
-
-
-def _resident() -> float:
-    """Bytes of memory of this process; a loader starts as its copy."""
-    return os.sysconf("SC_PAGE_SIZE") * float(Path("/proc/self/statm").read_text().split()[1])

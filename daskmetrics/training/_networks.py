@@ -17,22 +17,10 @@ from daskmetrics.training import _tokenizer as tokenizer
 
 
 def new(recipe: Recipe, corpus: Path) -> Any:
-    """The model at step 0; its random weights follow from the recipe's seed.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    corpus : Path
-        The folder that `data.write` filled.
-
-    Raises
-    ------
-    DataError
-        If the model in ``init_from`` cannot be loaded.
-    """
+    """The model at step 0; its random weights follow from the recipe's seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of("weights", recipe.seed))
-        model = _started_from(recipe, corpus) if recipe.init_from else _kind(recipe)(_config(recipe, corpus))
+        model = _started_from(recipe, corpus) if recipe.init_from else _random(recipe, corpus)
     if recipe.activation_checkpointing:
         # transformers 5.10 renamed the method
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -40,20 +28,15 @@ def new(recipe: Recipe, corpus: Path) -> Any:
     return model.train()
 
 
-def _kind(recipe: Recipe) -> Any:
-    from transformers import GPTNeoXForCausalLM, GPTNeoXForSequenceClassification
+def _random(recipe: Recipe, corpus: Path) -> Any:
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, GPTNeoXForSequenceClassification
 
-    return {"next-token": GPTNeoXForCausalLM, "classification": GPTNeoXForSequenceClassification}[recipe.objective]
-
-
-def _config(recipe: Recipe, corpus: Path) -> Any:
-    from transformers import GPTNeoXConfig
-
+    kinds = {"next-token": GPTNeoXForCausalLM, "classification": GPTNeoXForSequenceClassification}
     end, vocabulary = tokenizer.END_ID, recipe.vocabulary
     if recipe.tokenizer:
         given = tokenizer.load(corpus)
         end, vocabulary = tokenizer.end_of(given), given.get_vocab_size()
-    return GPTNeoXConfig(
+    config = GPTNeoXConfig(
         vocab_size=vocabulary,
         hidden_size=recipe.width,
         num_hidden_layers=recipe.depth,
@@ -66,6 +49,7 @@ def _config(recipe: Recipe, corpus: Path) -> Any:
         pad_token_id=end,
         **_head(corpus),
     )
+    return kinds[recipe.objective](config)
 
 
 def _head(corpus: Path) -> dict[str, Any]:

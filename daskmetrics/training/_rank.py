@@ -33,14 +33,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class RankReporter:
-    """Reports this rank's progress to the process that started it; a `ProgressReporter`.
-
-    Parameters
-    ----------
-    file : int
-        Descriptor of the pipe to the parent process.
-    spec : RankSpec
-    """
+    """Reports this rank's progress on the pipe to the process that started it; a `ProgressReporter`."""
 
     def __init__(self, file: int, spec: RankSpec) -> None:
         self._file, self._spec, self._lock = file, spec, threading.Lock()
@@ -157,13 +150,7 @@ def _world(spec: RankSpec, ddp: DDP) -> Iterator[World]:
 
 
 def _wait_for_ranks(store: Any, spec: RankSpec, timeout: float) -> None:
-    """Wait for all ranks.
-
-    Raises
-    ------
-    TimeoutError
-        After the timeout, with the names of the missing ranks.
-    """
+    """Wait for all ranks; the error after the timeout names the missing ones."""
     store.set(f"here/{spec.rank}", "1")
     until = time.monotonic() + timeout
     missing = list(range(len(spec.names)))

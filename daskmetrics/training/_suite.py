@@ -131,28 +131,9 @@ def train(
     world: World | None = None,
     reporter: ProgressReporter | None = None,
 ) -> None:
-    """Train those of the requested revisions that are missing, as one rank of a process group.
+    """Train those of the requested revisions, oldest first, that are missing, as one rank of a process group.
 
-    Parameters
-    ----------
-    recipe : Recipe
-    folder : Path
-        The suite's folder, with its corpus written.
-    requested : sequence of str
-        Revisions, oldest first.
-    ddp : DDP
-        How often to save, and how many loaders.
-    world : World, optional
-        By default a single process.
-    reporter : ProgressReporter, optional
-        By default progress is not reported.
-
-    Raises
-    ------
-    ConfigError
-        If there are more ranks than sequences in a step.
-    UndefinedError
-        If the loss is no longer a number.
+    The corpus has been written. By default there is a single process, and progress is not reported.
     """
     import torch
 

@@ -16,21 +16,11 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts with their classes.
-
-    Attributes
-    ----------
-    texts : tuple of str
-    labels : tuple of int
-        Index into ``classes``.
-    classes : tuple of str
-        In alphabetical order.
-    """
+    """Texts with their classes; a label is an index into the classes, which are in alphabetical order."""
 
     texts: tuple[str, ...]
     labels: tuple[int, ...]
@@ -38,13 +28,7 @@ class Labelled:
 
 
 def files(source: str) -> tuple[Path, ...]:
-    """The files of a corpus; empty for ``stdlib``.
-
-    Raises
-    ------
-    ConfigError
-        If the file does not exist, or the folder holds no file of a known kind.
-    """
+    """The files of a corpus, at least one; empty for ``stdlib``."""
     if source == "stdlib":
         return ()
     path = Path(source).expanduser()
@@ -61,13 +45,7 @@ def files(source: str) -> tuple[Path, ...]:
 
 
 def read(recipe: Recipe) -> tuple[str, ...]:
-    """The texts of a recipe's corpus, in the order of its files.
-
-    Raises
-    ------
-    ConfigError
-        If a file is missing, cannot be read or has no column of texts, or the corpus is empty.
-    """
+    """The texts of a recipe's corpus, in the order of its files; an empty corpus is an error."""
     if recipe.corpus == "stdlib":
         return corpus.training_texts("stdlib")
     texts = tuple(text for path in files(recipe.corpus) for text in _texts(path, recipe.text) if text)
@@ -77,13 +55,7 @@ def read(recipe: Recipe) -> tuple[str, ...]:
 
 
 def read_labelled(recipe: Recipe) -> Labelled:
-    """The texts of a recipe's corpus with their classes.
-
-    Raises
-    ------
-    ConfigError
-        As `read`; also if the column of classes is missing, or there are fewer than two classes.
-    """
+    """The texts of a recipe's corpus with their classes, of which there must be two."""
     pairs = [
         (str(row[recipe.text]), str(row[recipe.label]))
         for path in files(recipe.corpus)
@@ -99,24 +71,15 @@ def read_labelled(recipe: Recipe) -> Labelled:
 
 
 def key(recipe: Recipe) -> Key:
-    """The content key of a recipe's corpus; it does not depend on the corpus's path.
-
-    Raises
-    ------
-    ConfigError
-        If a file is missing.
-    """
+    """The content key of a recipe's corpus; it does not depend on the corpus's path."""
     if recipe.corpus == "stdlib":
         return corpus.digest(corpus.training_texts("stdlib"))
     return content_key("files", [_digest(path) for path in files(recipe.corpus)])
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256(path.suffix.encode())
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.sha256(path.suffix.encode())).hexdigest()
 
 
 def _texts(path: Path, column: str) -> Iterator[str]:

@@ -25,8 +25,6 @@ FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "
 def fit(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     """A tokenizer of at most ``vocabulary`` tokens: all bytes, one special token and the most frequent merges.
 
-    Examples
-    --------
     >>> tokenizer = fit(["to be or not to be"] * 4, vocabulary=300)
     >>> tokenizer.decode(tokenizer.encode("not to be, Zoë").ids)
     'not to be, Zoë'
@@ -47,13 +45,7 @@ def fit(texts: Sequence[str], vocabulary: int) -> Tokenizer:
 
 
 def load(folder: str | Path) -> Tokenizer:
-    """The tokenizer in a folder.
-
-    Raises
-    ------
-    ConfigError
-        If there is no readable ``tokenizer.json``.
-    """
+    """The tokenizer in a folder."""
     from tokenizers import Tokenizer
 
     path = Path(folder).expanduser() / "tokenizer.json"
@@ -77,8 +69,6 @@ def end_of(tokenizer: Tokenizer) -> int:
 def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int32]:
     """All texts as one array of token ids, shape (tokens,), with the end token after each text.
 
-    Examples
-    --------
     >>> pack(fit(["ab"], vocabulary=300), ["ab", "ab"]).tolist().count(END_ID)
     2
     """
@@ -115,13 +105,7 @@ def save(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
 
 
 def key(folder: str) -> Key:
-    """The content key of a tokenizer's files.
-
-    Raises
-    ------
-    ConfigError
-        If there is no ``tokenizer.json``.
-    """
+    """The content key of a tokenizer's files."""
     path = Path(folder).expanduser()
     if not (path / "tokenizer.json").is_file():
         raise ConfigError(f"tokenizer: '{folder}' holds no tokenizer.json.")

@@ -29,5 +29,6 @@ def test_the_truth_uses_the_baseline_of_the_searches():
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     rows = [ScoreRow(Arm(model, f"step{s}", layer), "t", 0.1 * s) for model in "ba" for s in (1, 2) for layer in (0, 1)]
-    run = SimpleNamespace(result=SimpleNamespace(reward="zscore"), best=lambda: SimpleNamespace(default=Arm("b", "step2", 1)))
+    best = SimpleNamespace(default=Arm("b", "step2", 1))
+    run = SimpleNamespace(result=SimpleNamespace(reward="zscore"), best=lambda: best)
     assert str(script.scenario(run).build_problem(score_table(rows)).baseline) == "b@step2"

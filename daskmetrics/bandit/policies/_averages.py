@@ -16,21 +16,11 @@ PRIOR_COUNT = 3.0  #: pulls that the arms' total variance counts for in the vari
 
 @dataclass(frozen=True, eq=False)
 class Averages:
-    """Arms compared over the tasks on which they were scored, in units of the reward.
+    """Arms compared over the tasks on which they were scored, in units of the reward."""
 
-    Attributes
-    ----------
-    value : ndarray (A,)
-        By how much an arm is better than an average one, corrected for its tasks; 0 without a score.
-    sd : ndarray (A,)
-        Standard deviation of its mean over all tasks, given the paid ones; 0 once all are paid.
-    pulls : ndarray (A,)
-        Number of tasks paid for, pending and failed ones included.
-    """
-
-    value: Floats
-    sd: Floats
-    pulls: Ints
+    value: Floats  # (A,), lead over an average arm, corrected for its tasks; 0 without a score
+    sd: Floats  # (A,), of its mean over all tasks, given the paid ones; 0 once all are paid
+    pulls: Ints  # (A,), number of tasks paid for, pending and failed ones included
 
 
 def averages(state: State) -> Averages:

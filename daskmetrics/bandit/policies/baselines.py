@@ -26,14 +26,7 @@ SCALE = 5.0  #: divisor of the exploration weight of GP-UCB
 
 
 def by_arms(state: State, rate: Callable[[Ints], Floats]) -> Choice | None:
-    """Continue with the last arm; once it is paid for on every task, start the arm with the highest rating.
-
-    Parameters
-    ----------
-    state : State
-    rate : callable
-        Rates some arms; it is called only when a new arm is started.
-    """
+    """Continue with the last arm; once it is paid for on every task, rate the others and start the best rated."""
     if state.cells and (choice := next_pull(state, state.cells[-1][0])):
         return choice
     needed = state.problem.in_objective
@@ -58,14 +51,9 @@ def design(problem: Problem) -> Floats:
 
 
 def ridge(state: State) -> tuple[Floats, Floats]:
-    """Ridge regression on the finished arms.
+    """Ridge regression on the finished arms: weights (F,) for standardised values, and their covariance (F, F).
 
-    Returns
-    -------
-    weights : ndarray (F,)
-        Weights of the features, for standardised values.
-    covariance : ndarray (F, F)
-        Covariance of the weights; pending arms count as finished.
+    In the covariance pending arms count as finished.
     """
     features = design(state.problem)
     begun, finished = state.paid.any(axis=1), state.complete & state.usable
@@ -95,8 +83,6 @@ def gp_ei(state: State) -> Choice | None:
 def expected_improvement(lead: Floats, sd: Floats) -> Floats:
     """E[max(0, x)] of normal variables x with these means and standard deviations.
 
-    Examples
-    --------
     >>> expected_improvement(np.array([0.0, 1.0, -1.0]), np.array([1.0, 0.0, 1.0])).round(4).tolist()
     [0.3989, 1.0, 0.0833]
     """

@@ -33,19 +33,10 @@ def halving(state: State) -> Choice | None:
 
 
 def climb(state: State, arms: Ints, first: int, eta: int, known: Floats) -> Choice | None:
-    """The next cell of one halving, or None once it is finished.
+    """The next cell of one halving, or None once it is finished; ``known`` (A, T) is as returned by `values`.
 
-    Parameters
-    ----------
-    state : State
-    arms : ndarray (m,)
-        Arms of the first rung.
-    first : int
-        Number of tasks of the first rung.
-    eta : int
-        Each rung keeps one arm in ``eta`` and gives it ``eta`` times the tasks.
-    known : ndarray (A, T)
-        As returned by `values`.
+    The first rung has the arms (m,) and ``first`` tasks; each next one keeps one arm in ``eta``, with ``eta`` times the
+    tasks.
     """
     for rung, (survivors, tasks) in enumerate(_rungs(state, arms, first, eta, known)):
         # task by task, so that the cheap ones are all known before an expensive one is paid for
@@ -72,18 +63,15 @@ def _rungs(state: State, arms: Ints, first: int, eta: int, known: Floats) -> Ite
         yield arms, tasks
         if count >= len(order):
             return
-        means = _means(known[np.ix_(arms, tasks)], state.problem.objective_weights[tasks])
+        # weighted means of the known values; an arm without any comes last
+        part = known[np.ix_(arms, tasks)]
+        weight = np.isfinite(part) * state.problem.objective_weights[tasks]
+        total = weight.sum(axis=1)
+        sums = np.where(weight > 0, part, 0.0) * weight
+        means = np.where(total > 0, sums.sum(axis=1) / np.where(total > 0, total, 1.0), -np.inf)
         best = np.argsort(-means, kind="stable")[: max(1, -(-len(arms) // eta))]
         arms = arms[best[np.isfinite(means[best])]]
         count = min(count * eta, len(order))
-
-
-def _means(known: Floats, weights: Floats) -> Floats:
-    """Weighted mean of the known values of each arm; minus infinity if there is none (m,)."""
-    weight = np.isfinite(known) * weights
-    total = weight.sum(axis=1)
-    sums = np.where(weight > 0, known, 0.0) * weight
-    return np.where(total > 0, sums.sum(axis=1) / np.where(total > 0, total, 1.0), -np.inf)
 
 
 def hyperband(state: State) -> Choice | None:

@@ -186,8 +186,6 @@ def _random_max(values: Floats, rng: np.random.Generator) -> int:
 def normal_tail(x: Floats) -> Floats:
     """Probability that a standard normal variable exceeds x.
 
-    Examples
-    --------
     >>> normal_tail(np.array([0.0, 1.96])).round(3).tolist()
     [0.5, 0.025]
     """

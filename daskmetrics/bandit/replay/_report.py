@@ -83,7 +83,11 @@ def cost_table(trials: Sequence[ReplayTrial], clock: bool) -> Table:
         lasting = until_found(group, lambda step: step.share, lasting=True)
         time = until_found(group, lambda step: step.seconds)
         columns = [(cost, _percent), (lasting, _percent), *([(time, duration)] if clock else [])]
-        cells = [_quantile(values, q, form) for values, form in columns for q in (0.5, 0.9)]
+        cells = [
+            form(at) if math.isfinite(at := quantile(values, q)) else "-"
+            for values, form in columns
+            for q in (0.5, 0.9)
+        ]
         busy = f"{sum(trial.utilisation for trial in group) / len(group):.2f}"
         rows.append((str(setting), *cells, busy))
     header = ("policy", "cost", "p90", "lasting", "p90", *(("time", "p90") if clock else ()), "busy")
@@ -141,17 +145,10 @@ def _hits(rate: Rate) -> str:
 def _percent(share: float) -> str:
     """A share in per cent, with at most three digits.
 
-    Examples
-    --------
     >>> _percent(0.003), _percent(0.2)
     ('0.3 %', '20 %')
     """
     return f"{100 * share:.3g} %"
-
-
-def _quantile(values: Sequence[float], q: float, form: Callable[[float], str]) -> str:
-    value = quantile(values, q)
-    return form(value) if math.isfinite(value) else "-"
 
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")  # Okabe and Ito (2008)

@@ -34,8 +34,6 @@ class Rate:
     def interval(self) -> tuple[float, float]:
         """95 % confidence interval (Wilson, 1927).
 
-        Examples
-        --------
         >>> [round(bound, 3) for bound in Rate(99, 100).interval]
         [0.946, 0.998]
         """
@@ -70,8 +68,6 @@ def success(trials: Sequence[ReplayTrial], share: float) -> Rate:
 def quantile(values: Iterable[float], q: float) -> float:
     """The smallest value that is at least as great as a share q of all values.
 
-    Examples
-    --------
     >>> quantile([1.0, 2.0, 3.0, math.inf], 0.5), quantile([1.0, 2.0, 3.0, math.inf], 0.9)
     (2.0, inf)
     """
@@ -89,28 +85,14 @@ def until_found(
 
 @dataclass(frozen=True)
 class ConfidenceBand:
-    """Moments at which the stated confidence was in [low, high), and how often the arm then was within `WITHIN`.
-
-    Attributes
-    ----------
-    low, high : float
-        A high of 1 is included.
-    mean : float
-        Mean stated confidence.
-    correct : Rate
-        Over all moments.
-    interval : (float, float)
-        95 % interval of ``correct``, by search, since moments of one search are not independent.
-    first : Rate
-        Over the first such moment of each search.
-    """
+    """Moments at which the stated confidence was in [low, high), and how often the arm then was within `WITHIN`."""
 
     low: float
-    high: float
-    mean: float
-    correct: Rate
-    interval: tuple[float, float]
-    first: Rate
+    high: float  # included if 1
+    mean: float  # of the stated confidence
+    correct: Rate  # over all moments
+    interval: tuple[float, float]  # 95 %, of `correct` by search, since moments of one search are not independent
+    first: Rate  # over the first such moment of each search
 
 
 def confidence_bands(
@@ -175,8 +157,6 @@ def paired_difference(one: Sequence[ReplayTrial], other: Sequence[ReplayTrial], 
 def conclusion(differences: Sequence[PairedDifference], seeds: int) -> str:
     """The result of a comparison with and without metrics, in a sentence.
 
-    Examples
-    --------
     >>> conclusion([PairedDifference(0.01, (-0.03, 0.05))], 100)
     '100 seeds show no effect of metrics.'
     """

@@ -32,21 +32,12 @@ TERM_TIMEOUT = 10.0  # seconds for srun to end its step before it is killed
 
 @dataclass(frozen=True)
 class Allocation:
-    """The resources of the present job.
-
-    Attributes
-    ----------
-    job : str
-    cpus, gpus : int
-        On all its nodes together.
-    ends : datetime or None
-        When its time limit is reached.
-    """
+    """The resources of the present job."""
 
     job: str
-    cpus: int
-    gpus: int
-    ends: datetime | None = None
+    cpus: int  # on all its nodes together
+    gpus: int  # likewise
+    ends: datetime | None = None  # when its time limit is reached
 
     def slots(self, threads: int) -> int:
         """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job has no GPU."""
@@ -82,8 +73,6 @@ def present(environment: Mapping[str, str]) -> Allocation:
 def parse_allocation(job: str, printed: str) -> Allocation:
     """The resources of a job, from the output of ``scontrol -o -d show job``.
 
-    Examples
-    --------
     >>> parse_allocation("7", "NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 JOB_GRES=gpu:l40s:4")
     Allocation(job='7', cpus=8, gpus=4, ends=None)
     """
@@ -194,16 +183,10 @@ class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no typ
         if self.process is not None and self.watching is not None:
             self.watching.cancel()
             for number, timeout in ((None, CLOSE_TIMEOUT), (signal.SIGTERM, TERM_TIMEOUT), (signal.SIGKILL, None)):
-                if await _has_ended(self.process, number, timeout):
+                with suppress(ProcessLookupError):
+                    if number is not None:
+                        self.process.send_signal(number)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.process.wait(), timeout)
                     break
         await super().close()
-
-
-async def _has_ended(process: asyncio.subprocess.Process, number: int | None, timeout: float | None) -> bool:
-    """Whether a process ends within a time, after a signal if one is given."""
-    with suppress(ProcessLookupError):
-        if number is not None:
-            process.send_signal(number)
-    with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), timeout)
-    return process.returncode is not None

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dask
 from distributed import Security
 
-from daskmetrics.cluster._dask_config import dask_settings, private_prefix
 from daskmetrics.cluster.slurm._script import LaunchInfo, script
 from daskmetrics.cluster.slurm._supervisor import Supervisor, rehearse
 from daskmetrics.config import Cluster
-from daskmetrics.config import cluster as read_profile
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 
 # importing dask-jobqueue replaces the handler of Ctrl-C by a sys.exit() for the whole process
@@ -46,43 +43,14 @@ class MinMax:
 
 
 class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
-    """A Dask cluster whose workers are Slurm jobs; lost jobs are replaced.
+    """A Dask cluster whose workers are Slurm jobs; lost jobs are replaced. ConfigError if Slurm would refuse the jobs.
 
     It differs from dask-jobqueue's cluster in how jobs are managed: that one shows a lost job as running for ever, and
-    does not report what Slurm refuses.
-
-    Parameters
-    ----------
-    profile : Cluster, str or mapping
-        A profile, its name, or its keys.
-    run : str
-        Name of the run: its jobs are called ``daskmetrics-RUN``.
-    prefix : str, optional
-        The path below which the dashboard is served; by default a random one.
-    on_message : callable
-        Called with lines for the user, possibly from another thread.
-    asynchronous : bool
-        Whether it is used within an event loop, with ``await`` and ``async with``.
-
-    Raises
-    ------
-    ConfigError
-        If Slurm is not installed here, or would refuse the jobs.
+    does not report what Slurm refuses. `connect` has set Dask's configuration; ``prefix`` is part of it.
     """
 
-    def __init__(
-        self,
-        profile: Cluster | str | dict[str, Any] = "l40s",
-        *,
-        run: str = "session",
-        prefix: str | None = None,
-        on_message: Callable[[str], None] = log.warning,
-        asynchronous: bool = False,
-    ) -> None:
-        profile = profile if isinstance(profile, Cluster) else read_profile(profile)
+    def __init__(self, profile: Cluster, run: str, prefix: str, on_message: Callable[[str], None]) -> None:
         rehearse(profile, run)
-        self._prefix = prefix or private_prefix()
-        self._settings: Any = None
         logs = Path(profile.logs).absolute()
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # the workers' certificates pass through it
         self.profile, self._run = profile.model_copy(update={"logs": str(logs)}), run
@@ -97,8 +65,7 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
             log_directory=str(logs),
             security=Security.temporary(),
             shared_temp_directory=str(logs),
-            scheduler_options={"dashboard_address": "127.0.0.1:0", "http_prefix": self._prefix},
-            asynchronous=asynchronous,
+            scheduler_options={"dashboard_address": "127.0.0.1:0", "http_prefix": prefix},
         )
 
     @property
@@ -136,8 +103,6 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         return LaunchInfo(self.scheduler.address, run=self._run, python=sys.executable, tls=tls)
 
     async def _start(self) -> None:
-        if self._settings is None:
-            self._settings = dask.config.set(dask_settings(self.profile, self._prefix))  # undone when it closes
         await super()._start()
         if self.supervisor is None:
             self.supervisor = Supervisor(self.profile, self._launch_info(), self.scheduler, self._on_message)
@@ -152,6 +117,3 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         if self.supervisor:
             await asyncio.to_thread(self.supervisor.end)
         await super()._close()
-        if self._settings:
-            self._settings.__exit__(None, None, None)
-            self._settings = None

@@ -53,39 +53,24 @@ def _run(words: Sequence[str], script: str | None = None) -> subprocess.Complete
     except OSError as error:  # a login node limits the number of processes of a user
         raise SlurmError(f"{words[0]} cannot be started: {error}") from None
     if done.returncode:
-        raise SlurmError(_error_message(done.stderr or done.stdout, words))
+        # Slurm's message in one line, without the program names that begin each line
+        lines = (done.stderr or done.stdout).splitlines()
+        messages = (re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in lines)
+        raise SlurmError("; ".join(dict.fromkeys(filter(None, messages))) or f"{words[0]} failed without a message")
     return done
-
-
-def _error_message(text: str, words: Sequence[str]) -> str:
-    """Slurm's message in one line, without the program names that begin each line."""
-    lines = (re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in text.splitlines())
-    return "; ".join(dict.fromkeys(line for line in lines if line)) or f"{words[0]} failed without a message"
 
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job as the queue shows it.
-
-    Attributes
-    ----------
-    id, name, state : str
-        The state in Slurm's long form, such as ``PENDING``.
-    reason : str
-        Why it waits or how it ended, in Slurm's word: ``Priority``, ``NonZeroExitCode``; empty if there is none.
-    start : datetime or None
-        When it started, or when Slurm expects it to, in the cluster's own time zone.
-    left : int or None
-        Seconds until its time limit; None without a limit.
-    nodes, partition : str
-    """
+    """A job as the queue shows it."""
 
     id: str
     name: str
-    state: str
+    state: str  # in Slurm's long form, such as ``PENDING``
+    # why it waits or how it ended, in Slurm's word: ``Priority``, ``NonZeroExitCode``; empty if there is none
     reason: str
-    start: datetime | None
-    left: int | None
+    start: datetime | None  # when it started, or when Slurm expects it to, in the cluster's own time zone
+    left: int | None  # seconds until its time limit; None without a limit
     nodes: str
     partition: str
 
@@ -115,19 +100,17 @@ def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[
 def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
     """The jobs of a queue printed in `QUEUE_FORMAT`.
 
-    Examples
-    --------
     >>> [job] = parse_queue("7|daskmetrics-demo|PENDING|N/A|1:00:00||gpu|Priority")
     >>> job.state, job.reason, job.left, job.start
     ('PENDING', 'Priority', 3600, None)
     """
-    return tuple(_queued_job(line) for line in printed.splitlines() if line.count("|") >= 7)
-
-
-def _queued_job(line: str) -> QueuedJob:
-    number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
-    reason = "" if reason in ("None", "(null)") else reason
-    return QueuedJob(number, name, state, reason, _time(start), seconds_left(left), nodes, partition)
+    jobs = []
+    for line in printed.splitlines():
+        if line.count("|") >= 7:
+            number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
+            reason = "" if reason in ("None", "(null)") else reason
+            jobs.append(QueuedJob(number, name, state, reason, _time(start), seconds_left(left), nodes, partition))
+    return tuple(jobs)
 
 
 def _time(text: str) -> datetime | None:
@@ -147,8 +130,6 @@ def seconds_left(text: str) -> int | None:
 def summary(jobs: Iterable[QueuedJob]) -> str:
     """How many jobs run and wait, in one line.
 
-    Examples
-    --------
     >>> summary(parse_queue("7|a|RUNNING|N/A|1:00|g0|gpu|None\\n8|a|PENDING|2030-01-01T14:05:00|1:00||gpu|Priority"))
     '1 running, 1 pending: Priority, first starts about 2030-01-01 14:05'
     """
@@ -168,21 +149,11 @@ def draining() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The answer of ``sbatch --test-only``, which submits nothing.
+    """The answer of ``sbatch --test-only``, which submits nothing."""
 
-    Attributes
-    ----------
-    start : datetime or None
-        When the job would start.
-    nodes : str
-        Where.
-    refusal : str or None
-        Why Slurm would refuse it, in Slurm's words.
-    """
-
-    start: datetime | None = None
+    start: datetime | None = None  # when the job would start
     nodes: str = ""
-    refusal: str | None = None
+    refusal: str | None = None  # why Slurm would refuse it, in Slurm's words
 
 
 def rehearse(script: str) -> Rehearsal:
@@ -198,8 +169,6 @@ def rehearse(script: str) -> Rehearsal:
 def parse_rehearsal(printed: str) -> Rehearsal:
     """The output of a successful ``sbatch --test-only``.
 
-    Examples
-    --------
     >>> text = "sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p"
     >>> parse_rehearsal(text).nodes
     'g1'
@@ -218,8 +187,6 @@ def submit(script: str | Path) -> str:
 def parse_job_id(printed: str) -> str:
     """The id of a job, from the output of ``sbatch --parsable``; remarks of the site are ignored.
 
-    Examples
-    --------
     >>> parse_job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
     '4711'
     """
@@ -236,24 +203,12 @@ def cancel(jobs: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class JobState:
-    """The state of a job.
+    """The state of a job."""
 
-    Attributes
-    ----------
-    name : str
-        Slurm's word, such as ``PENDING``.
-    reason : str
-        Slurm's reason for it, if there is one.
-    starts : str
-        When it is expected to start, or did.
-    exit : str
-        Its exit code and signal, such as ``1:0``.
-    """
-
-    name: str
-    reason: str = ""
-    starts: str = ""
-    exit: str = ""
+    name: str  # Slurm's word, such as ``PENDING``
+    reason: str = ""  # Slurm's reason for it, if there is one
+    starts: str = ""  # when it is expected to start, or did
+    exit: str = ""  # its exit code and signal, such as ``1:0``
 
     @property
     def ended(self) -> bool:
@@ -273,8 +228,6 @@ def job_state(job: str) -> JobState | None:
 def parse_job_state(printed: str) -> JobState:
     """The state of a job, from the output of ``scontrol -o show job``.
 
-    Examples
-    --------
     >>> parse_job_state("JobId=7 JobState=PENDING Reason=Priority StartTime=Unknown ExitCode=0:0")
     JobState(name='PENDING', reason='Priority', starts='', exit='0:0')
     """
@@ -291,8 +244,6 @@ def parse_job_state(printed: str) -> JobState:
 def parse_pairs(line: str) -> dict[str, str]:
     """The ``Key=Value`` pairs of a line that scontrol printed; a value may contain equal signs.
 
-    Examples
-    --------
     >>> parse_pairs("PartitionName=gpu MaxTime=1-00:00:00 TRES=cpu=16,node=2")["TRES"]
     'cpu=16,node=2'
     """

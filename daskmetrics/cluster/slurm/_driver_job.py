@@ -23,21 +23,11 @@ WARNING = 120  # seconds before its time limit at which Slurm signals the driver
 
 @dataclass(frozen=True)
 class Submitted:
-    """A driver's job, as recorded in the run's folder.
+    """A driver's job, as recorded in the run's folder."""
 
-    Attributes
-    ----------
-    job : str
-        Its id.
-    log : str
-        The file of its output.
-    since : str
-        When it was submitted, local time with the offset from UTC.
-    """
-
-    job: str
-    log: str
-    since: str
+    job: str  # its id
+    log: str  # the file of its output
+    since: str  # when it was submitted, local time with the offset from UTC
 
 
 @dataclass(frozen=True)
@@ -81,7 +71,7 @@ def _directives(profile: Cluster, name: str, files: DriverFiles) -> list[str]:
         "mem": needs.memory and f"{-(-parse_bytes(needs.memory) // 2**20)}M",
     }
     return [
-        f"--job-name={job_name(name)}",
+        f"--job-name=daskmetrics:driver:{name}",  # no run's own name contains a colon
         "--nodes=1",
         "--ntasks=1",
         f"--cpus-per-task={needs.cpus}",
@@ -94,20 +84,10 @@ def _directives(profile: Cluster, name: str, files: DriverFiles) -> list[str]:
     ]
 
 
-def job_name(run: str) -> str:
-    """The name of a run's driver job; no run's own name contains a colon."""
-    return f"daskmetrics:driver:{run}"
-
-
 def submit(profile: Cluster, name: str, files: DriverFiles, config: str) -> Submitted:
     """Write the driver's job and the configuration (YAML) into the run's folder, and submit the job.
 
-    Raises
-    ------
-    ConfigError
-        If a driver's job of this run is waiting or running.
-    SlurmError
-        If Slurm refuses the job, with Slurm's message.
+    ConfigError if a driver's job of this run is waiting or running; SlurmError if Slurm refuses the job.
     """
     folder = files.folder.parent
     before = submitted(files)
@@ -136,8 +116,6 @@ def submitted(files: DriverFiles) -> Submitted | None:
 def describe(job: Submitted, state: JobState | None) -> str:
     """A driver's job in one sentence.
 
-    Examples
-    --------
     >>> describe(Submitted("7", "7.log", "today"), JobState("PENDING", "Priority", "2030-01-01T14:05:00"))
     'Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00. Its log: 7.log'
     """

@@ -14,31 +14,15 @@ LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it is remembered from one snapshot to the next; all times in seconds of one clock.
-
-    Attributes
-    ----------
-    id : str
-    name : str
-        Of its worker; with several processes those are called ``NAME-0``, ``NAME-1``, ...
-    submitted : float
-    incomplete_since : float or None
-        Since when it runs with fewer workers than it should have.
-    arrived : bool
-        Whether one of its workers has ever arrived.
-    leaving : bool
-        Whether it no longer counts, and a replacement was or will be submitted.
-    drained : bool
-        Whether its workers get no more work.
-    """
+    """A job as it is remembered from one snapshot to the next; all times in seconds of one clock."""
 
     id: str
-    name: str
+    name: str  # of its worker; with several processes those are called ``NAME-0``, ``NAME-1``, ...
     submitted: float
-    incomplete_since: float | None = None
-    arrived: bool = False
-    leaving: bool = False
-    drained: bool = False
+    incomplete_since: float | None = None  # since when it runs with fewer workers than it should have
+    arrived: bool = False  # whether one of its workers has ever arrived
+    leaving: bool = False  # whether it no longer counts, and a replacement was or will be submitted
+    drained: bool = False  # whether its workers get no more work
 
     def task_counts(self, workers: Mapping[str, int]) -> list[int]:
         """The number of tasks on each of its workers that have arrived."""
@@ -47,54 +31,26 @@ class Job:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of queue and workers at one moment.
+    """The state of queue and workers at one moment."""
 
-    Attributes
-    ----------
-    now : float
-        When the queue was read.
-    queue : mapping
-        The jobs of the queue, by id.
-    workers : mapping
-        The number of tasks on each worker that has arrived, by the worker's name.
-    draining : collection of str
-        Nodes that take no more jobs.
-    """
-
-    now: float
-    queue: Mapping[str, QueuedJob]
+    now: float  # when the queue was read
+    queue: Mapping[str, QueuedJob]  # the jobs of the queue, by id
+    # the number of tasks on each worker that has arrived, by the worker's name
     workers: Mapping[str, int] = field(default_factory=dict)
-    draining: frozenset[str] = frozenset()
+    draining: frozenset[str] = frozenset()  # nodes that take no more jobs
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Limits and times by which the jobs of a pool are managed.
+    """Limits and times by which the jobs of a pool are managed."""
 
-    Attributes
-    ----------
-    processes : int
-        Workers per job.
-    max_jobs : int or None
-    failures : int
-        After so many failed jobs in a row, with no job at work, the cluster ends.
-    connect_within : float
-        Seconds for the workers of a running job to arrive.
-    lead : float
-        Seconds before a job's time limit at which its replacement is submitted.
-    early : float
-        Seconds before a job's time limit at which its workers take no more work.
-    pause : float
-        Seconds before the next submission after a failed job; doubled with each further failure.
-    """
-
-    processes: int = 1
+    processes: int = 1  # workers per job
     max_jobs: int | None = None
-    failures: int = 5
-    connect_within: float = 300.0
-    lead: float = 600.0
-    early: float = 60.0
-    pause: float = 1.0
+    failures: int = 5  # after so many failed jobs in a row, with no job at work, the cluster ends
+    connect_within: float = 300.0  # seconds for the workers of a running job to arrive
+    lead: float = 600.0  # seconds before a job's time limit at which its replacement is submitted
+    early: float = 60.0  # seconds before a job's time limit at which its workers take no more work
+    pause: float = 1.0  # seconds before the next submission after a failed job; doubled with each further failure
 
 
 @dataclass(frozen=True)
@@ -138,23 +94,12 @@ Action: TypeAlias = SubmitJobs | Cancel | Drain | Report | Stop
 
 @dataclass(frozen=True)
 class JobSet:
-    """The jobs of one pool, and the failures of the last ones.
-
-    Attributes
-    ----------
-    jobs : tuple of Job
-    failed : int
-        Jobs that failed or were refused since the last arrival of a worker.
-    not_before : float
-        When the next job may be submitted.
-    last : Stop or None
-        Why the last one failed.
-    """
+    """The jobs of one pool, and the failures of the last ones."""
 
     jobs: tuple[Job, ...] = ()
-    failed: int = 0
-    not_before: float = 0.0
-    last: Stop | None = None
+    failed: int = 0  # jobs that failed or were refused since the last arrival of a worker
+    not_before: float = 0.0  # when the next job may be submitted
+    last: Stop | None = None  # why the last one failed
 
     def with_job(self, job: Job) -> JobSet:
         """The set with one more job, which Slurm has accepted."""
@@ -186,8 +131,6 @@ class _JobUpdate:
 def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tuple[JobSet, Sequence[Action]]:
     """The actions that bring a pool to a number of workers, and its jobs to be passed with the next snapshot.
 
-    Examples
-    --------
     >>> jobs, actions = decide(JobSet(), Snapshot(now=0.0, queue={}), Rules(processes=4), workers=32)
     >>> actions
     (SubmitJobs(count=8),)
@@ -270,8 +213,13 @@ def _resize(jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int) -> tupl
     """Submit missing jobs, or release surplus ones."""
     serving = [job for job in jobs.jobs if not job.leaving]
     if len(serving) > target:
-        order = sorted(serving, key=lambda job: _release_order(job, snapshot))
-        return _release(jobs, snapshot, order[: len(serving) - target])
+
+        def order(job: Job) -> tuple[bool, int, float]:
+            """Jobs without a worker are released first, then those with the fewest tasks, then the youngest."""
+            tasks = job.task_counts(snapshot.workers)
+            return bool(tasks), sum(tasks), -job.submitted
+
+        return _release(jobs, snapshot, sorted(serving, key=order)[: len(serving) - target])
     count = target - len(serving)
     if rules.max_jobs is not None:
         count = min(count, rules.max_jobs - len(jobs.jobs))
@@ -291,19 +239,11 @@ def _release(jobs: JobSet, snapshot: Snapshot, surplus: Sequence[Job]) -> tuple[
     return replace(jobs, jobs=remaining), (*_unless_empty(Cancel, idle), *_unless_empty(Drain, drained))
 
 
-def _release_order(job: Job, snapshot: Snapshot) -> tuple[bool, int, float]:
-    """Jobs without a worker are released first, then those with the fewest tasks, then the youngest."""
-    tasks = job.task_counts(snapshot.workers)
-    return bool(tasks), sum(tasks), -job.submitted
-
-
 def demand(task_counts: Sequence[int]) -> int:
     """How many workers have work, from the number of tasks on each.
 
     While all are busy, more work may be waiting than is visible here, so that the number is doubled.
 
-    Examples
-    --------
     >>> demand([1, 1, 1]), demand([1, 0, 1]), demand([])
     (6, 2, 0)
     """
@@ -314,8 +254,6 @@ def demand(task_counts: Sequence[int]) -> int:
 def adaptive_size(demands: Iterable[int], fewest: int, most: int) -> int:
     """The number of workers of an adaptive pool: the largest recent demand, within limits.
 
-    Examples
-    --------
     >>> adaptive_size([3, 9, 4], fewest=1, most=8), adaptive_size([], fewest=2, most=8)
     (8, 2)
     """

@@ -24,28 +24,15 @@ USABLE = ("idle", "mixed", "allocated", "completing", "planned", "reserved", "po
 
 @dataclass(frozen=True)
 class Nodes:
-    """Equal nodes of a partition, in the same state.
-
-    Attributes
-    ----------
-    count : int
-    cpus, memory : int
-        Of one node, memory in MiB.
-    gpus : mapping of str to int
-        Of one node, by type; the type is empty where the site names none.
-    state : str
-        As sinfo prints it, without the signs that follow it.
-    names : str
-        As a host list, such as ``gpu[0-3]``.
-    """
+    """Equal nodes of a partition, in the same state."""
 
     count: int
-    cpus: int
-    memory: int
-    gpus: Mapping[str, int]
-    state: str
+    cpus: int  # of one node
+    memory: int  # of one node, in MiB
+    gpus: Mapping[str, int]  # of one node, by type; the type is empty where the site names none
+    state: str  # as sinfo prints it, without the signs that follow it
     features: tuple[str, ...] = ()
-    names: str = ""
+    names: str = ""  # as a host list, such as ``gpu[0-3]``
 
     @property
     def is_usable(self) -> bool:
@@ -55,28 +42,14 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition with its limits and nodes.
-
-    Attributes
-    ----------
-    name : str
-    default : bool
-    up : bool
-    longest : float or None
-        Time limit of a job in seconds; None without limit.
-    accounts : tuple of str
-        The only ones that may use it; empty for all.
-    qos : tuple of str
-        Likewise.
-    nodes : tuple of Nodes
-    """
+    """A partition with its limits and nodes."""
 
     name: str
     default: bool = False
     up: bool = True
-    longest: float | None = None
-    accounts: tuple[str, ...] = ()
-    qos: tuple[str, ...] = ()
+    longest: float | None = None  # time limit of a job in seconds; None without limit
+    accounts: tuple[str, ...] = ()  # the only ones that may use it; empty for all
+    qos: tuple[str, ...] = ()  # likewise
     nodes: tuple[Nodes, ...] = ()
 
     @property
@@ -142,8 +115,6 @@ def parse_node_state(text: str) -> str:
 def parse_gpus(gres: str) -> dict[str, int]:
     """GPUs by type, from the generic resources of a node or a job.
 
-    Examples
-    --------
     >>> parse_gpus("gpu:a100:4(S:0-1),gpu:a100_1g.5gb:7,shard:8"), parse_gpus("gpu:2"), parse_gpus("(null)")
     ({'a100': 4, 'a100_1g.5gb': 7}, {'': 2}, {})
     """
@@ -159,8 +130,6 @@ def parse_gpus(gres: str) -> dict[str, int]:
 def parse_limit(text: str) -> float | None:
     """A time limit in seconds; None for no limit.
 
-    Examples
-    --------
     >>> parse_limit("1-12:00:00"), parse_limit("UNLIMITED")
     (129600.0, None)
     """

@@ -29,8 +29,6 @@ def choose(site: Site) -> tuple[Partition, Nodes]:
 def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
     """GPUs without MIG slices, which are too small for most models, unless there are only slices.
 
-    Examples
-    --------
     >>> whole_gpus({"a100": 2, "a100_1g.5gb": 14})
     {'a100': 2}
     """
@@ -70,11 +68,8 @@ def _body(partition: Partition, nodes: Nodes, interface: str | None) -> list[str
         lines += [f"account: {partition.accounts[0]}{_comment('also allowed', partition.accounts[1:])}"]
     else:
         lines += ["# account: NAME  # if Slurm requires one; 'sacctmgr show associations user=$USER' lists yours"]
-    if nodes.gpus:
-        lines += ["gpus_per_job: 1"]
-        lines += [f"gpu_type: {kind}{_comment('also available', others)}"] if kind else []
-    else:
-        lines += ["gpus_per_job: 0  # no partition has GPUs"]
+    lines += ["gpus_per_job: 1" if nodes.gpus else "gpus_per_job: 0  # no partition has GPUs"]
+    lines += [f"gpu_type: {kind}{_comment('also available', others)}"] if kind else []
     lines += [f"threads: {min(CPUS, max(1, nodes.cpus // per_node))}"]
     lines += [f"memory: {memory}GiB"] if memory else []
     lines += [f'walltime: "{format_walltime(min(WALLTIME, partition.longest or WALLTIME))}"']
@@ -90,8 +85,6 @@ def _comment(label: str, names: Iterable[str]) -> str:
 def format_walltime(seconds: float) -> str:
     """A time span as Slurm writes it.
 
-    Examples
-    --------
     >>> format_walltime(14400), format_walltime(129600)
     ('04:00:00', '1-12:00:00')
     """

@@ -22,42 +22,21 @@ EARLY = 60.0  # seconds before its job's time limit at which a worker takes no m
 
 @dataclass(frozen=True)
 class LaunchInfo:
-    """What becomes known only when a job is submitted.
+    """What becomes known only when a job is submitted."""
 
-    Attributes
-    ----------
-    scheduler : str
-        Address that the worker connects to.
-    worker : str
-        The worker's name; the processes of a whole-node job get the suffixes ``-0``, ``-1``, ...
-    run : str
-        The run that the job belongs to; part of the job's name.
-    python : str
-        The interpreter, on a file system that the nodes share with the driver.
-    tls : mapping
-        Files of the certificates, by the options of ``dask worker``: ``ca-file``, ``cert``, ``key``.
-    """
-
-    scheduler: str = "tls://SCHEDULER:PORT"
-    worker: str = "NAME"
-    run: str = "RUN"
-    python: str = "python"
+    scheduler: str = "tls://SCHEDULER:PORT"  # address that the worker connects to
+    worker: str = "NAME"  # its name; the processes of a whole-node job get the suffixes ``-0``, ``-1``, ...
+    run: str = "RUN"  # the run that the job belongs to; part of the job's name
+    python: str = "python"  # the interpreter, on a file system that the nodes share with the driver
+    # files of the certificates, by the options of ``dask worker``: ``ca-file``, ``cert``, ``key``
     tls: Mapping[str, str] = field(default_factory=dict)
 
 
 def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo | None = None) -> str:
-    """The job script, exactly as ``sbatch`` gets it.
+    """The job script of a pool, by default the main one, exactly as ``sbatch`` gets it.
 
-    Parameters
-    ----------
-    profile : Cluster
-    pool : WorkerPool, optional
-        One of `pools`; by default the main one.
-    launch : LaunchInfo, optional
-        By default words in capitals stand for what only the running scheduler knows.
+    Without ``launch``, words in capitals stand for what only the running scheduler knows.
 
-    Examples
-    --------
     >>> print(script(Cluster(kind="slurm", gpus_per_job=4)).splitlines()[-1][:60])
     exec python -m distributed.cli.dask_worker tls://SCHEDULER:P
     """
@@ -82,8 +61,6 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
 def job_name(run: str) -> str:
     """The name of the worker jobs of a run.
 
-    Examples
-    --------
     >>> job_name("my run")
     'daskmetrics-my-run'
     """
@@ -129,34 +106,16 @@ def _arguments(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterat
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """Workers of one kind, started by equal jobs.
+    """Workers of one kind, started by equal jobs."""
 
-    Attributes
-    ----------
-    name : str
-        ``gpu`` or ``cpu``; the names of its workers begin with it.
-    workers, fewest : int
-        The largest and the smallest number of workers.
-    processes : int
-        Worker processes per job.
-    threads : int
-        CPUs of each of them.
-    memory : str or None
-        Of each of them.
-    gres : str or None
-        Generic resources of a job.
-    resources : mapping
-        What each worker offers to Dask.
-    """
-
-    name: str
-    workers: int
-    fewest: int
-    processes: int
-    threads: int
-    memory: str | None
-    gres: str | None
-    resources: Mapping[str, int]
+    name: str  # ``gpu`` or ``cpu``; the names of its workers begin with it
+    workers: int  # the largest number
+    fewest: int  # the smallest number
+    processes: int  # worker processes per job
+    threads: int  # CPUs of each of them
+    memory: str | None  # of each of them
+    gres: str | None  # generic resources of a job
+    resources: Mapping[str, int]  # what each worker offers to Dask
     partition: str | None
     account: str | None
     qos: str | None
@@ -171,33 +130,26 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
 
     With scoring workers, a worker of the main pool offers only GPU: a scoring unit then never holds a GPU.
 
-    Examples
-    --------
     >>> [pool.resources for pool in pools(Cluster(kind="slurm", scoring={"workers": 4}))]
     [{'GPU': 1}, {'CPU': 1}]
     """
     kind = f":{profile.gpu_type}" if profile.gpu_type else ""
     gres = f"gpu{kind}:{profile.gpus_per_job}" if profile.gpus_per_job else None
-    name, processes = "gpu" if gres else "cpu", max(1, profile.gpus_per_job)
+    name = "gpu" if gres else "cpu"
     if not (scoring := profile.scoring):
-        return (_pool(name, profile, profile, processes, gres, {"GPU": 1, "CPU": 1}),)
-    main = _pool(name, profile, profile, processes, gres, {"GPU": 1})
-    return main, _pool("cpu" if gres else "scoring", profile, scoring, 1, None, {"CPU": 1})
+        return (_pool(name, profile, profile, gres, GPU=1, CPU=1),)
+    main = _pool(name, profile, profile, gres, GPU=1)
+    return main, _pool("cpu" if gres else "scoring", profile, scoring, None, CPU=1)
 
 
 def _pool(
-    name: str,
-    profile: Cluster,
-    section: Cluster | config.Pool,
-    processes: int,
-    gres: str | None,
-    resources: Mapping[str, int],
+    name: str, profile: Cluster, section: Cluster | config.Pool, gres: str | None, **resources: int
 ) -> WorkerPool:
     return WorkerPool(
         name=name,
         workers=section.workers,
         fewest=section.fewest or section.workers,
-        processes=processes,
+        processes=profile.gpus_per_job if gres else 1,
         threads=section.threads,
         memory=section.memory,
         gres=gres,

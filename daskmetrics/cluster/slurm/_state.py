@@ -50,28 +50,15 @@ class Node:
 
 @dataclass(frozen=True)
 class SlurmState:
-    """The state of a Slurm at one moment.
-
-    Attributes
-    ----------
-    nodes : tuple of Node
-    partitions : tuple of Partition
-    running : tuple of (str, float, int)
-        Of each running job its partition, seconds until its time limit, and GPUs.
-    pending : Counter of str
-        Waiting jobs, by partition.
-    at : float
-        The moment, in seconds since 1970.
-    live : bool
-        Whether it was read from a running Slurm, which can answer further questions.
-    """
+    """The state of a Slurm at one moment."""
 
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
+    # of each running job its partition, seconds until its time limit, and GPUs
     running: tuple[tuple[str, float, int], ...]
-    pending: Counter[str]
-    at: float
-    live: bool
+    pending: Counter[str]  # waiting jobs, by partition
+    at: float  # the moment, in seconds since 1970
+    live: bool  # whether it was read from a running Slurm, which can answer further questions
 
 
 def read_state(record_to: Path | None = None) -> SlurmState:

@@ -19,22 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.cluster.slurm import _commands as commands
+from daskmetrics.cluster.slurm import _jobs
 from daskmetrics.cluster.slurm._commands import SlurmError, summary
-from daskmetrics.cluster.slurm._jobs import (
-    Action,
-    Cancel,
-    Drain,
-    Job,
-    JobSet,
-    Report,
-    Rules,
-    Snapshot,
-    Stop,
-    SubmitJobs,
-    adaptive_size,
-    decide,
-    demand,
-)
+from daskmetrics.cluster.slurm._jobs import Cancel, Drain, Job, JobSet, Report, Rules, Snapshot, Stop, SubmitJobs
 from daskmetrics.cluster.slurm._script import LaunchInfo, WorkerPool, early, job_name, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core._events import CLUSTER
@@ -65,10 +52,10 @@ class _PoolState:
             return self.most
         serving = [job for job in self.jobs.jobs if not job.drained]
         tasks = [number for job in serving for number in job.task_counts(snapshot.workers)]
-        self.demands.append((snapshot.now, demand(tasks)))
+        self.demands.append((snapshot.now, _jobs.demand(tasks)))
         while self.demands[0][0] < snapshot.now - DEMAND_WINDOW:
             self.demands.popleft()
-        return adaptive_size((workers for _, workers in self.demands), self.fewest, self.most)
+        return _jobs.adaptive_size((workers for _, workers in self.demands), self.fewest, self.most)
 
 
 def _pool_state(pool: WorkerPool, profile: Cluster) -> _PoolState:
@@ -128,7 +115,7 @@ class Supervisor:
         if snapshot is None:
             return
         for state in self.pools.values():
-            state.jobs, actions = decide(state.jobs, snapshot, state.rules, state.target(snapshot))
+            state.jobs, actions = _jobs.decide(state.jobs, snapshot, state.rules, state.target(snapshot))
             for action in actions:
                 await self._perform(state, action)
         self._report_queue(snapshot)
@@ -150,7 +137,7 @@ class Supervisor:
         self._slurm_is_silent = False
         return Snapshot(now, {job.id: job for job in queue}, workers, draining)
 
-    async def _perform(self, state: _PoolState, action: Action) -> None:
+    async def _perform(self, state: _PoolState, action: _jobs.Action) -> None:
         match action:
             case SubmitJobs(number):
                 await self._submit(state, number)
@@ -174,7 +161,10 @@ class Supervisor:
             try:
                 job = await asyncio.shield(asyncio.to_thread(self._sbatch, text))
             except SlurmError as error:
-                self._on_refusal(state, error)
+                self.on_message(f"Slurm refused a further {state.pool.name} job: {error}.")
+                if not error.is_transient:
+                    last = Stop(f"Slurm refused it: {error}")
+                    state.jobs = state.jobs.with_failures(1, last, time.monotonic(), state.rules)
                 return
             state.jobs = state.jobs.with_job(Job(job, name, time.monotonic()))
 
@@ -182,12 +172,6 @@ class Supervisor:
         job = commands.submit(text)
         self._canceller.add(job)  # in this thread, even if the coroutine that waits for it is cancelled
         return job
-
-    def _on_refusal(self, state: _PoolState, error: SlurmError) -> None:
-        self.on_message(f"Slurm refused a further {state.pool.name} job: {error}.")
-        if not error.is_transient:
-            last = Stop(f"Slurm refused it: {error}")
-            state.jobs = state.jobs.with_failures(1, last, time.monotonic(), state.rules)
 
     def _drain(self, jobs: tuple[Job, ...]) -> None:
         """Set the resources of the jobs' workers to zero, which the driver sees; running tasks are not disturbed."""

@@ -9,7 +9,6 @@ import math
 import pickle
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -75,8 +74,6 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
 
     Raises DataError for a value that JSON cannot store.
 
-    Examples
-    --------
     >>> to_json({"loss": float("nan"), "steps": (1, 2)}, "", places := []), places
     ({'loss': None, 'steps': [1, 2]}, ['loss'])
     """
@@ -98,23 +95,17 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    from daskmetrics.execution._deadline import LONGEST_TRACE
+    # these import Dask, which readers of results do not need
     from daskmetrics.execution._retry import Fault
-    from daskmetrics.execution._worker import blame, describe  # imports Dask, which readers of results do not need
+    from daskmetrics.execution._worker import blame, describe, trace_of
 
     fault = blame(error)
     if fault is Fault.DISK:
         raise error  # not the item's fault: the loop pauses until there is space
     if fault is Fault.MEMORY:
-        _free_memory()
-    trace = "".join(traceback.format_exception(error))[-LONGEST_TRACE:]
-    outcome = {"status": STATUSES[fault.value], "reason": describe(error), "traceback": trace}
+        gc.collect()  # what the failed call held
+        torch = sys.modules.get("torch")  # only if the user's function uses it
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    outcome = {"status": STATUSES[fault.value], "reason": describe(error), "traceback": trace_of(error)}
     return {**outcome, "permanent": True} if fault is Fault.PERMANENT else outcome
-
-
-def _free_memory() -> None:
-    """Release what the failed call held before the next call."""
-    gc.collect()
-    torch = sys.modules.get("torch")  # only if the user's function uses it
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()

@@ -36,8 +36,6 @@ def make_items(values: Iterable[Any], function: str, version: str, seed: int = 0
 
     Equal elements are numbered, so ``[7, 7]`` gives two items with different keys and seeds.
 
-    Examples
-    --------
     >>> one, two = make_items([7, 7], "bench:step", "v1")
     >>> one.name, one.key != two.key, one.seed != two.seed
     ('7', True, True)
@@ -131,8 +129,6 @@ def _parse_rows(text: str, path: Path) -> list[Any]:
 def _parse_number(text: str) -> int | float | str:
     """A number if the text is one in its usual form; ``007`` and ``1_000`` stay text.
 
-    Examples
-    --------
     >>> _parse_number("3"), _parse_number("1e-4"), _parse_number("007"), _parse_number("cosine")
     (3, 0.0001, '007', 'cosine')
     """

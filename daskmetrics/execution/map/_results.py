@@ -146,8 +146,6 @@ class Cause:
 def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """The fields of a returned value: names of a dict, with nested names joined by dots; otherwise ``value``.
 
-    Examples
-    --------
     >>> list(flatten({"loss": 0.5, "time": {"gpu": 2}})), list(flatten(3))
     ([('loss', 0.5), ('time.gpu', 2)], [('value', 3)])
     """

@@ -98,10 +98,7 @@ class MapSource:
     """
 
     def __init__(
-        self,
-        spec: MapSpec,
-        entries: Iterable[Event] = (),
-        clock: Callable[[], float] = time.monotonic,
+        self, spec: MapSpec, entries: Iterable[Event] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.function, self.options, self.clock = spec.function, spec.options, clock
         self.tracker = ItemTracker(spec.items, spec.options.retries, entries)

@@ -67,16 +67,9 @@ class ItemState:
 class ItemTracker:
     """State of all items: rebuilt from the journal, then updated by every batch that finishes.
 
-    Parameters
-    ----------
-    items : sequence of Item
-    retries : int
-        How often a failed item is tried again; at most once after a timeout or lack of memory with the item alone.
-    entries : iterable of Event
-        The journal so far; items that this map does not have are ignored.
+    A failed item is tried again ``retries`` times; at most once after a timeout or lack of memory with the item alone.
+    Entries of items that this map does not have are ignored.
 
-    Examples
-    --------
     >>> from daskmetrics.execution.map._items import make_items
     >>> one, two = make_items("ab", "bench:step", "v1")
     >>> tracker = ItemTracker([one, two], retries=0)

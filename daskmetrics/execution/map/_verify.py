@@ -219,10 +219,7 @@ def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:
 
 
 def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
-    """The folder, among those in ``runs``, of the map with most items of a results file.
-
-    Raises ConfigError if no map has any of the items, DataError if the file cannot be read.
-    """
+    """The folder among ``runs`` of the map with most items of a results file; raises ConfigError if none has any."""
     table = _read_table(Path(path))
     column = "key" if "key" in table else "name"
     keys = set(table.get(column, ()))

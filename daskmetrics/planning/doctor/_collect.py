@@ -108,8 +108,7 @@ def printed(*words: str) -> str | None:
 
 def slurm(profile: Cluster) -> SlurmFacts:
     """The answers of Slurm about a profile."""
-    missing = tuple(name for name in COMMANDS if shutil.which(name) is None)
-    if missing:
+    if missing := tuple(name for name in COMMANDS if shutil.which(name) is None):
         return SlurmFacts(missing)
     try:
         site = partitions.read_site()
@@ -128,10 +127,9 @@ def _first_node(profile: Cluster, site: Site) -> tuple[dict[str, str], str | Non
     with suppress(DaskmetricsError):
         if hosts:
             name, address = partitions.first_node(hosts)
-            try:
+            ip = ""
+            with suppress(OSError):
                 ip = socket.gethostbyname(address)
-            except OSError:
-                ip = ""
             return {name: ip}, partitions.interface_to(address)
     return {}, None
 
@@ -154,20 +152,16 @@ def folder(what: str, path: Path) -> FolderFacts:
     kind = file_system(existing)
     try:
         space = os.statvfs(existing)
-        speed = _speed(existing)
+        with tempfile.TemporaryFile(dir=existing) as file:
+            began = time.perf_counter()
+            file.write(b"\0" * SAMPLE)
+            file.flush()
+            os.fsync(file.fileno())
+            speed = SAMPLE / (time.perf_counter() - began)
     except OSError as error:
         return FolderFacts(what, path, f"is not writable ({error.strerror})", kind=kind)
     free_files = space.f_favail if space.f_files else space.f_favail or 2**40  # some file systems do not count files
     return FolderFacts(what, path, None, space.f_bavail * space.f_frsize, free_files, kind, speed)
-
-
-def _speed(folder: Path) -> float:
-    with tempfile.TemporaryFile(dir=folder) as file:
-        began = time.perf_counter()
-        file.write(b"\0" * SAMPLE)
-        file.flush()
-        os.fsync(file.fileno())
-        return SAMPLE / (time.perf_counter() - began)
 
 
 def file_system(path: Path) -> str:

@@ -14,105 +14,47 @@ from daskmetrics.core._events import Event, Record
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """A machine, as seen by one of its processes.
-
-    Attributes
-    ----------
-    host : str
-    versions : mapping
-        Of Python and of packages; ``none`` for one that is not installed.
-    interfaces : mapping of str to tuple of str
-        IPv4 addresses by interface; an interface that is down has none.
-    cpus : int
-        CPUs that the process may use.
-    gpus : tuple of str
-        Models of the GPUs that the NVIDIA driver lists.
-    gpu_driver : str or None
-    gpu_used : tuple of float
-        Used share of each GPU's memory.
-    infiniband : bool
-    files : int
-        Files that a process may have open.
-    variables : mapping
-        The environment variables that checks read.
-    port_problem : str or None
-        Why no network port can be opened.
-    """
+    """A machine, as seen by one of its processes."""
 
     host: str
-    versions: Mapping[str, str]
-    interfaces: Mapping[str, tuple[str, ...]]
-    cpus: int
-    gpus: tuple[str, ...] = ()
+    versions: Mapping[str, str]  # of Python and of packages; ``none`` for one that is not installed
+    interfaces: Mapping[str, tuple[str, ...]]  # IPv4 addresses by interface; an interface that is down has none
+    cpus: int  # CPUs that the process may use
+    gpus: tuple[str, ...] = ()  # models of the GPUs that the NVIDIA driver lists
     gpu_driver: str | None = None
-    gpu_used: tuple[float, ...] = ()
+    gpu_used: tuple[float, ...] = ()  # used share of each GPU's memory
     infiniband: bool = False
-    files: int = 1024
-    variables: Mapping[str, str] = field(default_factory=dict)
-    port_problem: str | None = None
+    files: int = 1024  # files that a process may have open
+    variables: Mapping[str, str] = field(default_factory=dict)  # the environment variables that checks read
+    port_problem: str | None = None  # why no network port can be opened
 
 
 @dataclass(frozen=True)
 class SlurmFacts:
-    """The answers of Slurm's commands.
+    """The answers of Slurm's commands."""
 
-    Attributes
-    ----------
-    missing : tuple of str
-        Commands that are not installed.
-    problem : str or None
-        Why Slurm does not answer.
-    site : Site or None
-    refusal : str or None
-        Why Slurm would refuse the profile's jobs.
-    accounts : tuple of str or None
-        The user's accounts, or None where there is no accounting.
-    max_jobs : int or None
-        The smallest limit on the user's submitted jobs.
-    addresses : mapping of str to str
-        IP address of a node, by its name; empty if the name cannot be resolved.
-    reached_by : str or None
-        Interface of this machine that leads to the nodes.
-    """
-
-    missing: tuple[str, ...] = ()
-    problem: str | None = None
+    missing: tuple[str, ...] = ()  # commands that are not installed
+    problem: str | None = None  # why Slurm does not answer
     site: Site | None = None
-    refusal: str | None = None
-    accounts: tuple[str, ...] | None = None
-    max_jobs: int | None = None
+    refusal: str | None = None  # why Slurm would refuse the profile's jobs
+    accounts: tuple[str, ...] | None = None  # the user's accounts, or None where there is no accounting
+    max_jobs: int | None = None  # the smallest limit on the user's submitted jobs
+    # IP address of a node, by its name; empty if the name cannot be resolved
     addresses: Mapping[str, str] = field(default_factory=dict)
-    reached_by: str | None = None
+    reached_by: str | None = None  # interface of this machine that leads to the nodes
 
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """A folder that a run writes to.
+    """A folder that a run writes to."""
 
-    Attributes
-    ----------
-    what : str
-        ``run``, ``cache``, ``logs``, ``scratch``.
-    path : Path
-    problem : str or None
-        Why it is not writable.
-    free : int
-        Free space in bytes.
-    free_files : int
-        Number of files that can still be created.
-    kind : str
-        File system, such as ``nfs4``.
-    speed : float or None
-        Bytes per second of a small synchronous write.
-    """
-
-    what: str
+    what: str  # ``run``, ``cache``, ``logs``, ``scratch``
     path: Path
-    problem: str | None = None
-    free: int = 0
-    free_files: int = 0
-    kind: str = ""
-    speed: float | None = None
+    problem: str | None = None  # why it is not writable
+    free: int = 0  # free space in bytes
+    free_files: int = 0  # number of files that can still be created
+    kind: str = ""  # file system, such as ``nfs4``
+    speed: float | None = None  # bytes per second of a small synchronous write
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from statistics import median
 
 from daskmetrics.core._events import AttemptFailed, Event, Record, RunFinished, RunStarted, WorkerJoined
 from daskmetrics.core._text import plural
-from daskmetrics.planning.doctor._facts import Facts, Finding, RunHistory, failure, good, warning
+from daskmetrics.planning.doctor._facts import Check, Facts, Finding, RunHistory, failure, good, warning
 
 SLOWER = 1.5
 """Ratio of a node's median seconds to the other nodes' above which it counts as slow."""
@@ -31,43 +31,38 @@ def driven(facts: Facts) -> Finding | None:
     return good(f"driven by {history.driver}")
 
 
-def out_of_memory(facts: Facts) -> Finding | None:
-    """No unit ran out of memory."""
-    remedy = "fewer protocol.batch_tokens, or more cluster.memory"
-    return _faults(facts, "memory", "oom", remedy, "no unit ran out of memory")
+def no_faults(fault: str, status: str, fine: str, remedy: str) -> Check:
+    """A check that no attempt ended by a fault, and that no unit was given up with its status."""
+
+    def check(facts: Facts) -> Finding | None:
+        if facts.history is None:
+            return None
+        attempts = [e for e in facts.history.entries if isinstance(e, AttemptFailed) and e.fault == fault]
+        lost = [record for record in facts.history.records if record.status == status]
+        if lost:
+            message = f"{plural(len(lost), 'unit')} failed permanently ({status}), the first: {lost[0].name}"
+            return failure(message, f"{remedy}; then: daskmetrics retry {facts.history.folder} --only {status}")
+        if attempts:
+            return warning(f"{plural(len(attempts), 'attempt')} failed ({fault}), but all units succeeded", remedy)
+        return good(fine)
+
+    check.__doc__ = f"{fine.capitalize()}."
+    return check
 
 
-def timeouts(facts: Facts) -> Finding | None:
-    """No unit was stopped by its deadline."""
-    remedy = "a larger cluster.unit_minutes, or see the cause: daskmetrics logs"
-    return _faults(facts, "timeout", "timeout", remedy, "no unit reached its deadline")
-
-
-def deaths(facts: Facts) -> Finding | None:
-    """No worker died."""
-    remedy = "see the job's log for the cause (memory, walltime, node): daskmetrics logs RUN KEY"
-    return _faults(facts, "death", "quarantined", remedy, "no worker died")
-
-
-def _faults(facts: Facts, fault: str, status: str, remedy: str, fine: str) -> Finding | None:
-    if facts.history is None:
-        return None
-    attempts = [e for e in facts.history.entries if isinstance(e, AttemptFailed) and e.fault == fault]
-    lost = [record for record in facts.history.records if record.status == status]
-    if lost:
-        message = f"{plural(len(lost), 'unit')} failed permanently ({status}), the first: {lost[0].name}"
-        return failure(message, f"{remedy}; then: daskmetrics retry {facts.history.folder} --only {status}")
-    if attempts:
-        return warning(f"{plural(len(attempts), 'attempt')} failed ({fault}), but all units succeeded", remedy)
-    return good(fine)
+OOM_REMEDY = "fewer protocol.batch_tokens, or more cluster.memory"
+TIMEOUT_REMEDY = "a larger cluster.unit_minutes, or see the cause: daskmetrics logs"
+DEATH_REMEDY = "see the job's log for the cause (memory, walltime, node): daskmetrics logs RUN KEY"
+out_of_memory = no_faults("memory", "oom", "no unit ran out of memory", OOM_REMEDY)
+timeouts = no_faults("timeout", "timeout", "no unit reached its deadline", TIMEOUT_REMEDY)
+deaths = no_faults("death", "quarantined", "no worker died", DEATH_REMEDY)
 
 
 def failed_units(facts: Facts) -> Finding | None:
     """No unit failed by an error or without a number."""
     if facts.history is None:
         return None
-    lost = [record for record in facts.history.records if record.status in ("error", "nan")]
-    if lost:
+    if lost := [record for record in facts.history.records if record.status in ("error", "nan")]:
         remedy = f"daskmetrics logs {facts.history.folder} {lost[0].name}"
         return failure(f"{plural(len(lost), 'unit')} without a value: {lost[0].reason}", remedy)
     return good("no unit failed by an error")
@@ -75,10 +70,7 @@ def failed_units(facts: Facts) -> Finding | None:
 
 def slow_node(facts: Facts) -> Finding | None:
     """No node is much slower than the others at the same kind of unit."""
-    if facts.history is None:
-        return None
-    ratios = pace(facts.history)
-    if len(ratios) < 2:
+    if facts.history is None or len(ratios := pace(facts.history)) < 2:
         return None
     slowest = max(ratios, key=lambda host: ratios[host])
     if ratios[slowest] > SLOWER:
@@ -107,9 +99,8 @@ def pace(history: RunHistory) -> dict[str, float]:
 
 def uneven(facts: Facts) -> Finding | None:
     """No unit is so long that all workers wait for it at the end."""
-    if facts.history is None:
-        return None
-    done = [record for record in facts.history.records if record.ok and record.kind == "measure"]
+    records = facts.history.records if facts.history else ()
+    done = [record for record in records if record.ok and record.kind == "measure"]
     if len(done) < ENOUGH:
         return None
     longest = max(done, key=lambda record: record.seconds)

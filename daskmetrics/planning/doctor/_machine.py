@@ -127,7 +127,10 @@ def python(facts: Facts) -> Finding | None:
 
 def same_versions(facts: Facts) -> Finding | None:
     """Workers have the driver's versions."""
-    others = [(facts.worker.host, facts.worker.versions)] if facts.worker else _recorded(facts)
+    entries = facts.history.entries if facts.history else ()
+    others = [(f"worker {entry.name}", entry.versions) for entry in entries if isinstance(entry, WorkerJoined)]
+    if facts.worker:
+        others = [(facts.worker.host, facts.worker.versions)]
     for where, versions in others:
         if differences := skew(facts.here.versions, versions):
             message = "; ".join(f"{name} {theirs} there, {ours} here" for name, (ours, theirs) in differences.items())
@@ -139,8 +142,6 @@ def same_versions(facts: Facts) -> Finding | None:
 def skew(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Versions that differ, ours and theirs; patch releases of Python and builds of a package count as the same.
 
-    Examples
-    --------
     >>> skew({"python": "3.11.2", "torch": "2.6+cpu"}, {"python": "3.12.1", "torch": "2.6+cu126"})
     {'python': ('3.11.2', '3.12.1')}
     """
@@ -153,11 +154,6 @@ def skew(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, tuple[
 
 def _plain(name: str, version: str) -> str:
     return ".".join(version.split(".")[:2]) if name == "python" else version.partition("+")[0]
-
-
-def _recorded(facts: Facts) -> list[tuple[str, Mapping[str, str]]]:
-    entries = facts.history.entries if facts.history else ()
-    return [(f"worker {entry.name}", entry.versions) for entry in entries if isinstance(entry, WorkerJoined)]
 
 
 def environment_is_shared(facts: Facts) -> Finding | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from dask.utils import parse_bytes
 
-from daskmetrics.cluster.slurm._partitions import Nodes, Partition, parse_gpus
+from daskmetrics.cluster.slurm._partitions import Partition, parse_gpus
 from daskmetrics.core._machine import VISIBLE, split_gpus
 from daskmetrics.core._text import duration, parse_walltime, plural
 from daskmetrics.core.errors import unknown
@@ -106,15 +106,12 @@ def gres(facts: Facts) -> Finding | None:
         other = next((name for name in available if name), None)
         remedy = f"--set cluster.gpu_type={other}" if other else "another partition, or --set cluster.gpus_per_job=0"
         return failure(f"partition {chosen.name} has no {profile.gpu_type or 'GPUs'}; its GPUs: {kinds}", remedy)
-    most = max((_gpus_per_node(each, profile.gpu_type) for each in chosen.nodes if each.is_usable), default=0)
+    kind, usable = profile.gpu_type, [each.gpus for each in chosen.nodes if each.is_usable]
+    most = max((gpus.get(kind, 0) if kind else sum(gpus.values()) for gpus in usable), default=0)
     if profile.gpus_per_job > most:
         message = f"a job requests {profile.gpus_per_job} GPUs, a node of {chosen.name} has {most}"
         return failure(message, f"--set cluster.gpus_per_job={most}")
     return good(f"partition {chosen.name} has {kinds}")
-
-
-def _gpus_per_node(nodes: Nodes, kind: str | None) -> int:
-    return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
 
 def walltime(facts: Facts) -> Finding | None:

@@ -52,8 +52,7 @@ def files(facts: Facts) -> Finding | None:
 def _least(
     facts: Facts, free: Callable[[FolderFacts], float], needed: float, text: Callable[[float], str]
 ) -> Finding | None:
-    folders = [folder for folder in facts.folders if not folder.problem]
-    if not folders:
+    if not (folders := [folder for folder in facts.folders if not folder.problem]):
         return None
     worst = min(folders, key=free)
     if free(worst) < needed:
@@ -74,8 +73,7 @@ def shared(facts: Facts) -> Finding | None:
     """Nodes share the folders that they use."""
     if facts.slurm is None:
         return None
-    local = [f for f in facts.folders if f.what in ("run", "logs", "cache") and f.kind in LOCAL]
-    if local:
+    if local := [f for f in facts.folders if f.what in ("run", "logs", "cache") and f.kind in LOCAL]:
         names = "; ".join(f"{folder.what} folder {folder.path} ({folder.kind})" for folder in local)
         return warning(f"on a local disk of this machine: {names}", "if nodes do not see it, use a shared file system")
     return good("the folders of run, logs and cache are on a network file system")

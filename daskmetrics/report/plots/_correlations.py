@@ -53,15 +53,12 @@ def _panel(ax: Axes, metric: Mapping[Arm, float], scores: Mapping[Arm, float], m
     for i, model in enumerate(models):
         points = [(metric[arm], scores[arm]) for arm in arms if arm.model == model]
         ax.plot([x for x, _ in points], [y for _, y in points], **_style(i))
-    ax.set_title(_rho([metric[arm] for arm in arms], [scores[arm] for arm in arms]), loc="right")
+    rho = "too few arms"
+    if len(arms) >= FEWEST:
+        rho = f"Spearman's ρ = {_signed(rank_correlation([metric[a] for a in arms], [scores[a] for a in arms]))}"
+    ax.set_title(f"{rho} (n = {len(arms)})", loc="right")
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.yaxis.set_major_locator(MaxNLocator(5))
-
-
-def _rho(metric: Sequence[float], scores: Sequence[float]) -> str:
-    if len(scores) < FEWEST:
-        return f"too few arms (n = {len(scores)})"
-    return f"Spearman's ρ = {_signed(rank_correlation(metric, scores))} (n = {len(scores)})"
 
 
 def _signed(rho: float) -> str:

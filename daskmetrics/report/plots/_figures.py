@@ -107,8 +107,8 @@ def _predictors(run: Run) -> Picture:
         "unrelated. The search prefers promising arms, and neighbouring layers are similar: ρ describes these cells "
         "and is not a statistical test."
     )
-    title = "Which metrics predict quality here"
-    return Picture("predictors", title, caption, correlation_table(analysis.correlations(run)))
+    figure = correlation_table(analysis.correlations(run))
+    return Picture("predictors", "Which metrics predict quality here", caption, figure)
 
 
 def _agreement(run: Run, metrics: Mapping[str, analysis.Values]) -> Picture:
@@ -155,7 +155,5 @@ def _points(run: Run, unit: float) -> list[DecisionPoint]:
 
 
 def _marks(run: Run) -> Marks:
-    if run.result is None:
-        return Marks()
-    best = run.best()
-    return Marks(best.arm, best.default)
+    best = run.best() if run.result else None
+    return Marks(best.arm, best.default) if best else Marks()

@@ -39,24 +39,13 @@ RING = {"marker": "o", "markersize": 12, "markerfacecolor": "none", **_MARK}
 
 @dataclass(frozen=True)
 class Quantity:
-    """One row of maps: a value per arm, and how it is shown.
-
-    Attributes
-    ----------
-    title, units : str
-    values : mapping of Arm to float
-        Missing arms are hatched.
-    colours : str
-        A perceptually uniform colour map.
-    most : int or None
-        For counts, the greatest possible one.
-    """
+    """One row of maps: a value per arm, and how it is shown; missing arms are hatched."""
 
     title: str
     units: str
     values: Mapping[Arm, float]
     colours: str = "viridis"
-    most: int | None = None
+    most: int | None = None  # for counts, the greatest possible one
 
 
 @dataclass(frozen=True)
@@ -77,10 +66,11 @@ def heat_maps(quantities: Sequence[Quantity], suites: Sequence[Suite], marks: Ma
     axes = figure.subplots(len(quantities), len(suites), squeeze=False, width_ratios=shares.tolist())
     for quantity, row in zip(quantities, axes, strict=True):
         _row(figure, row, quantity, suites, marks)
-    for ax, suite, share in zip(axes[0], suites, shares / shares.sum(), strict=True):
-        style: dict[str, Any] = {"ha": "center", "fontsize": 9.5}
-        ax.annotate(suite.model, (0.5, 1), (0, 19), "axes fraction", "offset points", **style)
-        _label_steps(axes[-1][suites.index(suite)], suite, int(MOST_STEPS * share))
+    for top, lowest, suite, share in zip(axes[0], axes[-1], suites, shares / shares.sum(), strict=True):
+        top.annotate(suite.model, (0.5, 1), (0, 19), "axes fraction", "offset points", ha="center", fontsize=9.5)
+        places = thinned(range(len(suite.revisions)), int(MOST_STEPS * share))
+        lowest.set_xticks(places, [step_label(suite.revisions[i]) for i in places])
+        lowest.set_xlabel("training step")
     handles = [Line2D([], [], label="best arm", **STAR)] if marks.best else []
     handles += [Line2D([], [], label="default arm", **RING)] if marks.default else []
     figure.legend(handles=[*handles, Patch(label="no value", **NO_VALUE)], loc="outside upper right", ncols=3)
@@ -127,10 +117,3 @@ def _norm(quantity: Quantity, planes: Sequence[NDArray[np.float64]]) -> Normaliz
         return BoundaryNorm(np.arange(quantity.most + 1) + 0.5, 256)
     finite = np.concatenate([values[np.isfinite(values)] for values in planes])
     return Normalize(float(finite.min()), float(finite.max())) if len(finite) else Normalize(0, 1)
-
-
-def _label_steps(ax: Axes, suite: Suite, most: int) -> None:
-    """Training steps below the lowest map of a model."""
-    places = thinned(range(len(suite.revisions)), most)
-    ax.set_xticks(places, [step_label(suite.revisions[i]) for i in places])
-    ax.set_xlabel("training step")

@@ -42,8 +42,7 @@ def layer_curves(quantities: Sequence[Quantity], suites: Sequence[Suite]) -> Fig
         for ax, suite in zip(row, suites, strict=True):
             _curves(ax, quantity.values, suite)
     for ax, suite in zip(axes[0], suites, strict=True):
-        style: dict[str, Any] = {"ha": "center", "fontsize": 9.5}
-        ax.annotate(suite.model, (0.5, 1), (0, 17), "axes fraction", "offset points", **style)
+        ax.annotate(suite.model, (0.5, 1), (0, 17), "axes fraction", "offset points", ha="center", fontsize=9.5)
     handles = [Line2D([], [], color=c, lw=1.8, label=step_label(name)) for name, c in _colours(suites[-1]).items()]
     figure.legend(handles=handles, title="training step", loc="outside right upper", handlelength=1.2)
     figure.supxlabel("layer (0 is the embedding)", fontsize=8.5)
@@ -196,7 +195,6 @@ def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
 
 def write_losses(folder: Path) -> Path | None:
     """Write ``loss.png`` beside the checkpoints of a suite; None if no losses are recorded."""
-    losses = read_losses(folder)
-    if not losses:
+    if not (losses := read_losses(folder)):
         return None
     return atomic_write(folder / "loss.png", rendered(training_loss({folder.name: averaged(losses)}), "png"))

@@ -10,36 +10,17 @@ SILENT = 5.0  # seconds; a living rank reports twice a second
 
 @dataclass(frozen=True)
 class RankState:
-    """What is known of a rank from its reports.
-
-    Attributes
-    ----------
-    rank : int
-    heard : float
-        Time of its last report.
-    step, phase : int
-        Its position at that time; phase 0 computes, 1 waits for the other ranks.
-    error : str or None
-        The error that it reported.
-    failed : float
-        Time of that error, by the clock of its machine.
-    permanent : bool
-        Whether the same error would occur again.
-    code : int or None
-        Exit code of its process; negative for a signal.
-    lost : bool
-        Whether its worker has left the cluster.
-    """
+    """What is known of a rank from its reports."""
 
     rank: int
-    heard: float
+    heard: float  # time of its last report
     step: int = 0
-    phase: int = 0
+    phase: int = 0  # 0 computes, 1 waits for the other ranks
     error: str | None = None
-    failed: float = 0.0
-    permanent: bool = False
-    code: int | None = None
-    lost: bool = False
+    failed: float = 0.0  # time of the error, by the clock of its machine
+    permanent: bool = False  # the same error would occur again
+    code: int | None = None  # exit code of its process; negative for a signal
+    lost: bool = False  # its worker has left the cluster
 
     @property
     def is_done(self) -> bool:
@@ -66,20 +47,10 @@ class RankFailure:
 def first_failure(states: Iterable[RankState], now: float, timeout: float) -> RankFailure | None:
     """The rank that made a process group fail; None while all ranks work.
 
-    Parameters
-    ----------
-    states : iterable of RankState
-    now : float
-    timeout : float
-        Seconds of silence after which a rank counts as failed although no other rank reports an error.
-
-    Notes
-    -----
     In this order: a rank that lost its worker or was killed without a report; a rank that was silent when others
-    reported errors; the rank that reported an error at the earliest step and phase, and then first.
+    reported errors, or for ``timeout`` seconds; the rank that reported an error at the earliest step and phase, and
+    then first.
 
-    Examples
-    --------
     >>> stopped = RankState(rank=1, heard=0.0, step=7)
     >>> timed_out = RankState(rank=0, heard=60.0, step=7, phase=1, error="timed out", failed=60.0)
     >>> first_failure([timed_out, stopped], now=60.0, timeout=90.0).rank

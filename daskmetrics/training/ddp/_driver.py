@@ -45,22 +45,8 @@ def train(client: Client, training: DdpTraining, observer: TrainingObserver) -> 
     """Train a suite with one rank per worker, up to the recipe's number of ranks.
 
     Any failure of a rank ends the process group; it restarts from its last state with as many ranks as there are
-    workers at that time. With an equal number of ranks, failures do not change a bit of the weights.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    training : DdpTraining
-    observer : TrainingObserver
-
-    Raises
-    ------
-    ConfigError
-        If the corpus cannot be read, or a machine has too little memory.
-    ProcessGroupError
-        If the process group fails repeatedly without a new state, or with an error that would occur again.
-    ClusterLostError
-        If there is no worker.
+    workers at that time. With an equal number of ranks, failures do not change a bit of the weights. Repeated failures
+    without a new state, or one that would occur again, raise `ProcessGroupError`.
     """
     if training.is_done:
         return
@@ -145,6 +131,8 @@ class _DdpDriver:
 
     def _wait_for_workers(self) -> tuple[RankPlacement, ...]:
         """Workers for all ranks, or for as many as have arrived after ``ddp.patience`` seconds."""
+        planned = self.training.recipe.ranks
+        expected = min(planned, self.training.workers or planned)
         until = time.monotonic() + self.training.ddp.patience
         while True:
             known = workers(self.client)
@@ -152,8 +140,8 @@ class _DdpDriver:
             able = [address for address, about in known.items() if about["resources"].get("GPU")] or list(known)
             replies = self.client.run(worker.inventory, workers=able, on_error="ignore")
             hosts: list[RankHost] = [host for host in replies.values() if host.address not in self.excluded]
-            if len(hosts) >= self.training.expected_ranks or (hosts and time.monotonic() > until):
-                return place_ranks(hosts, self.training.recipe.ranks)
+            if len(hosts) >= expected or (hosts and time.monotonic() > until):
+                return place_ranks(hosts, planned)
             if time.monotonic() > until + STOP:
                 raise ClusterLostError("No worker is left to train on. Run the same command again to resume.")
             time.sleep(POLL)

@@ -13,29 +13,13 @@ from daskmetrics.training import _suite as suite
 
 @dataclass(frozen=True)
 class DdpTraining:
-    """A suite to be trained by a process group.
-
-    Attributes
-    ----------
-    name : str
-        Of the model.
-    recipe : Recipe
-    folder : Path
-        The suite's folder.
-    ddp : DDP
-    workers : int or None
-        Largest number of workers; further ranks are not waited for.
-    """
+    """A suite to be trained by a process group."""
 
     name: str
     recipe: Recipe
     folder: Path
     ddp: DDP
-    workers: int | None = None
-
-    @property
-    def expected_ranks(self) -> int:
-        return min(self.recipe.ranks, self.workers or self.recipe.ranks)
+    workers: int | None = None  # largest number; further ranks are not waited for
 
     @property
     def revisions(self) -> tuple[str, ...]:
@@ -48,31 +32,15 @@ class DdpTraining:
 
 @dataclass(frozen=True)
 class RankHost:
-    """A worker that can run a rank.
-
-    Attributes
-    ----------
-    address, name : str
-        Of the worker.
-    node : str
-        Its machine.
-    cores : int
-        Cores that the worker may use.
-    available : int
-        Bytes of free memory on its machine.
-    gpus : tuple of str
-        The GPUs that it sees, as ``CUDA_VISIBLE_DEVICES`` names them.
-    models : tuple of str
-        Models of all GPUs of its machine.
-    """
+    """A worker that can run a rank."""
 
     address: str
     name: str
-    node: str
-    cores: int
-    available: int
-    gpus: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
+    node: str  # its machine
+    cores: int  # that the worker may use
+    available: int  # bytes of free memory on its machine
+    gpus: tuple[str, ...] = ()  # that it sees, as CUDA_VISIBLE_DEVICES names them
+    models: tuple[str, ...] = ()  # of all GPUs of its machine
 
 
 @dataclass(frozen=True)
@@ -97,8 +65,6 @@ class RankPlacement:
 def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankPlacement, ...]:
     """At most ``ranks`` ranks, one per worker; ranks of a machine have neighbouring numbers to keep traffic local.
 
-    Examples
-    --------
     >>> hosts = [RankHost(f"tcp://{node}:{i}", str(i), node, 1, 0) for i, node in enumerate("abab")]
     >>> [(place.rank, place.host.node, place.local, place.neighbours) for place in place_ranks(hosts, 3)]
     [(0, 'a', 0, 2), (1, 'a', 1, 2), (2, 'b', 0, 1)]
@@ -113,42 +79,20 @@ def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankPlacement, .
 
 @dataclass(frozen=True)
 class RankSpec:
-    """Everything that one rank process needs to know.
+    """Everything that one rank process needs to know; recipe and ddp are sections of the configuration."""
 
-    Attributes
-    ----------
-    topic : str
-        Dask topic of the training; topic and attempt name the process group.
-    attempt : int
-    rank, local, neighbours : int
-        As in `RankPlacement`.
-    gpu : int or None
-    names : tuple of str
-        Placements of all ranks, for messages.
-    store : tuple of str and int, or None
-        Address of the TCPStore where the ranks meet; None for a single rank.
-    folder : str
-        The suite's folder.
-    revisions : tuple of str
-        Revisions to train.
-    recipe, ddp : mapping
-        The sections of the configuration, as plain values.
-    interface : str or None
-    """
-
-    topic: str
+    topic: str  # Dask topic of the training; topic and attempt name the process group
     attempt: int
     rank: int
     local: int
     neighbours: int
     gpu: int | None
-    names: tuple[str, ...]
-    store: tuple[str, int] | None
+    names: tuple[str, ...]  # placements of all ranks, for messages
+    store: tuple[str, int] | None  # address of the TCPStore where the ranks meet; None for a single rank
     folder: str
     revisions: tuple[str, ...]
     recipe: Mapping[str, object] = field(repr=False)
     ddp: Mapping[str, object] = field(repr=False)
-    interface: str | None = None
 
     @property
     def model(self) -> str:
@@ -172,8 +116,6 @@ class RankSpec:
     def from_json(cls, text: str) -> RankSpec:
         """The inverse of `to_json`.
 
-        Examples
-        --------
         >>> spec = RankSpec("train-a", 1, 0, 0, 1, None, ("a",), ("127.0.0.1", 29500), "suites/a", ("step0",), {}, {})
         >>> RankSpec.from_json(spec.to_json()) == spec
         True
@@ -185,11 +127,7 @@ class RankSpec:
 
 
 def rank_specs(
-    training: DdpTraining,
-    placements: Sequence[RankPlacement],
-    topic: str,
-    attempt: int,
-    store: tuple[str, int] | None,
+    training: DdpTraining, placements: Sequence[RankPlacement], topic: str, attempt: int, store: tuple[str, int] | None
 ) -> list[RankSpec]:
     """The specifications of a process group, one per rank."""
     return [
@@ -206,7 +144,6 @@ def rank_specs(
             revisions=training.revisions,
             recipe=training.recipe.model_dump(mode="json"),
             ddp=training.ddp.model_dump(mode="json"),
-            interface=training.ddp.interface,
         )
         for place in placements
     ]

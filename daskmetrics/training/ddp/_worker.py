@@ -137,8 +137,8 @@ def _worker_address() -> str:
 def _environment(spec: RankSpec, address: str) -> Mapping[str, str]:
     """The rank's environment variables: this worker's, then its own."""
     by_address = {each.address: str(name) for name, every in psutil.net_if_addrs().items() for each in every}
-    interface = spec.interface or by_address.get(address)
-    names = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), interface) if interface else {}
+    interface = spec.ddp["interface"] or by_address.get(address)
+    names = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), str(interface)) if interface else {}
     configured = {str(name): str(value) for name, value in dict(spec.ddp["environment"] or {}).items()}  # type: ignore[call-overload]
     local = {"LOCAL_RANK": str(spec.local), "LOCAL_WORLD_SIZE": str(spec.neighbours)}
     threads = {"OMP_NUM_THREADS": str(spec.recipe["threads"]), "TOKENIZERS_PARALLELISM": "false"}
