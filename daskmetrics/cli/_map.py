@@ -65,7 +65,9 @@ class MapCommand:
     serial: Annotated[bool, _click("Debug: run in this process, without workers and timeouts.")] = False
     dry_run: Annotated[bool, _click("Show what would run, and start nothing.")] = False
     verify: Annotated[int | None, _number("Check the map: run N of its items again.", 0)] = None
-    ignore: Annotated[tuple[str, ...], _click("With --verify: a field that may differ.", metavar="FIELD")] = ()
+    ignore: Annotated[
+        tuple[str, ...], _click("With --verify: a field that may differ.", metavar="FIELD", show_default=False)
+    ] = ()
     tolerance: Annotated[float, _click("With --verify: the relative difference allowed.")] = 0.0
 
     @property
