@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,8 @@ def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [_row(result) for result in _in_order(results)]
+    rows = [_row(result) for result in sorted(results, key=attrgetter("index"))]
     return pd.DataFrame(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
-
-
-def _in_order(results: Sequence[ItemResult]) -> list[ItemResult]:
-    return sorted(results, key=lambda result: result.index)
 
 
 def _row(result: ItemResult) -> dict[str, Any]:
@@ -68,7 +65,7 @@ def dataset(results: Sequence[ItemResult], count: int | None = None) -> xr.Datas
     for result in results:
         names[result.index], status[result.index] = result.name, Status.of(result.status)
     arrays = {}
-    for name, values in {**_numbers(results), **_seconds(results, "seconds")}.items():
+    for name, values in _numbers(results, "seconds").items():
         column = np.full(length, np.nan)
         column[list(values)] = list(values.values())
         arrays[name] = ("item", column)
@@ -110,7 +107,9 @@ def write(results: Sequence[ItemResult], path: str | Path) -> None:
             case ".csv":
                 frame(results).to_csv(file, index=False)
             case _:
-                file.writelines(json.dumps(_line(result)).encode() + b"\n" for result in _in_order(results))
+                file.writelines(
+                    json.dumps(_line(result)).encode() + b"\n" for result in sorted(results, key=attrgetter("index"))
+                )
 
 
 def _line(result: ItemResult) -> dict[str, Any]:
@@ -156,8 +155,11 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name or "value", value
 
 
-def _numbers(results: Iterable[ItemResult]) -> dict[str, dict[int, float]]:
-    """Numeric fields by name and index of the item; a field that holds anything else for any item is left out."""
+def _numbers(results: Sequence[ItemResult], seconds: str) -> dict[str, dict[int, float]]:
+    """Numeric fields by name and index of the item, and the duration under the name ``seconds``, if there is one.
+
+    A field that holds anything else for any item is left out.
+    """
     columns: dict[str, dict[int, float]] = {}
     other = set()
     for result in results:
@@ -166,12 +168,9 @@ def _numbers(results: Iterable[ItemResult]) -> dict[str, dict[int, float]]:
                 columns.setdefault(name, {})[result.index] = float(value)
             else:
                 other.add(name)
-    return {name: column for name, column in columns.items() if name not in other}
-
-
-def _seconds(results: Iterable[ItemResult], name: str) -> dict[str, dict[int, float]]:
-    column = {result.index: result.seconds for result in results if result.seconds is not None}
-    return {name: column} if column else {}
+    numeric = {name: column for name, column in columns.items() if name not in other}
+    durations = {result.index: result.seconds for result in results if result.seconds is not None}
+    return {**numeric, **({seconds: durations} if durations else {})}
 
 
 def aggregates(results: Sequence[ItemResult]) -> list[Aggregate]:
@@ -183,17 +182,14 @@ def aggregates(results: Sequence[ItemResult]) -> list[Aggregate]:
     >>> aggregates(done)[0]
     Aggregate(field='value', count=5, mean=2.0, std=1.5811388300841898, min=0.0, median=2.0, p95=3.8, max=4.0)
     """
-    succeeded = [result for result in results if result.ok]
-    columns = {**_numbers(succeeded), **_seconds(succeeded, "seconds per item")}
-    return [_aggregate(name, np.array(list(column.values()))) for name, column in columns.items()]
-
-
-def _aggregate(name: str, values: np.ndarray) -> Aggregate:
-    std = float(values.std(ddof=1)) if len(values) > 1 else None
-    median, p95 = (float(np.percentile(values, q)) for q in (50, 95))
-    return Aggregate(
-        name, len(values), float(values.mean()), std, float(values.min()), median, p95, float(values.max())
-    )
+    found = []
+    for name, column in _numbers([result for result in results if result.ok], "seconds per item").items():
+        values = np.array(list(column.values()))
+        std = float(values.std(ddof=1)) if len(values) > 1 else None
+        median, p95 = (float(np.percentile(values, q)) for q in (50, 95))
+        low, high = float(values.min()), float(values.max())
+        found.append(Aggregate(name, len(values), float(values.mean()), std, low, median, p95, high))
+    return found
 
 
 def causes(results: Iterable[ItemResult]) -> list[Cause]:
