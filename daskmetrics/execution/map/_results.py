@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +33,12 @@ def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [_row(result) for result in sorted(results, key=attrgetter("index"))]
+    rows = [_row(result) for result in _in_order(results)]
     return pd.DataFrame(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+
+
+def _in_order(results: Sequence[ItemResult]) -> list[ItemResult]:
+    return sorted(results, key=lambda result: result.index)
 
 
 def _row(result: ItemResult) -> dict[str, Any]:
@@ -107,9 +110,7 @@ def write(results: Sequence[ItemResult], path: str | Path) -> None:
             case ".csv":
                 frame(results).to_csv(file, index=False)
             case _:
-                file.writelines(
-                    json.dumps(_line(result)).encode() + b"\n" for result in sorted(results, key=attrgetter("index"))
-                )
+                file.writelines(json.dumps(_line(result)).encode() + b"\n" for result in _in_order(results))
 
 
 def _line(result: ItemResult) -> dict[str, Any]:
@@ -156,9 +157,9 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _numbers(results: Sequence[ItemResult], seconds: str) -> dict[str, dict[int, float]]:
-    """Numeric fields by name and index of the item, and the duration under the name ``seconds``, if there is one.
+    """Numeric fields by name and index of the item, and then the durations under the name ``seconds``.
 
-    A field that holds anything else for any item is left out.
+    A field that holds anything else for any item is left out, as is a column without a number.
     """
     columns: dict[str, dict[int, float]] = {}
     other = set()
