@@ -53,7 +53,10 @@ class IncrementalPosterior:
     def update(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
         """Process new outcomes; doing so early leaves less work to the next posterior."""
         seen = self.read(cells, outcomes).scores
-        if not self._continues(seen):
+        # these scores extend the last ones, or are a part of them that the basis covers; otherwise start again
+        last, n = self._last, min(len(self._last), len(seen))
+        pairs = (last.arm, seen.arm), (last.task, seen.task), (last.score, seen.score)
+        if len(seen) < self._since or not all(np.array_equal(old[:n], new[:n]) for old, new in pairs):
             self._reset()
         while self._scores < len(seen):
             self._scores += 1
@@ -83,14 +86,6 @@ class IncrementalPosterior:
         same = factor.common_rows(rows)
         factor.truncate(same)
         factor.extend(rows.take(slice(same, None)))
-
-    def _continues(self, seen: Observations) -> bool:
-        """Whether these scores extend the last ones, or are a part of them that the basis covers."""
-        last, n = self._last, min(len(self._last), len(seen))
-        return len(seen) >= self._since and all(
-            np.array_equal(old[:n], new[:n])
-            for old, new in ((last.arm, seen.arm), (last.task, seen.task), (last.score, seen.score))
-        )
 
     def _reset(self) -> None:
         self._last = Observations.of([])

@@ -14,7 +14,7 @@ from daskmetrics.bandit._costs import PaidCosts
 from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._policy import Choice, Policy, State, Why
 from daskmetrics.bandit._problem import Outcome, Problem
-from daskmetrics.bandit._recommend import WITHIN, Recommendation, confidence, margin_of, recommend
+from daskmetrics.bandit._recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell
 
@@ -306,12 +306,8 @@ class Learner:
             return False
         if count not in self._is_confident:
             then = state if count == len(known) else self._state(known[:count], self._checking)
-            self._is_confident[count] = False
-            if len(then.observations):
-                posterior, leader = then.posterior.without_pending(), then.leader
-                margin = margin_of(posterior, leader, then.observations, self.within)
-                certainty = confidence(posterior, leader, margin, self.seed, then.usable)
-                self._is_confident[count] = certainty.within >= self.confidence
+            is_scored = len(then.observations) > 0
+            self._is_confident[count] = is_scored and leader_confidence(then, self.within).within >= self.confidence
         return self._is_confident[count]
 
     def _state(self, known: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
