@@ -88,10 +88,10 @@ class IncrementalPosterior:
         factor.extend(rows.take(slice(same, None)))
 
     def _reset(self) -> None:
-        self._last = Observations.of([])
+        self._last: Observations = Observations.of([])
         self._begin(self._last)
         self._next: Iterator[Basis | None] | None = None  # the basis that is being built
-        self._scores = 0  # number of scores processed
+        self._scores: int = 0  # number of scores processed
 
     def _begin(self, seen: Observations) -> None:
         """Use a basis with a model estimated from these few scores."""

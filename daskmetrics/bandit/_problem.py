@@ -142,10 +142,6 @@ class Problem:
         return {arm: i for i, arm in enumerate(self.arms)}
 
     @cached_property
-    def task_index(self) -> dict[str, int]:
-        return {task: i for i, task in enumerate(self.tasks)}
-
-    @cached_property
     def baseline_arms(self) -> Ints:
         """Indices of the baseline checkpoint's arms, by layer."""
         arms = [i for i, arm in enumerate(self.arms) if arm.checkpoint == self.baseline]
@@ -172,9 +168,9 @@ class Problem:
 
     def locate(self, cell: Cell) -> tuple[int, int]:
         """Indices (arm, task) of a cell; the inverse of `cell`."""
-        if cell.arm not in self.arm_index or cell.task not in self.task_index:
+        if cell.arm not in self.arm_index or cell.task not in self.tasks:
             raise DataError(f"Cell {cell} is not part of this search. Were its models, revisions or tasks changed?")
-        return self.arm_index[cell.arm], self.task_index[cell.task]
+        return self.arm_index[cell.arm], self.tasks.index(cell.task)
 
 
 @dataclass(frozen=True)
