@@ -50,6 +50,12 @@ class IncrementalPosterior:
         self.is_used = False
         self._reset()
 
+    def _reset(self) -> None:
+        self._last: Observations = Observations.of([])
+        self._begin(self._last)
+        self._next: Iterator[Basis | None] | None = None  # the basis that is being built
+        self._scores: int = 0  # number of scores processed
+
     def update(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
         """Process new outcomes; doing so early leaves less work to the next posterior."""
         seen = self.read(cells, outcomes).scores
@@ -86,12 +92,6 @@ class IncrementalPosterior:
         same = factor.common_rows(rows)
         factor.truncate(same)
         factor.extend(rows.take(slice(same, None)))
-
-    def _reset(self) -> None:
-        self._last: Observations = Observations.of([])
-        self._begin(self._last)
-        self._next: Iterator[Basis | None] | None = None  # the basis that is being built
-        self._scores: int = 0  # number of scores processed
 
     def _begin(self, seen: Observations) -> None:
         """Use a basis with a model estimated from these few scores."""

@@ -196,8 +196,7 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     greatest, tried = _log_posterior(scores, best), {best.hyperparameters}
     improved = True
     while improved:
-        improved = False
-        h = best.hyperparameters
+        h, improved = best.hyperparameters, False
         options = [replace(h, **{f.name: getattr(h, f.name) * by}) for f in fields(h) for by in (1 / STEP, STEP)]
         for option in options:
             if option in tried:

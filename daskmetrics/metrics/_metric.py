@@ -77,10 +77,9 @@ class Parameter:
             return value
         if type(self.default) is float and type(value) is int:
             value = float(value)
-        is_valid = type(value) is type(self.default) and (
-            isinstance(value, str) or (math.isfinite(value) and value >= self.least and value > self.above)
-        )
-        if not is_valid:
+        if type(value) is not type(self.default):
+            raise ConfigError(f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}.")
+        if not isinstance(value, str) and not (math.isfinite(value) and value >= self.least and value > self.above):
             raise ConfigError(f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}.")
         return value
 

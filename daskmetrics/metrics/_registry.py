@@ -104,12 +104,8 @@ _ALL = (
 )
 # fmt: on
 
-CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ALL})
-"""The metrics of this package by name."""
-
-
-GROUP = "daskmetrics.metrics"
-"""Entry-point group with which other packages add metrics; each entry point names a `Metric`."""
+CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ALL})  #: of this package
+GROUP = "daskmetrics.metrics"  #: entry points with which other packages add metrics; each names a `Metric`
 
 
 def catalogue() -> Mapping[str, Metric]:
