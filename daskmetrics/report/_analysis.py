@@ -17,6 +17,7 @@ from daskmetrics.core.names import Arm, Checkpoint, Suite, training_order
 from daskmetrics.core.status import cause
 from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
+from daskmetrics.report._format import NO_REASON
 from daskmetrics.report._run import Run
 
 Values = Mapping[Arm, float]
@@ -175,7 +176,7 @@ def failures(run: Run) -> tuple[Failure, ...]:
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for record in run.records:
         if not record.ok:
-            reason = record.reason or "no reason was recorded"
+            reason = record.reason or NO_REASON
             groups.setdefault((record.kind, record.status, cause(reason)), []).append((record.name, reason))
         elif record.kind == "measure":
             for layer, name, reason in record.value["reasons"]:

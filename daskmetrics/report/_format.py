@@ -37,6 +37,7 @@ def _environment() -> Environment:
 
 WIDTH = 98  #: columns; with the comment sign of `best_text` they are 100
 LABEL = 12  #: columns of the labels on the left
+NO_REASON = "no reason was recorded"
 
 
 def fact(label: str, text: str) -> list[str]:
