@@ -188,12 +188,13 @@ def _statistics_file(name: str) -> Path | None:
 @lru_cache
 def _read_statistics(path: Path) -> TextStatistics:
     splits = json.loads(path.read_text(encoding="utf-8")).values()
-    statistics = [part for split in splits for name, part in split.items() if name.endswith("text_statistics") and part]
-    statistics += [
-        part for split in splits for name, part in split.items() if re.fullmatch("text[12]_statistics", name)
+    parts = [
+        part
+        for split in splits
+        for name, part in split.items()
+        if part and re.fullmatch(r"(.*text|text[12])_statistics", name)
     ]
-    unique = {id(part): part for part in statistics}.values()
-    return TextStatistics(*(sum(part[field] for part in unique) for field in ("unique_texts", "total_text_length")))
+    return TextStatistics(*(sum(part[field] for part in parts) for field in ("unique_texts", "total_text_length")))
 
 
 def _version() -> str | None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from daskmetrics.core._text import plural
@@ -156,9 +155,13 @@ def _beir_texts(path: Path) -> dict[str, str]:
     return texts
 
 
-READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = MappingProxyType(
-    {".csv": _csv, ".tsv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
-)
+READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = {
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".parquet": _parquet,
+}
 """Readers of a file, by its suffix."""
 
 
@@ -287,13 +290,11 @@ def _check_answered(reader: _RoleReader, examples: Examples) -> Examples:
     return examples
 
 
-_BUILDERS: Mapping[str, Callable[[_RoleReader], Examples]] = MappingProxyType(
-    {
-        "classification": partial(_labelled, least=FOLDS),
-        "clustering": partial(_labelled, least=2),
-        "pair_classification": _pairs,
-        "sts": _graded_pairs,
-        "retrieval": _retrieval,
-        "reranking": _reranking,
-    }
-)
+_BUILDERS: Mapping[str, Callable[[_RoleReader], Examples]] = {
+    "classification": partial(_labelled, least=FOLDS),
+    "clustering": partial(_labelled, least=2),
+    "pair_classification": _pairs,
+    "sts": _graded_pairs,
+    "retrieval": _retrieval,
+    "reranking": _reranking,
+}
