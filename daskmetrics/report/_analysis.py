@@ -208,8 +208,6 @@ def _of(run: Run, kind: str) -> Iterator[Record]:
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     """Spearman's rho: Pearson's correlation of the ranks, ties sharing their mean rank; NaN if a side is constant.
 
-    Examples
-    --------
     >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
     0.8
     """

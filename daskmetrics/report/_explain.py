@@ -138,8 +138,6 @@ def _described(one: NearBest, best: NearBest) -> str:
 def _change(value: float, reference: float) -> str:
     """How much less of something an arm needs.
 
-    Examples
-    --------
     >>> _change(60, 100), _change(150, 100), _change(5, 5), _change(5, 0)
     ('40 % fewer', '50 % more', 'no fewer', 'more')
     """

@@ -68,7 +68,16 @@ def _from_csv(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     rows, metrics = [], dict[Arm, dict[str, float]]()
     for number, line in _lines(path, ("layer", "task", "score")):
         try:
-            row = _row(line)
+            seconds = _number(line.get("seconds", ""))
+            row = ScoreRow(
+                arm=_arm(line),
+                task=line["task"],
+                score=_number(line["score"]),
+                stderr=max(0.0, _number(line.get("stderr", ""), 0.0)),
+                seconds=seconds if math.isfinite(seconds) else None,
+                encode=_number(line.get("encode_seconds", ""), 0.0),
+                kind=line.get("kind", ""),
+            )
         except (ValueError, KeyError) as error:
             raise DataError(f"'{path}', line {number}: {error} is not valid in a row of scores: {line}.") from None
         values = {name.removeprefix(METRIC): _number(value) for name, value in line.items() if name.startswith(METRIC)}
@@ -76,19 +85,6 @@ def _from_csv(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
         if math.isfinite(row.score):
             rows.append(row)
     return rows, metrics
-
-
-def _row(line: Mapping[str, str]) -> ScoreRow:
-    seconds = _number(line.get("seconds", ""))
-    return ScoreRow(
-        arm=_arm(line),
-        task=line["task"],
-        score=_number(line["score"]),
-        stderr=max(0.0, _number(line.get("stderr", ""), 0.0)),
-        seconds=seconds if math.isfinite(seconds) else None,
-        encode=_number(line.get("encode_seconds", ""), 0.0),
-        kind=line.get("kind", ""),
-    )
 
 
 def _arm(line: Mapping[str, str]) -> Arm:

@@ -70,8 +70,6 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
 def left(working: float, done: float, predicted: float) -> float:
     """Predicted seconds of the remaining work; with progress, the pace so far replaces the prediction.
 
-    Examples
-    --------
     >>> left(working=0.0, done=0.0, predicted=100.0), left(working=100.0, done=0.5, predicted=100.0)
     (100.0, 75.0)
     """

@@ -80,8 +80,6 @@ def heat_maps(quantities: Sequence[Quantity], suites: Sequence[Suite], marks: Ma
 def plane(values: Mapping[Arm, float], suite: Suite) -> NDArray[np.float64]:
     """Values of one model, (layers, checkpoints); NaN where there is none.
 
-    Examples
-    --------
     >>> plane({Arm("m", "step1", 0): 0.5}, Suite("m", ("step0", "step1"), (0,), 1))
     array([[nan, 0.5]])
     """
