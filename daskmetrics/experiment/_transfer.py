@@ -144,9 +144,9 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
 
 def _model_names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """mteb's name of each model: the hub id, or the model's name after the organisation ``local``."""
-    return {model["name"]: _hub_id(model["source"]) or f"local/{model['name']}" for model in models}
-
-
-def _hub_id(source: str | None) -> str | None:
-    looks_local = not source or source.startswith((".", "/", "~")) or source.count("/") != 1 or Path(source).is_dir()
-    return None if looks_local else source
+    names = {}
+    for model in models:
+        name, source = model["name"], model["source"] or ""
+        is_local = source.startswith((".", "/", "~")) or source.count("/") != 1 or Path(source).is_dir()
+        names[name] = f"local/{name}" if is_local else source
+    return names

@@ -196,8 +196,6 @@ class Column:
 def columns_of(value: Mapping[str, Any]) -> dict[Key, Column]:
     """The columns of a recorded value, by metric key.
 
-    Examples
-    --------
     >>> parts = {"values": [[0.5]], "stderr": [[None]], "status": [[1]], "reasons": []}
     >>> columns_of({"names": ["a"], "metrics": ["k"], **parts})["k"].values
     (0.5,)

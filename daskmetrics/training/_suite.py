@@ -175,29 +175,23 @@ class _TrainingLoop:
 
     def train_to(self, revision: str) -> None:
         """Take the steps up to a revision, and write it."""
-        last = step_of(revision) or 0
-        if self.learner.step < last:
-            self._advance(last)
-        if self.world.is_leader:
-            self._write(revision)
-
-    def _advance(self, last: int) -> None:
         from daskmetrics.training import _learning as learning
 
-        stride = max(1, self.recipe.steps // MOST_POINTS)
-        for step, batches in islice(self.stream, last - self.learner.step):
+        last, stride = step_of(revision) or 0, max(1, self.recipe.steps // MOST_POINTS)
+        for step, batches in islice(self.stream, max(0, last - self.learner.step)):
             self.reporter.enter(step, 0)
-            loss = learning.take_step(self.learner, self.recipe, batches, self.reporter)
+            own = learning.take_step(self.learner, self.recipe, batches, self.reporter)
             self.loader.computed()
             if step % stride == 0 or step == last:
-                self._report(step, self.world.mean(loss))
+                loss = self.world.mean(own)
+                if loss != loss or loss == float("inf"):
+                    problem = f"The loss is {loss} at step {step}"
+                    raise UndefinedError(f"{problem}: lower learning_rate, or use another precision.")
+                self.reporter.step_done(step, loss)
             if step % self.ddp.save_every == 0 and step < last and self.world.is_leader:
                 save_state(self.learner, self.folder / "resume")
-
-    def _report(self, step: int, loss: float) -> None:
-        if loss != loss or loss == float("inf"):
-            raise UndefinedError(f"The loss is {loss} at step {step}: lower learning_rate, or use another precision.")
-        self.reporter.step_done(step, loss)
+        if self.world.is_leader:
+            self._write(revision)
 
     def _write(self, revision: str) -> None:
         from daskmetrics.training import _learning as learning

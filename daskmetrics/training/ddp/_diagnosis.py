@@ -64,7 +64,9 @@ def first_failure(states: Iterable[RankState], now: float, timeout: float) -> Ra
     reported = [s for s in states if s.error is not None]
     if ended:
         first = min(ended, key=lambda s: (not s.lost, s.heard))
-        return RankFailure(first.rank, "its worker was lost" if first.lost else _exit_text(first.code or 0))
+        code = first.code or 0
+        ended_by = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return RankFailure(first.rank, "its worker was lost" if first.lost else f"its process {ended_by}")
     if silent:
         first = min(silent, key=lambda s: s.heard)
         return RankFailure(first.rank, f"it stopped reporting at step {first.step}, {now - first.heard:.0f} s ago")
@@ -72,7 +74,3 @@ def first_failure(states: Iterable[RankState], now: float, timeout: float) -> Ra
         first = min(reported, key=lambda s: (s.step, s.phase, s.failed))
         return RankFailure(first.rank, first.error or "", any(s.permanent for s in reported))
     return None
-
-
-def _exit_text(code: int) -> str:
-    return f"its process was ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"

@@ -97,13 +97,16 @@ class _DdpDriver:
 
     def _attempt(self, placements: Sequence[RankPlacement]) -> RankFailure | None:
         """Run one process group to its end; None if it succeeded."""
-        training = self.training
+        training, address = self.training, placements[0].host.address
         self.attempt += 1
         for place in placements:
             self.observer.message(f"  {place}")
         try:
-            self._call(suite.write_corpus, training.recipe, training.folder, at=placements[0].host.address)
-            store = self._open_store(placements[0].host.address) if len(placements) > 1 else None
+            self._call(suite.write_corpus, training.recipe, training.folder, at=address)
+            store = None
+            if len(placements) > 1:
+                self.stores.add(address)
+                store = self._call(worker.open_store, self.topic, training.ddp.timeout, at=address, timeout=120)
         except DaskmetricsError:  # the user's corpus cannot be read
             raise
         except Exception as error:  # whatever happened to the worker
@@ -115,10 +118,6 @@ class _DdpDriver:
                 return group.wait()
             finally:
                 self.excluded = group.stop()
-
-    def _open_store(self, address: str) -> tuple[str, int]:
-        self.stores.add(address)
-        return self._call(worker.open_store, self.topic, self.training.ddp.timeout, at=address, timeout=120)
 
     def _call(self, function: Callable[..., T], *args: object, at: str, timeout: float | None = None) -> T:
         """Run a function on the worker with this address."""
