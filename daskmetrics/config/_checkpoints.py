@@ -41,16 +41,21 @@ class LocatedSuite:
 def locate(model: Model) -> LocatedSuite:
     """Find the checkpoints of a model's configuration; nothing is loaded or downloaded."""
     source = model.source or ""
-    looks_local = source.startswith((".", "/", "~")) or source.count("/") != 1
     folder = Path(source).expanduser()
     if folder.is_dir():
         return _find_folder(model, folder)
-    if looks_local:
-        raise ConfigError(
-            f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
-            "model folder per revision (step0, step1000, ...), or a hub id such as EleutherAI/pythia-14m."
-        )
-    return _find_on_hub(model)
+    if is_hub_id(source):
+        return _find_on_hub(model)
+    raise ConfigError(
+        f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
+        "model folder per revision (step0, step1000, ...), or a hub id such as EleutherAI/pythia-14m."
+    )
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a source is ORGANISATION/NAME, and not a folder of this machine."""
+    looks_local = source.startswith((".", "/", "~")) or source.count("/") != 1
+    return not looks_local and not Path(source).is_dir()
 
 
 def revisions_of(model: Model, available: Sequence[str] | None) -> tuple[str, ...]:

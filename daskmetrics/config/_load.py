@@ -69,7 +69,12 @@ def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
     >>> parse({"name": "x", "models": [{"name": "a", "source": "./a"}], "protocol": "paper"}).protocol.padding
     'left'
     """
-    data = {**data, "protocol": _protocol_keys(data.get("protocol")), "cluster": _cluster_keys(data.get("cluster"))}
+    protocol = _as_mapping("protocol", "preset", data.get("protocol"))
+    preset = protocol.pop("preset", "corrected")
+    if preset not in PRESETS:
+        raise unknown("protocol preset", preset, PRESETS)
+    protocol = {**PRESETS[preset].model_dump(), **protocol}
+    data = {**data, "protocol": protocol, "cluster": _cluster_keys(data.get("cluster"))}
     try:
         return Config.model_validate(data)
     except ValidationError as error:
@@ -146,14 +151,6 @@ def _as_mapping(section: str, key: str, value: Any) -> dict[Any, Any]:
     if not isinstance(mapping, Mapping) or not isinstance(mapping.get(key, ""), str):
         raise ConfigError(f"'{section}': got {_shorten(value)}; write the name of a {key}, or 'key: value' lines.")
     return dict(mapping)
-
-
-def _protocol_keys(section: Any) -> dict[Any, Any]:
-    keys = _as_mapping("protocol", "preset", section)
-    name = keys.pop("preset", "corrected")
-    if name not in PRESETS:
-        raise unknown("protocol preset", name, PRESETS)
-    return {**PRESETS[name].model_dump(), **keys}
 
 
 def _read(path: Path) -> dict[str, Any]:

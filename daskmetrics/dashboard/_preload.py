@@ -35,12 +35,12 @@ _register()
 def dask_setup(scheduler: Any) -> None:
     """Called by Dask with the new scheduler."""
     from daskmetrics.dashboard._plugin import NAME, DashboardPlugin
-    from daskmetrics.dashboard._prometheus import publish
+    from daskmetrics.dashboard._prometheus import COLLECTOR
 
     try:
         plugin = DashboardPlugin(scheduler)
         scheduler.extensions[NAME] = plugin
         plugin.open()
-        publish(plugin)
+        COLLECTOR.plugins.append(plugin)
     except Exception as error:
         log.warning("The dashboard does not show daskmetrics: %s: %s", type(error).__name__, error)

@@ -218,7 +218,12 @@ class LiveState:
         if pick is None:
             return
         if ask.note.get("search") != self._searched:
-            self._begin_search(ask.note.get("search"))
+            # remove the decisions of an earlier search, whose numbers would be confused with new ones
+            self._searched, self._asked, self.spent = ask.note.get("search"), 0, 0.0
+            self.latest.clear()
+            self.curve.clear()
+            for numbers in (self.first, self.last, self.paid):
+                numbers[:] = 0
         arm = str(Arm(**pick["cell"]["arm"]))
         decision = Decision(pick["index"] + 1, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
         self._open[ask.key] = decision
@@ -231,14 +236,6 @@ class LiveState:
         if (i := self.grid.index.get(arm)) is not None:
             self.first[i] = self.first[i] or decision.index
             self.last[i], self.paid[i] = decision.index, self.paid[i] + 1
-
-    def _begin_search(self, search: str | None) -> None:
-        """Remove the decisions of an earlier search, whose numbers would be confused with new ones."""
-        self._searched, self._asked, self.spent = search, 0, 0.0
-        self.latest.clear()
-        self.curve.clear()
-        for numbers in (self.first, self.last, self.paid):
-            numbers[:] = 0
 
     def _record(self, record: events.Record) -> None:
         unit = record.kind, record.name

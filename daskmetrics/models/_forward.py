@@ -86,18 +86,14 @@ class Architecture:
     final_norm: str | None  # after the last block; encoders such as BERT have it inside each block
 
 
-_LLAMA = Architecture("layers", "norm")
-_BERT = Architecture("encoder.layer", None)
-_MAMBA = Architecture("layers", "norm_f")
-
 ARCHITECTURES: Mapping[str, Architecture] = {
     "gpt_neox": Architecture("layers", "final_layer_norm"),
     "gpt2": Architecture("h", "ln_f"),
     "gpt_neo": Architecture("h", "ln_f"),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "olmo2", "phi3"), _LLAMA),
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), _BERT),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "olmo2", "phi3"), Architecture("layers", "norm")),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), Architecture("encoder.layer", None)),
     # transformers leaves the embeddings out of a Mamba's hidden_states and shifts the rest by one
-    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), _MAMBA),
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), Architecture("layers", "norm_f")),
 }
 """The architectures whose states are read block by block, by ``model_type``."""
 

@@ -134,20 +134,15 @@ def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> I
             case _:
                 continue
         yield journal_text([(number, entry)])
-        yield from _details(entry)
+        match entry:
+            case events.AttemptFailed(trace=trace):
+                yield from _indented(trace.splitlines())
+            case events.Record(value={"reasons": reasons}):  # the undefined metrics of a measured checkpoint
+                yield from _indented(f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons)
     for worker in workers:
         for log in _worker_logs(folder, worker):
             yield f"\nlog of {printable(worker)}, {log}, last lines:"
             yield from _indented(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-
-
-def _details(entry: events.Event) -> Iterator[str]:
-    """The traceback of an attempt, or the undefined metrics of a measured checkpoint."""
-    match entry:
-        case events.AttemptFailed(trace=trace):
-            yield from _indented(trace.splitlines())
-        case events.Record(value={"reasons": reasons}):
-            yield from _indented(f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons)
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:

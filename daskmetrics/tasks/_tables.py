@@ -205,13 +205,6 @@ def _number(place: str, value: Any) -> float:
     return number
 
 
-def _boolean(place: str, value: Any) -> int:
-    word = str(value).strip().lower()
-    if word not in (*TRUE, *FALSE):
-        raise ConfigError(f"{place}: got {value!r}; write 1 if the texts belong together, else 0.")
-    return int(word in TRUE)
-
-
 def _labelled(reader: _RoleReader, least: int) -> Examples:
     texts = reader.texts("text")
     labels = []
@@ -233,10 +226,15 @@ def _labelled(reader: _RoleReader, least: int) -> Examples:
 
 
 def _pairs(reader: _RoleReader) -> Examples:
-    labels = tuple(_boolean(place, value) for place, value in reader.values("label"))
+    labels = []
+    for place, value in reader.values("label"):
+        word = str(value).strip().lower()
+        if word not in (*TRUE, *FALSE):
+            raise ConfigError(f"{place}: got {value!r}; write 1 if the texts belong together, else 0.")
+        labels.append(int(word in TRUE))
     if len(set(labels)) < 2:
         raise reader.error(f"has only pairs with the label {labels[0]}; a task needs pairs of both labels.")
-    return Examples(reader.texts("first") + reader.texts("second"), labels)
+    return Examples(reader.texts("first") + reader.texts("second"), tuple(labels))
 
 
 def _graded_pairs(reader: _RoleReader) -> Examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 SILENT = 5.0  # seconds; a living rank reports twice a second
 
@@ -30,9 +30,6 @@ class RankState:
     def is_broken(self) -> bool:
         """Whether it will take no further step."""
         return self.lost or self.error is not None or (self.code or 0) != 0
-
-    def updated(self, now: float, **report: object) -> RankState:
-        return replace(self, heard=now, **report)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

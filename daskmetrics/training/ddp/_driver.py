@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from distributed import Client, Future
@@ -216,14 +217,14 @@ class _ProcessGroup:
         known = workers(self.client)
         for rank, state in self.states.items():
             if state.code is None and self.placements[rank].host.address not in known:
-                self.states[rank] = state.updated(state.heard, lost=True)
+                self.states[rank] = replace(state, lost=True)
 
     def _handle(self, report: Mapping[str, Any]) -> None:
         if report["attempt"] != self.attempt:
             return
         names = ("step", "phase", "error", "failed", "permanent", "code")
         news = {name: report[name] for name in names if name in report}
-        self.states[report["rank"]] = self.states[report["rank"]].updated(time.monotonic(), **news)
+        self.states[report["rank"]] = replace(self.states[report["rank"]], heard=time.monotonic(), **news)
         if "took" in report and report["rank"] == 0:
             self.observer.step_done(self.training, report)
 
