@@ -30,9 +30,10 @@ class Examples:
     def classes(self) -> NDArray[np.int64]:
         return np.array(self.labels, dtype=np.int64)
 
-    def split(self, embeddings: EmbeddingArray) -> list[EmbeddingArray]:
-        """The embeddings of the queries and of the documents."""
-        return np.split(embeddings, [self.queries])
+    def split(self, embeddings: EmbeddingArray) -> tuple[EmbeddingArray, EmbeddingArray]:
+        """The embeddings of all first texts and of all second texts, or of the queries and of the documents."""
+        first = self.queries or len(embeddings) // 2
+        return embeddings[:first], embeddings[first:]
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,9 @@ KINDS: Mapping[str, TaskKind] = {
     "classification": TaskKind("accuracy", lambda rows, x, seed, probe: probes.classify(rows, x.classes, seed, probe)),
     "clustering": TaskKind("v_measure", lambda rows, x, seed, _: measures.v_measure(rows, x.classes, seed)),
     "pair_classification": TaskKind(
-        "average_precision", lambda rows, x, *_: measures.average_precision(*np.split(rows, 2), x.classes)
+        "average_precision", lambda rows, x, *_: measures.average_precision(*x.split(rows), x.classes)
     ),
-    "sts": TaskKind("spearman", lambda rows, x, *_: measures.spearman(*np.split(rows, 2), np.array(x.labels, float))),
+    "sts": TaskKind("spearman", lambda rows, x, *_: measures.spearman(*x.split(rows), np.array(x.labels, float))),
     "retrieval": TaskKind("ndcg_at_10", lambda rows, x, *_: measures.ndcg(*x.split(rows), x.judgements)),
     "reranking": TaskKind("map", lambda rows, x, *_: measures.mean_average_precision(*x.split(rows), x.judgements)),
 }
