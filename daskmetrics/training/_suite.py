@@ -165,10 +165,15 @@ class _TrainingLoop:
     steps: list[int]
 
     def __post_init__(self) -> None:
+        from daskmetrics.training import _learning as learning
         from daskmetrics.training._loaders import Loader
 
-        self.examples = data.read(self.recipe, self.folder / "corpus")
-        self.learner = _restored(self.recipe, self.folder, self.world, self.steps[0] if self.steps else 0)
+        corpus, first = self.folder / "corpus", self.steps[0] if self.steps else 0
+        self.examples = data.read(self.recipe, corpus)
+        # the newest readable state; an older one leads to the same weights
+        states = (path for path in _states(self.folder / "resume") if (step_of(path.stem) or 0) <= first)
+        newest = next((path for path in states if learning.is_readable(path)), None) if self.world.is_leader else None
+        self.learner = learning.new(self.recipe, corpus, self.world, self.world.broadcast(newest))
         self.loader = Loader(self.recipe, self.examples, self.world, self.ddp.loaders)
         self.stream = self.loader.steps(self.learner.step + 1, self.steps[-1] if self.steps else 0)
         self.since = time.perf_counter()
@@ -211,16 +216,6 @@ class _TrainingLoop:
             (part / _SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
         self.since = time.perf_counter()
         self.reporter.report(revision=revision, **result)
-
-
-def _restored(recipe: Recipe, folder: Path, world: World, most: int) -> TrainingState:
-    """The learner from the newest readable state up to a step, or a new one."""
-    from daskmetrics.training import _learning as learning
-
-    # an older state leads to the same weights
-    states = (path for path in _states(folder / "resume") if (step_of(path.stem) or 0) <= most)
-    newest = next((path for path in states if learning.is_readable(path)), None) if world.is_leader else None
-    return learning.new(recipe, folder / "corpus", world, world.broadcast(newest))
 
 
 def newest_step(folder: Path) -> int:
