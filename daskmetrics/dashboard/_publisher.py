@@ -64,11 +64,15 @@ class Publisher:
     def send_computed(self, compute: Callable[[], events.LiveMessage]) -> None:
         """Compute and send a message, unless this takes too much of the driver's time."""
         began = time.monotonic()
-        if began < self._compute_after or self._task is None or self._task.done():
+        if began < self._compute_after or self._is_over:
             return
         self.send(compute())
         ended = time.monotonic()
         self._compute_after = ended + max(INTERVAL, (ended - began) / COMPUTING)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._task is None or self._task.done()
 
     async def _publish(self) -> None:
         try:

@@ -89,9 +89,10 @@ def plane(values: Mapping[Arm, float], suite: Suite) -> NDArray[np.float64]:
 
 def _row(figure: Figure, row: Sequence[Axes], quantity: Quantity, suites: Sequence[Suite], marks: Marks) -> None:
     planes = [plane(quantity.values, suite) for suite in suites]
-    finite = np.concatenate([values[np.isfinite(values)] for values in planes])
-    norm = Normalize(float(finite.min()), float(finite.max())) if len(finite) else Normalize(0, 1)
-    if quantity.most is not None:
+    if quantity.most is None:
+        finite = np.concatenate([values[np.isfinite(values)] for values in planes])
+        norm = Normalize(float(finite.min()), float(finite.max())) if len(finite) else Normalize(0, 1)
+    else:
         norm = BoundaryNorm(np.arange(quantity.most + 1) + 0.5, 256)
     for ax, values, suite in zip(row, planes, suites, strict=True):
         ax.patch.set(**NO_VALUE)
