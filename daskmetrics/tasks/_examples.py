@@ -56,10 +56,10 @@ KINDS: Mapping[str, TaskKind] = {
     "classification": TaskKind("accuracy", lambda rows, x, seed, probe: probes.classify(rows, x.classes, seed, probe)),
     "clustering": TaskKind("v_measure", lambda rows, x, seed, _: measures.v_measure(rows, x.classes, seed)),
     "pair_classification": TaskKind(
-        "average_precision", lambda rows, x, *_: measures.average_precision(*x.split(rows), x.classes)
+        "average_precision", lambda rows, x, _, __: measures.average_precision(*x.split(rows), x.classes)
     ),
-    "sts": TaskKind("spearman", lambda rows, x, *_: measures.spearman(*x.split(rows), np.array(x.labels, float))),
-    "retrieval": TaskKind("ndcg_at_10", lambda rows, x, *_: measures.ndcg(*x.split(rows), x.judgements)),
-    "reranking": TaskKind("map", lambda rows, x, *_: measures.mean_average_precision(*x.split(rows), x.judgements)),
+    "sts": TaskKind("spearman", lambda rows, x, _, __: measures.spearman(*x.split(rows), np.array(x.labels, float))),
+    "retrieval": TaskKind("ndcg_at_10", lambda rows, x, _, __: measures.ndcg(*x.split(rows), x.judgements)),
+    "reranking": TaskKind("map", lambda rows, x, _, __: measures.mean_average_precision(*x.split(rows), x.judgements)),
 }
 """Kinds of tasks by name."""
