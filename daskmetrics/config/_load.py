@@ -119,8 +119,14 @@ def _cluster_keys(section: Any) -> dict[Any, Any]:
     import dask.config
 
     keys = _as_mapping("cluster", "profile", section)
-    name = keys.pop("profile", None)
-    profile = _read(_profile_path(name)) if name else {}
+    name, profile = keys.pop("profile", None), {}
+    if name and name.endswith((".yaml", ".yml")):
+        profile = _read(Path(name))
+    elif name:
+        known = {path.stem: path for path in (folder() / "clusters").glob("*.yaml")}
+        if name not in known:
+            raise unknown("cluster profile", name, known)
+        profile = _read(known[name])
     return _merge(profile, dask.config.get("daskmetrics.cluster", None) or {}, keys)
 
 
@@ -134,15 +140,6 @@ def _merge(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:
                 value = _merge(before, value)
             merged[key] = value
     return merged
-
-
-def _profile_path(name: str) -> Path:
-    if name.endswith((".yaml", ".yml")):
-        return Path(name)
-    known = {path.stem: path for path in (folder() / "clusters").glob("*.yaml")}
-    if name not in known:
-        raise unknown("cluster profile", name, known)
-    return known[name]
 
 
 def _as_mapping(section: str, key: str, value: Any) -> dict[Any, Any]:

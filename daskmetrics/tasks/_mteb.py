@@ -83,8 +83,11 @@ class MtebTask:
 
     @cached_property
     def key(self) -> Key:
-        # a release of the benchmark pins the revision of each data set
-        return content_key("task", "mteb", _version(), self.target, self.pooling, *filter(None, [self.content]))
+        try:
+            release = version("mteb")  # it pins the revision of each data set
+        except PackageNotFoundError:
+            release = None
+        return content_key("task", "mteb", release, self.target, self.pooling, *filter(None, [self.content]))
 
     @cached_property
     def content(self) -> Key | None:
@@ -195,13 +198,6 @@ def _read_statistics(path: Path) -> TextStatistics:
         if part and re.fullmatch(r"(.*text|text[12])_statistics", name)
     ]
     return TextStatistics(*(sum(part[field] for part in parts) for field in ("unique_texts", "total_text_length")))
-
-
-def _version() -> str | None:
-    try:
-        return version("mteb")
-    except PackageNotFoundError:
-        return None
 
 
 _LAYER_BY_LAYER = {
