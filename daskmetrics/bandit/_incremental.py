@@ -48,25 +48,29 @@ class IncrementalPosterior:
         self._problem = problem
         self.read = OutcomeHistory().read  # the outcomes of the first cells, as arrays
         self.is_used = False
-        self._basis: Basis
-        self._next: Iterator[Basis | None] | None
-        self._last: Observations
-        self._scores: int  # number of scores processed
-        self._since: int  # number of scores from which on the basis is in use
         self._reset()
+
+    def _reset(self) -> None:
+        self._last: Observations = Observations.of([])
+        self._begin(self._last)
+        self._next: Iterator[Basis | None] | None = None  # the basis that is being built
+        self._scores: int = 0  # number of scores processed
 
     def update(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
         """Process new outcomes; doing so early leaves less work to the next posterior."""
         seen = self.read(cells, outcomes).scores
-        if not self._continues(seen):
+        # these scores extend the last ones, or are a part of them that the basis covers; otherwise start again
+        last, n = self._last, min(len(self._last), len(seen))
+        pairs = (last.arm, seen.arm), (last.task, seen.task), (last.score, seen.score)
+        if len(seen) < self._since or not all(np.array_equal(old[:n], new[:n]) for old, new in pairs):
             self._reset()
         while self._scores < len(seen):
             self._scores += 1
             if self._scores >= FEW:
-                self._step(_slice(seen, 0, self._scores))
+                self._step(seen.take(slice(self._scores)))
         self._last = seen if len(seen) >= len(self._last) else self._last
         if len(seen) - self._basis.pooled + len(self._basis.rows) - len(self._basis.factor) >= BATCH:
-            self._factor_rows(_slice(seen, self._basis.pooled, len(seen)))
+            self._factor_rows(seen.take(slice(self._basis.pooled, None)))
         return seen
 
     def posterior(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Posterior:
@@ -76,7 +80,7 @@ class IncrementalPosterior:
         if self._since < len(seen) <= FEW:
             self._begin(seen)
         basis = self._basis
-        new = _slice(seen, basis.pooled, len(seen))  # scores that are not pooled
+        new = seen.take(slice(basis.pooled, None))  # scores that are not pooled
         self._factor_rows(new, np.array(cells[len(outcomes) :], dtype=np.intp).reshape(-1, 2))
         return basis.factor.posterior(np.append(basis.values, basis.model.values(new)))
 
@@ -87,26 +91,13 @@ class IncrementalPosterior:
         rows = self._basis.rows.append(ObservationRows.of(model, *cells))
         same = factor.common_rows(rows)
         factor.truncate(same)
-        factor.extend(rows.part(same, len(rows)))
-
-    def _continues(self, seen: Observations) -> bool:
-        """Whether these scores extend the last ones, or are a part of them that the basis covers."""
-        last, n = self._last, min(len(self._last), len(seen))
-        return len(seen) >= self._since and all(
-            np.array_equal(old[:n], new[:n])
-            for old, new in ((last.arm, seen.arm), (last.task, seen.task), (last.score, seen.score))
-        )
-
-    def _reset(self) -> None:
-        self._begin(Observations.of([]))
-        self._next, self._last = None, Observations.of([])
-        self._scores = 0
+        factor.extend(rows.take(slice(same, None)))
 
     def _begin(self, seen: Observations) -> None:
         """Use a basis with a model estimated from these few scores."""
         model = fit_model(self._problem, seen)
-        self._basis = Basis(model, CholeskyFactor(model), *pooled(model, _slice(seen, 0, 0), LIMIT), pooled=0)
-        self._since = len(seen)
+        self._basis = Basis(model, CholeskyFactor(model), *pooled(model, seen.take(slice(0)), LIMIT), pooled=0)
+        self._since = len(seen)  # number of scores from which on the basis is in use
 
     def _step(self, seen: Observations) -> None:
         """Process one more score: start to build a basis if one is due, or continue with the one being built."""
@@ -136,17 +127,12 @@ def _build_basis(problem: Problem, seen: Observations, model: CovarianceModel | 
             if tried % TRIALS == 0:
                 yield None
     assert model is not None
-    old = _slice(seen, 0, len(seen) if len(seen) >= LIMIT else 0)
+    old = seen.take(slice(len(seen) if len(seen) >= LIMIT else 0))
     rows, values = pooled(model, old, LIMIT // 2)
     every = rows.append(ObservationRows.of(model, seen.arm[len(old) :], seen.task[len(old) :]))
     factor = CholeskyFactor(model)
     for first in range(0, len(every), ROWS):
         if first:
             yield None
-        factor.extend(every.part(first, first + ROWS))
+        factor.extend(every.take(slice(first, first + ROWS)))
     yield Basis(model, factor, rows, values, len(old))
-
-
-def _slice(seen: Observations, first: int, last: int) -> Observations:
-    part = slice(first, last)
-    return Observations(seen.arm[part], seen.task[part], seen.score[part], seen.stderr[part])

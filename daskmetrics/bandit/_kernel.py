@@ -14,7 +14,7 @@ a posteriori value on a grid with factors of `STEP`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import cast
 
@@ -158,14 +158,19 @@ class CovarianceModel:
         return self.common_variance * total**2 + self.specific_variance * square
 
 
-@dataclass(frozen=True, eq=False)
 class _TrainingScores:
     """The scores from which the hyperparameters are estimated, and what many hyperparameters share."""
 
-    problem: Problem
-    seen: Observations
-    scale: RewardScale
-    _kernels: dict[tuple[float, float], Floats] = field(default_factory=dict)
+    def __init__(self, problem: Problem, seen: Observations) -> None:
+        self.problem, self.seen, self.scale = problem, seen, reward_scale(problem, seen)
+        self.same_arm, self.same_task = (index[:, None] == index for index in (seen.arm, seen.task))  # (n, n)
+        self.count = np.bincount(seen.task, minlength=len(problem.tasks))  # of every task's scores (T,)
+        self.values, errors = self.scale.values(seen), self.scale.errors(seen)  # in units of the reward (n,)
+        # variance of a task's values about the true values of their cells (T,); NaN without a score
+        self.noise = np.full(len(self.count), np.nan)
+        for task in np.unique(seen.task):
+            self.noise[task] = np.median(errors[seen.task == task]) ** 2
+        self._kernels: dict[tuple[float, float], Floats] = {}
 
     def kernel(self, hyperparameters: Hyperparameters) -> Floats:
         """Covariance of the observed arms (n, n)."""
@@ -173,33 +178,6 @@ class _TrainingScores:
         if scales not in self._kernels:
             self._kernels[scales] = ArmKernel(self.problem, *scales)(self.seen.arm, self.seen.arm)
         return self._kernels[scales]
-
-    @cached_property
-    def same_arm(self) -> Bools:
-        return np.asarray(self.seen.arm[:, None] == self.seen.arm)
-
-    @cached_property
-    def same_task(self) -> Bools:
-        return np.asarray(self.seen.task[:, None] == self.seen.task)
-
-    @cached_property
-    def count(self) -> Ints:
-        """Number of scores of every task (T,)."""
-        return np.bincount(self.seen.task, minlength=len(self.problem.tasks))
-
-    @cached_property
-    def values(self) -> Floats:
-        """Values of the reward (n,)."""
-        return self.scale.values(self.seen)
-
-    @cached_property
-    def noise(self) -> Floats:
-        """Variance of a task's values about the true values of their cells (T,); NaN without a score."""
-        errors = self.scale.errors(self.seen)
-        variance = np.full(len(self.count), np.nan)
-        for task in np.unique(self.seen.task):
-            variance[task] = np.median(errors[self.seen.task == task]) ** 2
-        return variance
 
 
 def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
@@ -210,7 +188,7 @@ def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
 
 def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[CovarianceModel]:
     """Coordinate ascent: the best model so far, after each trial of one changed hyperparameter."""
-    scores = _TrainingScores(problem, seen, reward_scale(problem, seen))
+    scores = _TrainingScores(problem, seen)
     best = _standardised(scores, Hyperparameters())
     yield best
     if len(seen) < FEW:
@@ -218,8 +196,7 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     greatest, tried = _log_posterior(scores, best), {best.hyperparameters}
     improved = True
     while improved:
-        improved = False
-        h = best.hyperparameters
+        h, improved = best.hyperparameters, False
         options = [replace(h, **{f.name: getattr(h, f.name) * by}) for f in fields(h) for by in (1 / STEP, STEP)]
         for option in options:
             if option in tried:

@@ -14,7 +14,7 @@ from daskmetrics.bandit._costs import PaidCosts
 from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._policy import Choice, Policy, State, Why
 from daskmetrics.bandit._problem import Outcome, Problem
-from daskmetrics.bandit._recommend import WITHIN, Recommendation, confidence, margin_of, recommend
+from daskmetrics.bandit._recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell
 
@@ -226,7 +226,13 @@ class Learner:
         self._outcomes[index] = outcome
         if self.free_running:
             self._workers.release(index)
-        self._update()
+        # outcomes that later decisions certainly need are added now, so that no decision has much to add
+        needed = self._needed()
+        if self._deciding.is_used or self._baseline:  # some policies use no posterior
+            self._add(self._deciding, needed[: self._arrived])
+        if self._checking.is_used:  # it is not computed from fewer outcomes than these
+            checked = max(self._is_confident, default=0) + CHECK
+            self._add(self._checking, needed[: min(self._arrived, checked)])
 
     def rebuild_posterior(self) -> None:
         """Compute the posterior of `state` again, so that its last bits do not depend on when `state` was read."""
@@ -252,8 +258,7 @@ class Learner:
     def _next(self) -> tuple[Stage, Choice] | None:
         """The next decision; None if too many are open, an outcome that it needs is missing, or the search is over."""
         while self._choice is None:
-            needed = self._needed
-            self._count_arrived(needed)
+            needed = self._needed()
             if self._arrived < len(needed) or len(self._picks) - len(needed) >= self.window:
                 return None
             if self._decided_on != len(needed):
@@ -262,24 +267,12 @@ class Learner:
                 return None
         return self._choice
 
-    @property
     def _needed(self) -> list[int]:
-        """Decisions whose outcomes the next decision is based on; their number only grows."""
-        return list(self._outcomes) if self.free_running else self._workers.finished
-
-    def _count_arrived(self, needed: Sequence[int]) -> None:
+        """Decisions whose outcomes the next decision is based on, of which it counts those that have arrived."""
+        needed = list(self._outcomes) if self.free_running else self._workers.finished  # only grows
         while self._arrived < len(needed) and needed[self._arrived] in self._outcomes:
             self._arrived += 1
-
-    def _update(self) -> None:
-        """Add outcomes that later decisions certainly need to the posterior, so that no decision has much to add."""
-        needed = self._needed
-        self._count_arrived(needed)
-        if self._deciding.is_used or self._baseline:  # some policies use no posterior
-            self._add(self._deciding, needed[: self._arrived])
-        if self._checking.is_used:  # it is not computed from fewer outcomes than these
-            checked = max(self._is_confident, default=0) + CHECK
-            self._add(self._checking, needed[: min(self._arrived, checked)])
+        return needed
 
     def _add(self, posterior: IncrementalPosterior, known: Sequence[int]) -> None:
         posterior.update([self._cells[i] for i in known], [self._outcomes[i] for i in known])
@@ -306,12 +299,8 @@ class Learner:
             return False
         if count not in self._is_confident:
             then = state if count == len(known) else self._state(known[:count], self._checking)
-            self._is_confident[count] = False
-            if len(then.observations):
-                posterior, leader = then.posterior.without_pending(), then.leader
-                margin = margin_of(posterior, leader, then.observations, self.within)
-                certainty = confidence(posterior, leader, margin, self.seed, then.usable)
-                self._is_confident[count] = certainty.within >= self.confidence
+            is_scored = len(then.observations) > 0
+            self._is_confident[count] = is_scored and leader_confidence(then, self.within).within >= self.confidence
         return self._is_confident[count]
 
     def _state(self, known: Sequence[int], cache: IncrementalPosterior | None = None) -> State:

@@ -14,29 +14,19 @@ from functools import cached_property
 import numpy as np
 
 from daskmetrics.bandit._kernel import NOISE, CovarianceModel, fit_model
-from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations, Problem
+from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations, Problem, Rows
 
 LIMIT = 1000  #: largest number of rows; with more scores, the arms with the most cells become one averaged row each
 RESERVE = LIMIT + LIMIT // 2  #: rows for which a factor allocates memory at a time
 
 
 @dataclass(frozen=True, eq=False)
-class ObservationRows:
+class ObservationRows(Rows):
     """The observations that a posterior conditions on: each row is a cell, or the average of cells of one arm."""
 
     arm: Ints  # (n,)
     mix: Floats  # (n, T), weights of the tasks in the row, with sum 1; a single cell has one weight of 1
     noise: Floats  # (n,), noise variance of the row's standardised value
-
-    def __len__(self) -> int:
-        return len(self.arm)
-
-    def part(self, first: int, last: int) -> ObservationRows:
-        return ObservationRows(self.arm[first:last], self.mix[first:last], self.noise[first:last])
-
-    def append(self, more: ObservationRows) -> ObservationRows:
-        arm, noise = np.append(self.arm, more.arm), np.append(self.noise, more.noise)
-        return ObservationRows(arm, np.vstack([self.mix, more.mix]), noise)
 
     @classmethod
     def of(cls, model: CovarianceModel, arms: Ints, tasks: Ints) -> ObservationRows:
@@ -65,7 +55,7 @@ class CholeskyFactor:
         if n >= len(self):
             return
         self._explained -= (self._cross[n : len(self)] ** 2).sum(axis=0)
-        self._rows = self._rows.part(0, n)
+        self._rows = self._rows.take(slice(n))
         if len(self._white) > n:
             self._white = self._white[:n]
             self._mean = self._white @ self._cross[:n]
@@ -139,7 +129,7 @@ class Posterior:
         """The posterior given the known scores only."""
         n = self.known
         variance = self.variance + (self.cross[n:] ** 2).sum(axis=0)
-        rows, inverse, cross = self.rows.part(0, n), self.inverse[:n, :n], self.cross[:n]
+        rows, inverse, cross = self.rows.take(slice(n)), self.inverse[:n, :n], self.cross[:n]
         return replace(self, variance=variance, rows=rows, inverse=inverse, cross=cross)
 
     @property
@@ -219,7 +209,7 @@ def pooled(model: CovarianceModel, seen: Observations, limit: int) -> tuple[Obse
     np.add.at(values, group, share * model.values(seen))
     np.add.at(noise, group, share**2 * model.noise[seen.task])
     kept = _thinned(values, limit)
-    return ObservationRows(owner[kept], mix[kept], noise[kept]), values[kept]
+    return ObservationRows(owner, mix, noise).take(kept), values[kept]
 
 
 def _thinned(values: Floats, limit: int) -> Ints:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,10 +142,6 @@ class Problem:
         return {arm: i for i, arm in enumerate(self.arms)}
 
     @cached_property
-    def task_index(self) -> dict[str, int]:
-        return {task: i for i, task in enumerate(self.tasks)}
-
-    @cached_property
     def baseline_arms(self) -> Ints:
         """Indices of the baseline checkpoint's arms, by layer."""
         arms = [i for i, arm in enumerate(self.arms) if arm.checkpoint == self.baseline]
@@ -172,9 +168,9 @@ class Problem:
 
     def locate(self, cell: Cell) -> tuple[int, int]:
         """Indices (arm, task) of a cell; the inverse of `cell`."""
-        if cell.arm not in self.arm_index or cell.task not in self.task_index:
+        if cell.arm not in self.arm_index or cell.task not in self.tasks:
             raise DataError(f"Cell {cell} is not part of this search. Were its models, revisions or tasks changed?")
-        return self.arm_index[cell.arm], self.task_index[cell.task]
+        return self.arm_index[cell.arm], self.tasks.index(cell.task)
 
 
 @dataclass(frozen=True)
@@ -199,7 +195,27 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False)
-class Observations:
+class Rows:
+    """Base of tables: each field of a subclass is an array with one entry per row (n, ...)."""
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def take(self, rows: slice | Ints | Bools) -> Self:
+        """Some of the rows, in the order given."""
+        return type(self)(*(column[rows] for column in self._columns))
+
+    def append(self, more: Self) -> Self:
+        """These rows, then the others."""
+        return type(self)(*map(np.concatenate, zip(self._columns, more._columns, strict=True)))
+
+    @property
+    def _columns(self) -> list[NDArray[Any]]:
+        return [getattr(self, column.name) for column in fields(self)]
+
+
+@dataclass(frozen=True, eq=False)
+class Observations(Rows):
     """Known scores, one row per cell: indices of arm and task, raw score and its standard error (n,)."""
 
     arm: Ints
@@ -215,11 +231,7 @@ class Observations:
 
     def by_cell(self) -> Observations:
         """The same observations, sorted by cell."""
-        order = np.lexsort((self.stderr, self.score, self.task, self.arm))
-        return Observations(self.arm[order], self.task[order], self.score[order], self.stderr[order])
-
-    def __len__(self) -> int:
-        return len(self.arm)
+        return self.take(np.lexsort((self.stderr, self.score, self.task, self.arm)))
 
 
 def arm_features(suites: Sequence[Suite], metrics: Floats | None = None) -> Floats:
@@ -282,7 +294,7 @@ def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class OutcomeArrays:
+class OutcomeArrays(Rows):
     """Finished cells with their outcomes, in order (n,): score NaN where the cell failed, seconds NaN where unknown.
 
     >>> outcomes = OutcomeArrays.of([((3, 0), Outcome(0.5, 0.1)), ((1, 0), Outcome(None)), ((1, 1), Outcome(0.4))])
@@ -314,16 +326,6 @@ class OutcomeArrays:
         ok = ~self.failed
         return Observations(self.arm[ok], self.task[ok], self.score[ok], self.stderr[ok])
 
-    def __len__(self) -> int:
-        return len(self.arm)
-
-    def first(self, n: int) -> OutcomeArrays:
-        return OutcomeArrays(*(getattr(self, column.name)[:n] for column in fields(self)))
-
-    def append(self, more: OutcomeArrays) -> OutcomeArrays:
-        names = [column.name for column in fields(self)]
-        return OutcomeArrays(*(np.append(getattr(self, name), getattr(more, name)) for name in names))
-
 
 class OutcomeHistory:
     """Converts outcomes to arrays and keeps the result: the next call converts only what is new."""
@@ -340,7 +342,7 @@ class OutcomeHistory:
         if cells[:same] != self._cells[:same] or outcomes[:same] != self._outcomes[:same]:
             same, self._arrays = 0, OutcomeArrays.of([])
         if same == len(cells) < len(self._cells):
-            return self._arrays.first(same)
+            return self._arrays.take(slice(same))
         self._arrays = self._arrays.append(OutcomeArrays.of(zip(cells[same:], outcomes[same:], strict=True)))
         self._cells, self._outcomes = cells, outcomes
         return self._arrays

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.bandit._policy import State
-from daskmetrics.bandit._posterior import Posterior, first_max, greatest
-from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations
+from daskmetrics.bandit._posterior import Posterior, greatest
+from daskmetrics.bandit._problem import Bools, Ints, Observations
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Arm, seed_of
 
@@ -113,11 +113,8 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
         raise DaskmetricsError(
             f"No arm can be recommended: no cell was measured and {failed} failed. See the journal for the reasons."
         )
-    posterior = state.posterior.without_pending()
-    best = first_max(posterior.mean, state.usable)
-    margin = margin_of(posterior, best, seen, within)
-    certainty = confidence(posterior, best, margin, state.seed, state.usable)
-    default = problem.default_arm
+    posterior, best, default = state.posterior.without_pending(), state.leader, problem.default_arm
+    certainty = leader_confidence(state, within)
     common = np.intersect1d(seen.task[seen.arm == best], seen.task[seen.arm == default])
     order = np.argsort(-posterior.mean, kind="stable")[:TOP]
     return Recommendation(
@@ -159,6 +156,13 @@ class Confidence:
     credible: tuple[int, ...]  # smallest set with the best arm by probability `CREDIBLE`, most likely first
 
 
+def leader_confidence(state: State, within: float) -> Confidence:
+    """The confidence in the leader of a state with at least one score, from the known scores alone."""
+    posterior, leader = state.posterior.without_pending(), state.leader
+    margin = margin_of(posterior, leader, state.observations, within)
+    return confidence(posterior, leader, margin, state.seed, state.usable)
+
+
 def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None) -> Confidence:
     """Estimate the probabilities for an arm by joint draws of the objectives of the usable arms.
 
@@ -169,7 +173,12 @@ def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable:
         bound = np.where(usable, bound, -np.inf)
     rivals = greatest(bound, min(JOINT, int(np.isfinite(bound).sum())))
     arms = np.append(rivals[rivals != arm], arm)
-    draws = _draws(posterior.covariance(arms, arms), posterior.model.freedom, seed)
+    # a Cholesky factor is a smooth function of the matrix: rounding errors of the covariance decide nothing
+    root = np.linalg.cholesky(posterior.covariance(arms, arms)).astype(np.float32)
+    draws: NDArray[np.float32] = _normal(seed, len(arms)) @ root.T
+    freedom = posterior.model.freedom
+    scale = np.sqrt(freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS))
+    draws *= CLOSER * scale[:, None]  # with this scale, of a multivariate t distribution
     draws += posterior.mean[arms] - posterior.mean[arm]
     most = draws.max(axis=1)
     share = np.bincount(draws.argmax(axis=1), minlength=len(arms)) / len(draws)
@@ -195,16 +204,6 @@ def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float)
     best = np.array([seen.score[seen.task == task].max() for task in tasks])
     one_each = Observations(np.zeros_like(tasks), tasks, best, np.ones(len(tasks)))
     return within * float(np.abs(best).mean() * np.median(scale.errors(one_each)))
-
-
-def _draws(covariance: Floats, freedom: float, seed: int) -> NDArray[np.float32]:
-    """Draws of a multivariate t distribution about zero (draws, n), with deviations reduced by `CLOSER`."""
-    # a Cholesky factor is a smooth function of the matrix: rounding errors of the covariance decide nothing
-    root = np.linalg.cholesky(covariance).astype(np.float32)
-    draws: NDArray[np.float32] = _normal(seed, len(covariance)) @ root.T
-    scale = np.sqrt(freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS))
-    draws *= CLOSER * scale[:, None]
-    return draws
 
 
 @lru_cache(maxsize=2)  # a search uses the same draws at every decision

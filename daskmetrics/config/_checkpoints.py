@@ -8,7 +8,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
@@ -21,76 +20,46 @@ _BESIDE_WEIGHTS = (".json", ".txt", ".model")
 
 @dataclass(frozen=True)
 class Location:
-    """The place of one checkpoint, and a key of its content.
+    """The place of one checkpoint, and a key of its content, which is part of every key."""
 
-    Attributes
-    ----------
-    path : str
-        A local model folder, or a hub id.
-    revision : str or None
-        The hub's revision; None for a folder.
-    identity : str
-        Key of the weights (folder), of the commit (hub), or of the recipe (a trained suite): part of every key.
-    pickled : bool
-        Whether pickled weights may be loaded if there is no .safetensors file.
-    """
-
-    path: str
-    revision: str | None
-    identity: Key
-    pickled: bool = False
+    path: str  # a local model folder, or a hub id
+    revision: str | None  # the hub's revision; None for a folder
+    identity: Key  # of the weights (folder), of the commit (hub), or of the recipe (a trained suite)
+    pickled: bool = False  # whether pickled weights may be loaded if there is no .safetensors file
 
 
 @dataclass(frozen=True)
 class LocatedSuite:
-    """A suite, and the places of its checkpoints.
-
-    Attributes
-    ----------
-    suite : Suite
-    locations : tuple of Location
-        One for each revision of the suite.
-    width : int
-        Hidden size.
-    missing : tuple of str
-        Hub revisions that are not in the local cache.
-    """
+    """A suite, and the places of its checkpoints, one for each revision."""
 
     suite: Suite
     locations: tuple[Location, ...]
-    width: int
-    missing: tuple[str, ...] = ()
+    width: int  # hidden size
+    missing: tuple[str, ...] = ()  # hub revisions that are not in the local cache
 
 
 def locate(model: Model) -> LocatedSuite:
-    """Find the checkpoints of a model's configuration; nothing is loaded or downloaded.
-
-    Raises
-    ------
-    ConfigError
-        If the folder is missing or has no model in it, or a revision does not exist.
-    """
+    """Find the checkpoints of a model's configuration; nothing is loaded or downloaded."""
     source = model.source or ""
-    looks_local = source.startswith((".", "/", "~")) or source.count("/") != 1
     folder = Path(source).expanduser()
     if folder.is_dir():
         return _find_folder(model, folder)
-    if looks_local:
-        raise ConfigError(
-            f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
-            "model folder per revision (step0, step1000, ...), or a hub id such as EleutherAI/pythia-14m."
-        )
-    return _find_on_hub(model)
+    if is_hub_id(source):
+        return _find_on_hub(model)
+    raise ConfigError(
+        f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
+        "model folder per revision (step0, step1000, ...), or a hub id such as EleutherAI/pythia-14m."
+    )
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a source is ORGANISATION/NAME, and not a folder of this machine."""
+    looks_local = source.startswith((".", "/", "~")) or source.count("/") != 1
+    return not looks_local and not Path(source).is_dir()
 
 
 def revisions_of(model: Model, available: Sequence[str] | None) -> tuple[str, ...]:
-    """The revisions that a configuration selects from the available ones (None: not known).
-
-    Raises
-    ------
-    ConfigError
-        If one does not exist; the message names the model.
-    """
+    """The revisions that a configuration selects from the available ones (None: not known)."""
     try:
         return select_revisions(model.revisions, available)
     except ConfigError as error:
@@ -128,9 +97,10 @@ def _find_on_hub(model: Model) -> LocatedSuite:
 
     assert model.source is not None
     revisions = ("main",) if model.revisions == "all" else revisions_of(model, None)
-    configs = [try_to_load_from_cache(model.source, "config.json", revision=name) for name in revisions]
-    cached = [Path(path) for path in configs if isinstance(path, str)]
-    depth, width = _shape(cached[0]) if cached else (model.depth, model.width)
+    found = (try_to_load_from_cache(model.source, "config.json", revision=name) for name in revisions)
+    configs = [Path(path) if isinstance(path, str) else None for path in found]
+    cached = next(filter(None, configs), None)
+    depth, width = _shape(cached) if cached else (model.depth, model.width)
     if depth is None or width is None:
         raise ConfigError(
             f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so its shape is not "
@@ -138,26 +108,15 @@ def _find_on_hub(model: Model) -> LocatedSuite:
         )
     locations = tuple(
         # the snapshot folder of a cached revision is named by its commit
-        Location(
-            model.source,
-            name,
-            content_key(model.source, Path(path).parent.name if isinstance(path, str) else name),
-            model.pickled,
-        )
+        Location(model.source, name, content_key(model.source, path.parent.name if path else name), model.pickled)
         for name, path in zip(revisions, configs, strict=True)
     )
-    missing = tuple(name for name, path in zip(revisions, configs, strict=True) if not isinstance(path, str))
+    missing = tuple(name for name, path in zip(revisions, configs, strict=True) if path is None)
     return LocatedSuite(Suite(model.name, revisions, layers_of(model, depth), depth), locations, width, missing)
 
 
 def require_on_hub(model: Model, missing: Sequence[str]) -> None:
-    """Check that revisions that are not cached can be fetched from the hub.
-
-    Raises
-    ------
-    ConfigError
-        If the hub is disabled or cannot be reached, or a revision does not exist there.
-    """
+    """Check that revisions that are not cached can be fetched from the hub; a `ConfigError` otherwise."""
     if not missing:
         return
     assert model.source is not None
@@ -188,7 +147,10 @@ def require_on_hub(model: Model, missing: Sequence[str]) -> None:
 
 def _shape(config: Path) -> tuple[int, int]:
     """Number of blocks and hidden size."""
-    data = _json(config)
+    try:
+        data = dict(json.loads(config.read_text(encoding="utf-8")))
+    except (ValueError, OSError) as error:
+        raise DataError(f"'{config}' cannot be read as JSON: {error}") from None
     depth, width = (
         next((data[name] for name in names if isinstance(data.get(name), int)), None)
         for names in (("num_hidden_layers", "n_layer", "num_layers"), ("hidden_size", "n_embd", "d_model"))
@@ -198,20 +160,10 @@ def _shape(config: Path) -> tuple[int, int]:
     return depth, width
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, OSError) as error:
-        raise DataError(f"'{path}' cannot be read as JSON: {error}") from None
-
-
 def fingerprint(folder: Path, pickled: bool = False) -> Key:
     """Key of the content of a model folder: small files as a whole; for large files size, ends and 64 blocks.
 
-    Raises
-    ------
-    ConfigError
-        If there are no weights, or only pickled weights and these are not allowed.
+    Weights must be there, and pickled ones are an error unless they are allowed.
     """
     paths = sorted(folder.iterdir())
     kinds = {path.suffix for path in paths}

@@ -69,7 +69,12 @@ def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
     >>> parse({"name": "x", "models": [{"name": "a", "source": "./a"}], "protocol": "paper"}).protocol.padding
     'left'
     """
-    data = {**data, "protocol": _protocol_keys(data.get("protocol")), "cluster": _cluster_keys(data.get("cluster"))}
+    protocol = _as_mapping("protocol", "preset", data.get("protocol"))
+    preset = protocol.pop("preset", "corrected")
+    if preset not in PRESETS:
+        raise unknown("protocol preset", preset, PRESETS)
+    protocol = {**PRESETS[preset].model_dump(), **protocol}
+    data = {**data, "protocol": protocol, "cluster": _cluster_keys(data.get("cluster"))}
     try:
         return Config.model_validate(data)
     except ValidationError as error:
@@ -114,8 +119,14 @@ def _cluster_keys(section: Any) -> dict[Any, Any]:
     import dask.config
 
     keys = _as_mapping("cluster", "profile", section)
-    name = keys.pop("profile", None)
-    profile = _read(_profile_path(name)) if name else {}
+    name, profile = keys.pop("profile", None), {}
+    if name and name.endswith((".yaml", ".yml")):
+        profile = _read(Path(name))
+    elif name:
+        known = {path.stem: path for path in (folder() / "clusters").glob("*.yaml")}
+        if name not in known:
+            raise unknown("cluster profile", name, known)
+        profile = _read(known[name])
     return _merge(profile, dask.config.get("daskmetrics.cluster", None) or {}, keys)
 
 
@@ -131,29 +142,12 @@ def _merge(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:
     return merged
 
 
-def _profile_path(name: str) -> Path:
-    if name.endswith((".yaml", ".yml")):
-        return Path(name)
-    known = {path.stem: path for path in (folder() / "clusters").glob("*.yaml")}
-    if name not in known:
-        raise unknown("cluster profile", name, known)
-    return known[name]
-
-
 def _as_mapping(section: str, key: str, value: Any) -> dict[Any, Any]:
     """A section as a mapping; a single name stands for ``{key: name}``."""
     mapping = {key: value} if isinstance(value, str) else {} if value is None else value
     if not isinstance(mapping, Mapping) or not isinstance(mapping.get(key, ""), str):
         raise ConfigError(f"'{section}': got {_shorten(value)}; write the name of a {key}, or 'key: value' lines.")
     return dict(mapping)
-
-
-def _protocol_keys(section: Any) -> dict[Any, Any]:
-    keys = _as_mapping("protocol", "preset", section)
-    name = keys.pop("preset", "corrected")
-    if name not in PRESETS:
-        raise unknown("protocol preset", name, PRESETS)
-    return {**PRESETS[name].model_dump(), **keys}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -32,10 +32,6 @@ def _check_line(text: str) -> str:
     return text
 
 
-def _number_as_text(value: Any) -> Any:
-    return str(value) if type(value) is int else value
-
-
 def _reject_number(value: Any) -> Any:
     if isinstance(value, int):  # YAML 1.1 reads 12:30:00 as 45000
         raise ValueError("write a time in quotes, for instance '12:30:00'")
@@ -58,7 +54,7 @@ Name = Annotated[
 Line = Annotated[str, AfterValidator(_check_line)]
 Word = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._:,@+-]{0,95}", "one word of letters, digits and ._:,@+-")]
 # an account may be a number, which YAML and the environment give as an integer
-SlurmName = Annotated[Word, BeforeValidator(_number_as_text)]
+SlurmName = Annotated[Word, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 Size = Annotated[str, matching(r"\d+(\.\d+)? ?[kKMGTP]?i?B?", "a size such as 16GiB")]
 Source = Annotated[Line, AfterValidator(_check_path)]
 SharedFolder = Annotated[Source, matching(r"[^\s%]+", "a path without spaces and without %")]

@@ -33,6 +33,7 @@ class RunFolder:
     config = _Inside("config.yaml")  # the configuration, with presets and profiles written out
     # every decision and every result, one line with a checksum each; all other files can be computed from it
     journal = _Inside("journal.jsonl")
+    items = _Inside("items.jsonl")  # of a map: what the function is applied to
     store = _Inside("store.zarr")  # the arrays, a Zarr store that xarray opens
     states = _Inside("states.zarr")  # vectors of every prompt, if the configuration keeps them
     # embeddings that do not fit into the memory of workers; removed when the run ends

@@ -7,23 +7,16 @@ import platform
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from daskmetrics.core.errors import ClusterLostError
 
 
-class _Client(Protocol):
-    """The part of `distributed.Client` that is used; this package does not import Dask."""
-
-    scheduler: Any
-
-    def sync(self, func: Any, **kwargs: Any) -> Any: ...
-
-
-def workers(client: _Client) -> Mapping[str, Any]:
+def workers(client: Any) -> Mapping[str, Any]:
     """The workers that the scheduler knows now, by address; raises ClusterLostError if it does not answer.
 
-    The scheduler is asked directly, because the cached ``scheduler_info`` of the client can miss some.
+    The client is a `distributed.Client`; this package does not import Dask. The scheduler is asked directly, because
+    the cached ``scheduler_info`` of the client can miss some.
     """
     try:
         return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])

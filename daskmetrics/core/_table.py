@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -64,8 +65,6 @@ class Table:
 
     def show(self) -> None:
         """Print to standard output: as wide as the terminal, or one line for each row into a file or a pipe."""
-        import shutil
-
         print(self.as_text(shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
 
     def as_csv(self) -> str:

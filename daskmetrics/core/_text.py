@@ -20,13 +20,10 @@ def parse_walltime(text: str) -> int:
     match = _WALLTIME.fullmatch(text)
     if not match:
         raise ValueError("must be a time such as '12:30:00' or '2-00:00:00'")
-    days, *parts = (None if part is None else int(part) for part in match.groups())
-    first, second, third = (part or 0 for part in parts)
-    if days is not None or parts[2] is not None:
-        hours, minutes, seconds = first, second, third
-    else:
-        hours, minutes, seconds = 0, first, second
-    total = 86400 * (days or 0) + 3600 * hours + 60 * minutes + seconds
+    days, *parts = (int(part or 0) for part in match.groups())
+    starts_with_hours = match["days"] is not None or match["third"] is not None
+    hours, minutes, seconds = parts if starts_with_hours else (0, *parts[:2])
+    total = 86400 * days + 3600 * hours + 60 * minutes + seconds
     if not total:
         raise ValueError("must be longer than zero")
     return total

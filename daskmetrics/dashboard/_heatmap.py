@@ -92,7 +92,13 @@ class Heatmap:
         self.cells.data.update(
             value=values, mean=mean, sd=sd, first=live.first[part], last=live.last[part], paid=live.paid[part]
         )
-        self._set_marks(live, part)
+        paid, last = np.flatnonzero(live.paid[part]), live.last[part]
+        latest = paid[np.argsort(-last[paid])][:NUMBERED]
+        self.marks.data = {"x": self.x[paid], "y": self.y[paid]}
+        self.numbers.data = {"x": self.x[latest], "y": self.y[latest], "text": [str(number) for number in last[latest]]}
+        leader = live.grid.index.get(live.leader, -1) - part.start
+        leaders = [leader] if 0 <= leader < len(self.x) else []
+        self.star.data = {"x": self.x[leaders], "y": self.y[leaders]}
 
     def _lay_out(self, suite: Suite, scale: AxisScale) -> None:
         borders = np.array(edges(suite.revisions, scale))
@@ -127,13 +133,3 @@ class Heatmap:
         share = f"{len(known):,} of {len(values):,} arms"
         self.figure.title.text = f"{name}: {share}" if units in name else f"{name}, {units}: {share}"
         self.bar.title = units if len(units) < 14 else ""
-
-    def _set_marks(self, live: LiveState, part: slice) -> None:
-        paid = np.flatnonzero(live.paid[part])
-        self.marks.data = {"x": self.x[paid], "y": self.y[paid]}
-        last = live.last[part]
-        latest = paid[np.argsort(-last[paid])][:NUMBERED]
-        self.numbers.data = {"x": self.x[latest], "y": self.y[latest], "text": [str(number) for number in last[latest]]}
-        leader = live.grid.index.get(live.leader, -1) - part.start
-        leaders = [leader] if 0 <= leader < len(self.x) else []
-        self.star.data = {"x": self.x[leaders], "y": self.y[leaders]}

@@ -87,17 +87,14 @@ class Page:
             return
         self.head.text = _head(live, self.plugin)
         if live is not self._live:
-            self._begin(live)
+            self._live, self._version = None, -1  # while the choices change
+            models = [suite.model for suite in live.grid.suites]
+            self.model.update(options=models, value=models[-1])
+            self.quantity.update(options={"": [FOLLOW], **live.names()}, value=FOLLOW)
+            self._live = live
         if live.version != self._version:
             self._version = live.version
             self._show(live)
-
-    def _begin(self, live: LiveState) -> None:
-        self._live, self._version = None, -1  # while the choices change
-        models = [suite.model for suite in live.grid.suites]
-        self.model.update(options=models, value=models[-1])
-        self.quantity.update(options={"": [FOLLOW], **live.names()}, value=FOLLOW)
-        self._live = live
 
     def _on_select(self, attribute: str, old: str, new: str) -> None:
         if self._live is not None:

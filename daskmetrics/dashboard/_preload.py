@@ -8,23 +8,18 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-PAGES = {
-    "/individual-daskmetrics": ("_pages", "run_doc"),
-    "/individual-daskmetrics-training": ("_pages", "training_doc"),
-}
-"""The pages; ``individual-`` puts them into the menu "More" and into JupyterLab's panel."""
-
 log = logging.getLogger(__name__)
 
 
 def _register() -> None:
-    from importlib import import_module
-
     try:
         from distributed.dashboard import scheduler as dashboard
 
-        for path, (module, function) in PAGES.items():
-            dashboard.applications[path] = getattr(import_module(f"daskmetrics.dashboard.{module}"), function)
+        from daskmetrics.dashboard import _pages as pages
+
+        # "individual-" puts them into the menu "More" and into JupyterLab's panel
+        dashboard.applications["/individual-daskmetrics"] = pages.run_doc
+        dashboard.applications["/individual-daskmetrics-training"] = pages.training_doc
     except Exception as error:  # another version of Dask or bokeh may raise anything
         log.warning("The dashboard has no pages of daskmetrics: %s: %s", type(error).__name__, error)
 
@@ -35,12 +30,12 @@ _register()
 def dask_setup(scheduler: Any) -> None:
     """Called by Dask with the new scheduler."""
     from daskmetrics.dashboard._plugin import NAME, DashboardPlugin
-    from daskmetrics.dashboard._prometheus import publish
+    from daskmetrics.dashboard._prometheus import COLLECTOR
 
     try:
         plugin = DashboardPlugin(scheduler)
         scheduler.extensions[NAME] = plugin
         plugin.open()
-        publish(plugin)
+        COLLECTOR.plugins.append(plugin)
     except Exception as error:
         log.warning("The dashboard does not show daskmetrics: %s: %s", type(error).__name__, error)

@@ -24,7 +24,7 @@ class PrometheusCollector(Collector):
     """
 
     def __init__(self) -> None:
-        self.plugins: list[DashboardPlugin] = []  # the latest last
+        self.plugins: list[DashboardPlugin] = []  # the latest, whose numbers are shown, is last
 
     def collect(self) -> Iterator[MetricFamily]:
         """Called by prometheus_client for each scrape."""
@@ -38,11 +38,6 @@ class PrometheusCollector(Collector):
 
 COLLECTOR = PrometheusCollector()
 REGISTRY.register(COLLECTOR)
-
-
-def publish(plugin: DashboardPlugin) -> None:
-    """Show this plugin's numbers from now on."""
-    COLLECTOR.plugins.append(plugin)
 
 
 def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:

@@ -143,7 +143,9 @@ class LiveState:
     def _apply(self, message: events.LiveMessage, now: float) -> None:
         match message:
             case events.RunStarted():
-                self._start(message)
+                self.name, self.phase = message.name, "measuring"
+                self.planned.setdefault("measure", message.checkpoints)
+                self.planned["score"] = message.arms * len(message.tasks)
             case events.UnitsPlanned(units=units):
                 self.planned.update(units)
             case events.HistorySent():
@@ -151,7 +153,9 @@ class LiveState:
             case events.UnitAsked():
                 self._ask(message)
             case events.UnitsRetried():
-                self._retry(message)
+                keys = set(message.keys)
+                for unit in [unit for unit, known in self._units.items() if known.key in keys]:
+                    self._forget(unit)
             case events.Record():
                 self._record(message)
             case events.SearchStarted():
@@ -209,17 +213,17 @@ class LiveState:
             return self._timer.left(now, self.done("train") + self.done("measure"), total)
         return None
 
-    def _start(self, start: events.RunStarted) -> None:
-        self.name, self.phase = start.name, "measuring"
-        self.planned.setdefault("measure", start.checkpoints)
-        self.planned["score"] = start.arms * len(start.tasks)
-
     def _ask(self, ask: events.UnitAsked) -> None:
         pick = ask.pick
         if pick is None:
             return
         if ask.note.get("search") != self._searched:
-            self._begin_search(ask.note.get("search"))
+            # remove the decisions of an earlier search, whose numbers would be confused with new ones
+            self._searched, self._asked, self.spent = ask.note.get("search"), 0, 0.0
+            self.latest.clear()
+            self.curve.clear()
+            for numbers in (self.first, self.last, self.paid):
+                numbers[:] = 0
         arm = str(Arm(**pick["cell"]["arm"]))
         decision = Decision(pick["index"] + 1, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
         self._open[ask.key] = decision
@@ -232,19 +236,6 @@ class LiveState:
         if (i := self.grid.index.get(arm)) is not None:
             self.first[i] = self.first[i] or decision.index
             self.last[i], self.paid[i] = decision.index, self.paid[i] + 1
-
-    def _begin_search(self, search: str | None) -> None:
-        """Remove the decisions of an earlier search, whose numbers would be confused with new ones."""
-        self._searched, self._asked, self.spent = search, 0, 0.0
-        self.latest.clear()
-        self.curve.clear()
-        for numbers in (self.first, self.last, self.paid):
-            numbers[:] = 0
-
-    def _retry(self, retry: events.UnitsRetried) -> None:
-        keys = set(retry.keys)
-        for unit in [unit for unit, known in self._units.items() if known.key in keys]:
-            self._forget(unit)
 
     def _record(self, record: events.Record) -> None:
         unit = record.kind, record.name

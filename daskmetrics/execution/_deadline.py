@@ -45,7 +45,7 @@ class Deadlines:
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[TaskId, tuple[float, Path]] = {}
-        self._file: int | None = None
+        self._file = -1  # the file at this path
         self._path: Path | None = None
 
     @contextmanager
@@ -69,19 +69,15 @@ class Deadlines:
         if not self._open:
             return
         task, (at, path) = min(self._open.items(), key=lambda one: one[1])
-        file = self._opened(path)
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{json.dumps(task)}\n".encode(), 0)
-        os.lseek(file, 0, os.SEEK_END)
-        faulthandler.dump_traceback_later(max(0.001, at - self._clock()), exit=True, file=file)
-
-    def _opened(self, path: Path) -> int:
-        if self._file is None or path != self._path:
-            if self._file is not None:
+        if path != self._path:
+            if self._path is not None:
                 os.close(self._file)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file, self._path = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), path
-        return self._file
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{json.dumps(task)}\n".encode(), 0)
+        os.lseek(self._file, 0, os.SEEK_END)
+        faulthandler.dump_traceback_later(max(0.001, at - self._clock()), exit=True, file=self._file)
 
 
 DEADLINES = Deadlines()  #: the deadlines of this process

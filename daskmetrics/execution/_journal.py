@@ -88,7 +88,7 @@ def numbered(path: Path) -> list[tuple[int, Event]]:
 
 def scan(path: Path) -> Contents:
     """Everything that a journal holds; errors as for `read`."""
-    committed = _Mark.read(path)  # before the lines: a writer may add some meanwhile
+    committed = _read_mark(path)  # before the lines: a writer may add some meanwhile
     entries: list[Event] = []
     length = checksum = torn = 0
     with path.open("rb") as file:
@@ -158,26 +158,19 @@ def standing(entries: Iterable[Event]) -> list[Event]:
     again: set[Key] = set()
     kept: list[Event] = []
     for entry in reversed(list(entries)):
-        if isinstance(entry, UnitsRetried):
-            again.update(entry.keys)
-        if not _is_taken_back(entry, again):
-            kept.append(entry)
+        match entry:
+            case UnitsRetried(keys=keys):
+                again.update(keys)
+            case Record(key=key, ok=False) | AttemptFailed(key=key) if key in again:
+                continue
+            case RunFinished() if again:
+                continue
+        kept.append(entry)
     first: dict[Key, Record] = {}
     for entry in reversed(kept):
         if isinstance(entry, Record) and not (entry.key in first and (first[entry.key].ok or not entry.ok)):
             first[entry.key] = entry
     return [entry for entry in reversed(kept) if not isinstance(entry, Record) or first[entry.key] is entry]
-
-
-def _is_taken_back(entry: Event, again: set[Key]) -> bool:
-    match entry:
-        case Record():
-            return entry.key in again and not entry.ok
-        case AttemptFailed():
-            return entry.key in again
-        case RunFinished():
-            return bool(again)
-    return False
 
 
 def records(entries: Iterable[Event]) -> Iterator[Record]:
@@ -242,13 +235,13 @@ class Journal:
             try:
                 contents = scan(path) if path.exists() else Contents([])
                 self._file = _open_at(path, contents.length)
-                self._mark = _Mark(path)
+                self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
             except BaseException:
                 self._run_lock.release()
                 raise
         self.entries, self._length, self._checksum = contents.entries, contents.length, contents.checksum
         self._writing = False
-        self._mark.move(self._length, self._checksum)
+        self._move_mark()
         half = f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was never committed."
         self.notices = tuple(filter(None, (self._run_lock.notice, half if contents.torn else None)))
 
@@ -288,7 +281,12 @@ class Journal:
         self.entries.append(entry)
         self._writing = False
         if wait:
-            self._mark.move(self._length, self._checksum)
+            self._move_mark()
+
+    def _move_mark(self) -> None:
+        text = b"%016x %08x" % (self._length, self._checksum)
+        with suppress(OSError):  # the disk is full: the mark lags behind
+            os.pwrite(self._mark, b"%s %08x\n" % (text, zlib.crc32(text)), 0)
 
     def _require_sole_writer(self) -> None:
         self._run_lock.check()
@@ -308,7 +306,7 @@ class Journal:
         return records(self.entries)
 
     def close(self) -> None:
-        self._mark.close()
+        os.close(self._mark)
         os.close(self._file)
         self._run_lock.release()
 
@@ -320,35 +318,18 @@ class Journal:
 
 
 def mark_of(path: Path) -> Path:
-    """The file of the mark of a journal."""
+    """The file of the mark of a journal; it has a checksum, too."""
     return path.with_suffix(".mark")
 
 
-class _Mark:
-    """Length and last checksum of a journal after its last commit, in a small file that has a checksum, too."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
-
-    def move(self, length: int, checksum: int) -> None:
-        text = b"%016x %08x" % (length, checksum)
-        with suppress(OSError):  # the disk is full: the mark lags behind
-            os.pwrite(self._file, b"%s %08x\n" % (text, zlib.crc32(text)), 0)
-
-    @staticmethod
-    def read(path: Path) -> tuple[int, int]:
-        """Length and checksum; zeros if there is no intact mark."""
-        try:
-            text, _, checked = mark_of(path).read_bytes().rstrip(b"\n").rpartition(b" ")
-            if checked == b"%08x" % zlib.crc32(text):
-                length, checksum = text.split()
-                return int(length, 16), int(checksum, 16)
-        except (OSError, ValueError):
-            pass
-        return 0, 0
-
-    def close(self) -> None:
-        os.close(self._file)
+def _read_mark(path: Path) -> tuple[int, int]:
+    """Length and last checksum of a journal after its last commit; zeros if there is no intact mark."""
+    with suppress(OSError, ValueError):
+        text, _, checked = mark_of(path).read_bytes().rstrip(b"\n").rpartition(b" ")
+        if checked == b"%08x" % zlib.crc32(text):
+            length, checksum = text.split()
+            return int(length, 16), int(checksum, 16)
+    return 0, 0
 
 
 def _open_at(path: Path, length: int) -> int:

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
@@ -107,11 +107,7 @@ class _PausingJournal:
         self, journal: Journal, stop_requested: Callable[[], bool], pause: float, say: Callable[[str], None]
     ) -> None:
         self._journal, self._stop_requested, self._pause, self._say = journal, stop_requested, pause, say
-        self.records = journal.records
-
-    @property
-    def entries(self) -> list[Event]:
-        return self._journal.entries
+        self.entries, self.records = journal.entries, journal.records
 
     def append(self, entry: Event, wait: bool = True) -> None:
         paused = False
@@ -186,12 +182,11 @@ class _DaskBackend:
 
     def _receive(self, until: float) -> list[Message]:
         """All events since the last call; waits for the first."""
-        try:
-            events = [self.events.get(timeout=max(0.0, until - time.monotonic()))]
-        except queue.Empty:
-            events = []
-        while not self.events.empty():
-            events.append(self.events.get())
+        events: list[Incoming] = []
+        with suppress(queue.Empty):
+            events.append(self.events.get(timeout=max(0.0, until - time.monotonic())))
+            while True:
+                events.append(self.events.get_nowait())
         if self.client.status != "running":
             raise ClusterLostError(
                 "The scheduler was lost. Nothing recorded is lost: run the same command again to resume."

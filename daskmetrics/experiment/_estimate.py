@@ -27,8 +27,6 @@ from daskmetrics.experiment._prepare import Experiment
 class RunEstimate:
     """Counts and assumed seconds of a run.
 
-    Examples
-    --------
     >>> run = RunEstimate(2, 10, 6, 4, 2, exhaustive_seconds=40.0, search_seconds=10.0, measure_seconds=3.0, workers=2)
     >>> run.cells, run.wall_seconds
     (40, 6.5)

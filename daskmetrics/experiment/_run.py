@@ -86,7 +86,11 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
     """
     if folder.journal.exists() and is_finished(read(folder.journal), experiment.key):
         return RunResult(0, 0)
-    _require_inputs(experiment)
+    for task in experiment.tasks:  # fail now if weights or data are not on this machine and cannot be downloaded
+        if not task.is_local:
+            task.texts()
+    for model in experiment.config.models:
+        require_on_hub(model, experiment.missing.get(model.name, ()))
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         for notice in journal.notices:
@@ -116,15 +120,6 @@ def _offline_hub(experiment: Experiment) -> Iterator[None]:
             os.environ.pop("HF_HUB_OFFLINE", None)
         else:
             os.environ["HF_HUB_OFFLINE"] = before
-
-
-def _require_inputs(experiment: Experiment) -> None:
-    """Fail before the run starts if weights or data are not on this machine and cannot be downloaded."""
-    for task in experiment.tasks:
-        if not task.is_local:
-            task.texts()
-    for model in experiment.config.models:
-        require_on_hub(model, experiment.missing.get(model.name, ()))
 
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:

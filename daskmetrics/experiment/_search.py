@@ -57,10 +57,8 @@ class SearchSource:
         pick = self._running.pop(record.key)
         score, stderr = (record.value["score"], record.value["stderr"]) if record.ok else (None, 0.0)
         self.learner.tell(pick.index, Outcome(score, stderr, seconds))
-        self._remove_unused(self._encode_key(pick))
-
-    def _remove_unused(self, used: Key) -> None:
-        """Remove the files of embeddings that are released: enough other encodings were used since."""
+        # remove the files of embeddings that are released: enough other encodings were used since
+        used = self._encode_key(pick)
         self._encodings = [*(key for key in self._encodings if key != used), used]
         needed = {self._encode_key(pick) for pick in self._running.values()}
         unused = [key for key in self._encodings if key not in needed]

@@ -91,8 +91,6 @@ class _DisplayObserver:
 def step_text(recipe: Recipe, report: Mapping[str, Any]) -> str:
     """A step's report in a few words.
 
-    Examples
-    --------
     >>> step_text(Recipe(context=64), {"took": 8, "loss": 4.2, "rate": 100.0})
     'loss 4.200  100 samples/s  6,400 tokens/s'
     """

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from daskmetrics.config._checkpoints import is_hub_id
 from daskmetrics.core._costs import UNKNOWN_TASK
 from daskmetrics.core._events import RunStarted
 from daskmetrics.core._files import RunFolder, private
@@ -42,34 +43,28 @@ class ImportCounts:
     unmarked: int  # new and known ones that do not name their protocol
 
 
-def scored_cells(folder: RunFolder) -> dict[Cell, Record]:
-    """All scores of a run's latest configuration, sorted by model, revision, layer and task."""
+def _scores(folder: RunFolder) -> list[tuple[Cell, str, Record]]:
+    """All scores of a run's latest configuration and the kinds of their tasks, by model, revision, layer and task."""
     entries = list(read_journal(folder.must_exist().journal))
     start = latest(entries, RunStarted)
-    scores: dict[Cell, Record] = {}
-    for record in records(entries):
-        if record.kind == "score" and record.ok:
-            cell = Cell.parse(record.name)
-            if start and cell.task in start.tasks:
-                scores[cell] = record
-    return {cell: scores[cell] for cell in sorted(scores)}
+    tasks = start.tasks if start else {}
+    scored = {Cell.parse(record.name): record for record in records(entries) if record.kind == "score" and record.ok}
+    return [(cell, tasks[cell.task]["kind"], scored[cell]) for cell in sorted(scored) if cell.task in tasks]
 
 
 def to_csv(folder: RunFolder, path: Path) -> int:
     """Write a run's scores as CSV for `daskmetrics replay`, one per line; return their number."""
-    start = latest(list(read_journal(folder.must_exist().journal)), RunStarted)
-    cells = scored_cells(folder)
+    scores = _scores(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for cell, record in cells.items():
+        for cell, kind, record in scores:
             arm, value = cell.arm, record.value
-            kind = start.tasks[cell.task]["kind"] if start else ""
             score = [value.get(name) for name in ("score", "stderr", "n")]
             cost = [record.seconds, value.get("encode_seconds"), value.get("protocol")]
             writer.writerow([arm.model, arm.revision, arm.layer, cell.task, kind, *score, *cost])
-    return len(cells)
+    return len(scores)
 
 
 def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
@@ -78,10 +73,10 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     Each layer is an experiment of its model and revision, with the keywords ``layer`` and ``protocol``.
     """
     names = _model_names(yaml.safe_load(folder.must_exist().config.read_text(encoding="utf-8"))["models"])
-    cells = scored_cells(folder)
-    of_mteb = ((cell.arm, record) for cell, record in cells.items() if (record.value.get("detail") or {}).get("scores"))
+    scores = _scores(folder)
+    of_mteb = ((cell.arm, record) for cell, _, record in scores if (record.value.get("detail") or {}).get("scores"))
     written = results.write((_result(arm, record, names) for arm, record in of_mteb), path)
-    return written, len(cells) - written
+    return written, len(scores) - written
 
 
 def _result(arm: Arm, record: Record, names: Mapping[str, str]) -> BenchmarkResult:
@@ -144,9 +139,5 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
 
 def _model_names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """mteb's name of each model: the hub id, or the model's name after the organisation ``local``."""
-    return {model["name"]: _hub_id(model["source"]) or f"local/{model['name']}" for model in models}
-
-
-def _hub_id(source: str | None) -> str | None:
-    looks_local = not source or source.startswith((".", "/", "~")) or source.count("/") != 1 or Path(source).is_dir()
-    return None if looks_local else source
+    sources = {model["name"]: model["source"] or "" for model in models}
+    return {name: source if is_hub_id(source) else f"local/{name}" for name, source in sources.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -119,6 +120,7 @@ def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> None:
 def encode(spec: EncodeSpec) -> LayerEmbeddings:
     """A task's texts as vectors of all layers, in one forward pass."""
     import torch
+    from distributed import get_worker
 
     from daskmetrics.models import LoadedModel, pool
 
@@ -138,18 +140,10 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
                 embeddings.put(rows.cpu().numpy(), torch.stack(batch).cpu().numpy())
 
         model.read(texts, spec.layers, take)
-    embeddings.seconds, embeddings.worker = time.perf_counter() - started, _worker_name()
+    embeddings.seconds = time.perf_counter() - started
+    with suppress(ValueError):  # outside a cluster
+        embeddings.worker = str(get_worker().name)
     return embeddings
-
-
-def _worker_name() -> str | None:
-    """Name of this Dask worker; None outside a cluster."""
-    from distributed import get_worker
-
-    try:
-        return str(get_worker().name)
-    except ValueError:
-        return None
 
 
 def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:
@@ -196,8 +190,6 @@ class Column:
 def columns_of(value: Mapping[str, Any]) -> dict[Key, Column]:
     """The columns of a recorded value, by metric key.
 
-    Examples
-    --------
     >>> parts = {"values": [[0.5]], "stderr": [[None]], "status": [[1]], "reasons": []}
     >>> columns_of({"names": ["a"], "metrics": ["k"], **parts})["k"].values
     (0.5,)

@@ -115,7 +115,7 @@ class Reducer:
     @torch.inference_mode()
     def finish(self) -> Reduced:
         """Compute the metrics of all layers."""
-        places = [(layer, metric) for layer in self._layers for metric in self._metrics]
+        places = [(layer, metric.name) for layer in self._layers for metric in self._metrics]
         entries = [entry for layer in self._layers for entry in self._entries(layer)]
         shape = (len(self._layers), len(self._metrics))
         return Reduced(
@@ -125,11 +125,7 @@ class Reducer:
             stderr=np.array([entry.stderr for entry in entries], np.float64).reshape(shape),
             counts=np.array([entry.count for entry in entries], np.int64).reshape(shape),
             status=np.array([entry.status for entry in entries], np.uint8).reshape(shape),
-            reasons={
-                (layer, metric.name): entry.reason
-                for (layer, metric), entry in zip(places, entries, strict=True)
-                if entry.reason
-            },
+            reasons={place: entry.reason for place, entry in zip(places, entries, strict=True) if entry.reason},
         )
 
     def _start(self, layer: int, pooled: Tensor) -> _Layer:
@@ -156,32 +152,28 @@ class Reducer:
         return [self._entry(layer, metric, spectra) for metric in self._metrics]
 
     def _entry(self, layer: int, metric: Metric, spectra: Spectra | None) -> _Entry:
-        deeper = min((other for other in self._layers if other > layer), default=None)
-        if metric.takes == "layers" and deeper is None:
-            return _Entry(status=Status.NOT_APPLICABLE)
-        if problem := self._problem(layer, metric.views):
-            return _undefined(layer, problem)
-        if metric.takes == "layers" and deeper is not None and (problem := self._problem(deeper, 1)):
-            return _undefined(deeper, problem)
-        entry = self._value(layer, deeper, metric, spectra)
+        read = [layer]
+        if metric.takes == "layers":
+            read += sorted(other for other in self._layers if other > layer)[:1]
+            if len(read) == 1:
+                return _Entry(status=Status.NOT_APPLICABLE)
+        for each in read:
+            if problem := self._problem(each, metric.views):
+                return _undefined(each, problem)
+        kept, function = [self._kept[each] for each in read], self._functions[metric.name]
+        if metric.takes == "tokens":
+            entry = _mean(kept[0].values[metric.name])
+        elif metric.takes == "layers":
+            entry = _Entry(float(function(*(each.vectors[0] for each in kept))), count=self._prompts)
+        elif metric.spectral:
+            entry = _Entry(float(function(spectra)), count=self._prompts)
+        else:
+            views = kept[0].vectors[: metric.views]
+            stderr = _jackknife(function(*views, leave_one_out=True)) if metric.jackknife else math.nan
+            entry = _Entry(float(function(*views)), stderr, self._prompts)
         if math.isfinite(entry.value):
             return entry
         return _undefined(layer, f"{metric.name} is not defined for these states")
-
-    def _value(self, layer: int, deeper: int | None, metric: Metric, spectra: Spectra | None) -> _Entry:
-        kept, function = self._kept[layer], self._functions[metric.name]
-        if metric.takes == "tokens":
-            return _mean(kept.values[metric.name])
-        if metric.takes == "layers" and deeper is not None:
-            value = function(kept.vectors[0], self._kept[deeper].vectors[0])
-        elif metric.spectral:
-            value = function(spectra)
-        else:
-            value = function(*kept.vectors[: metric.views])
-            if metric.jackknife:
-                stderr = _jackknife(function(*kept.vectors[: metric.views], leave_one_out=True))
-                return _Entry(float(value), stderr, self._prompts)
-        return _Entry(float(value), count=self._prompts)
 
     def _problem(self, layer: int, views: int) -> str:
         """Why a metric that reads this many views has no value at a layer; empty if it has."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from daskmetrics.core.errors import ConfigError, unknown
@@ -17,12 +17,11 @@ from daskmetrics.metrics._metric import Metric, Parameter, Takes, parse_call
 
 _ALPHA = Parameter("alpha", 1.0, above=0)
 _CENTRED = Parameter("centred", True)
-_NORM = Parameter("norm", "none", ("none", "logN", "logD", "logNlogD", "maxEntropy"))
 _VARIANT = Parameter("variant", "corrected", ("corrected", "paper"))
 _ENTROPY = (
     _ALPHA,
     _CENTRED,
-    _NORM,
+    Parameter("norm", "none", ("none", "logN", "logD", "logNlogD", "maxEntropy")),
     Parameter("variant", "corrected", ("corrected", "paper", "histogram")),
     Parameter("bins", 50, least=2),
 )
@@ -105,12 +104,8 @@ _ALL = (
 )
 # fmt: on
 
-CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ALL})
-"""The metrics of this package by name."""
-
-
-GROUP = "daskmetrics.metrics"
-"""Entry-point group with which other packages add metrics; each entry point names a `Metric`."""
+CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ALL})  #: of this package
+GROUP = "daskmetrics.metrics"  #: entry points with which other packages add metrics; each names a `Metric`
 
 
 def catalogue() -> Mapping[str, Metric]:
@@ -132,23 +127,18 @@ def catalogue() -> Mapping[str, Metric]:
     """
     metrics = dict(CATALOGUE)
     for point in entry_points(group=GROUP):
-        metric = _load_plugin(point)
+        try:
+            metric = point.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"Metric plug-in '{point.value}' cannot be loaded: {error}. Repair or uninstall it."
+            ) from error
+        if not isinstance(metric, Metric):
+            raise ConfigError(f"Metric plug-in '{point.value}' must be a Metric, but is a {type(metric).__name__}.")
         if metric.name in metrics:
             raise ConfigError(f"Metric '{metric.name}' of '{point.value}' exists already. Rename it, or uninstall one.")
         metrics[metric.name] = metric
     return MappingProxyType(metrics)
-
-
-def _load_plugin(point: EntryPoint) -> Metric:
-    try:
-        metric = point.load()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"Metric plug-in '{point.value}' cannot be loaded: {error}. Repair or uninstall it."
-        ) from error
-    if not isinstance(metric, Metric):
-        raise ConfigError(f"Metric plug-in '{point.value}' must be a Metric, but is a {type(metric).__name__}.")
-    return metric
 
 
 def families(known: Iterable[Metric]) -> Mapping[str, tuple[Metric, ...]]:
@@ -195,22 +185,18 @@ def resolve(names: Sequence[str | Metric]) -> tuple[Metric, ...]:
 def _named(name: str | Metric, known: Mapping[str, Metric]) -> Sequence[Metric]:
     if isinstance(name, Metric):
         return (name,)
-    if "(" not in name and ":" in name:
-        return (_load(name),)
-    word, settings = parse_call(name)
-    groups = families(known.values())
-    if word in known:
-        return (known[word].with_settings(settings),)
-    if word in groups and not settings:
-        return groups[word]
-    raise unknown("metric", word, (*groups, *known))
-
-
-def _load(place: str) -> Metric:
+    if "(" in name or ":" not in name:
+        word, settings = parse_call(name)
+        groups = families(known.values())
+        if word in known:
+            return (known[word].with_settings(settings),)
+        if word in groups and not settings:
+            return groups[word]
+        raise unknown("metric", word, (*groups, *known))
     try:
-        metric = pkgutil.resolve_name(place)
+        metric = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"Metric '{place}' cannot be loaded: {error}. Write it as 'package.module:NAME'.") from error
+        raise ConfigError(f"Metric '{name}' cannot be loaded: {error}. Write it as 'package.module:NAME'.") from error
     if not isinstance(metric, Metric):
-        raise ConfigError(f"'{place}' must be a daskmetrics.metrics.Metric, but is a {type(metric).__name__}.")
-    return metric
+        raise ConfigError(f"'{name}' must be a daskmetrics.metrics.Metric, but is a {type(metric).__name__}.")
+    return (metric,)

@@ -25,31 +25,21 @@ class Spectra:
         self._grams: dict[tuple[Step, ...], Tensor] = {}
         self._values: dict[tuple[Step, ...], Tensor] = {}
 
-    @property
-    def count(self) -> Tensor:
-        """Number of rows (...) that count."""
-        return self.keep.sum(-1)
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.rows.shape[-1]
-
     def gram(self, *steps: Step) -> Tensor:
         """The smaller of Gram matrix and covariance sum, (..., m, m), after these preparation steps in order."""
-        if steps not in self._grams:
-            self._grams[steps] = self._gram(steps)
-        return self._grams[steps]
-
-    def _gram(self, steps: tuple[Step, ...]) -> Tensor:
+        if steps in self._grams:
+            return self._grams[steps]
         if steps in (("unit",), ("centred", "unit")):
             flat = self.rows.reshape(-1, *self.rows.shape[-2:])
             matrices = unit_gram(flat, self.keep.reshape(len(flat), -1), centre="centred" in steps)
-            return matrices.reshape(*self.rows.shape[:-2], *matrices.shape[-2:])
-        prepared = self.rows.where(self.keep[..., None], 0)
-        for step in steps:
-            prepared = unit_rows(prepared) if step == "unit" else centred(prepared, self.keep)
-        return gram(prepared)
+            matrix = matrices.reshape(*self.rows.shape[:-2], *matrices.shape[-2:])
+        else:
+            prepared = self.rows.where(self.keep[..., None], 0)
+            for step in steps:
+                prepared = unit_rows(prepared) if step == "unit" else centred(prepared, self.keep)
+            matrix = gram(prepared)
+        self._grams[steps] = matrix
+        return matrix
 
     def values(self, *steps: Step) -> Tensor:
         """Eigenvalues of `gram`, ascending, (..., m), not below zero."""
@@ -111,12 +101,12 @@ def published_entropy(rows: Tensor, alpha: float) -> Tensor:
     return entropy(torch.linalg.eigvalsh(matrix).clamp(min=0), alpha)
 
 
-def normalised(value: Tensor, norm: str, count: Tensor, width: int) -> Tensor:
-    """An entropy (...) of ``count`` (...) rows of ``width`` entries, divided by what the norm says; NaN by zero."""
+def normalised(value: Tensor, norm: str, spectra: Spectra) -> Tensor:
+    """An entropy (...) of the rows that count, divided by what the norm says; NaN by zero."""
     if norm == "none":
         return value
-    log_n = count.to(value.dtype).log()
-    most = NORMS[norm](log_n, log_n.new_full((), float(width)).log())
+    log_n = spectra.keep.sum(-1).to(value.dtype).log()
+    most = NORMS[norm](log_n, log_n.new_full((), float(spectra.rows.shape[-1])).log())
     return torch.where(most > 0, value / most, torch.nan)
 
 

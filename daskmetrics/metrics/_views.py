@@ -28,7 +28,10 @@ def second_view(text: str, seed: int) -> str:
     if len(set(words)) < 2:
         return text
     rng = random.Random(seed_of(AUGMENTATION, text, seed))
-    changed = _swapped([word for word in words if rng.random() >= DROPPED], rng)
+    changed = [word for word in words if rng.random() >= DROPPED]
+    for i in range(len(changed) - 1):
+        if rng.random() < SWAPPED:
+            changed[i], changed[i + 1] = changed[i + 1], changed[i]
     if not changed or changed == words:
         # short texts often come through unchanged, and two equal views would look like a perfect layer
         i = rng.choice([i for i in range(len(words) - 1) if words[i] != words[i + 1]])
@@ -61,11 +64,3 @@ def _candidates(text: str, seed: int, number: int) -> Iterator[str]:
         yield " ".join([*words[:i], words[i + 1], words[i], *words[i + 2 :]])
     for i in range(len(words)):
         yield " ".join(words[:i] + words[i + 1 :])
-
-
-def _swapped(words: list[str], rng: random.Random) -> list[str]:
-    words = list(words)
-    for i in range(len(words) - 1):
-        if rng.random() < SWAPPED:
-            words[i], words[i + 1] = words[i + 1], words[i]
-    return words

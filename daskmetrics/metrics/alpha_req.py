@@ -41,11 +41,11 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
     >>> round(alpha_req(torch.cat([half, -half])).item(), 6)
     1.5
     """
-    return of_covariance(vectors, _decay, centred)
 
+    def decay(values: Tensor) -> Tensor:
+        kept = values[values > 0].flip(0)
+        rank = torch.arange(1, len(kept) + 1, dtype=kept.dtype, device=kept.device).log()
+        across, along = kept.log() - kept.log().mean(), rank - rank.mean()
+        return -(across * along).sum() / along.square().sum()  # 0 / 0 for one eigenvalue
 
-def _decay(values: Tensor) -> Tensor:
-    kept = values[values > 0].flip(0)
-    rank = torch.arange(1, len(kept) + 1, dtype=kept.dtype, device=kept.device).log()
-    across, along = kept.log() - kept.log().mean(), rank - rank.mean()
-    return -(across * along).sum() / along.square().sum()  # 0 / 0 for one eigenvalue
+    return of_covariance(vectors, decay, centred)

@@ -81,7 +81,7 @@ def dataset_entropy(
         value = _of_histogram(spectra.rows, alpha, bins)
     else:
         value = matrix_entropy(spectra, ("unit", "centred") if centred else ("unit",), alpha)
-    return normalised(value, norm, spectra.count, spectra.width)
+    return normalised(value, norm, spectra)
 
 
 def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:

@@ -61,16 +61,13 @@ def lidar(*views: Tensor, delta: float = 1e-4, relative: bool = False, unit: boo
     means = stacked.mean(0)
     between = means - means.mean(0)
     between = between * (between.abs() > 32 * torch.finfo(between.dtype).eps * means.abs().max())
-    factor, failed = torch.linalg.cholesky_ex(_within(stacked - means, delta, relative))
+    rest = (stacked - means).flatten(0, 1)
+    scatter = rest.mT @ rest / len(rest)
+    ridge = delta * scatter.diagonal().mean() if relative else delta
+    within = scatter + ridge * torch.eye(len(scatter), dtype=rest.dtype, device=rest.device)
+    factor, failed = torch.linalg.cholesky_ex(within)
     if failed:
         return stacked.new_full((), torch.nan)
     whitened = torch.linalg.solve_triangular(factor, between.mT, upper=False)
     value = entropy(spectrum(whitened))
     return value if log else value.exp()
-
-
-def _within(rest: Tensor, delta: float, relative: bool) -> Tensor:
-    rows = rest.flatten(0, 1)
-    scatter = rows.mT @ rows / len(rows)
-    ridge = delta * scatter.diagonal().mean() if relative else delta
-    return scatter + ridge * torch.eye(len(scatter), dtype=rows.dtype, device=rows.device)

@@ -85,20 +85,16 @@ def prompt_entropy(
     """
     spectra = of_tokens(states, mask)
     if variant == "paper":
-        value = _published(spectra, alpha, centred)
+        # prompt by prompt: which matrix is the smaller one depends on the tokens that count
+        prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
+        prepared = (unit_rows(less_mean(rows) if centred and len(rows) else rows) for rows in prompts)
+        value = torch.stack([published_entropy(rows, alpha) for rows in prepared])
     elif variant == "histogram":
-        prompts = zip(spectra.rows, spectra.keep, strict=True)
-        value = torch.stack([_of_histogram(rows[keep], alpha, bins) for rows, keep in prompts])
+        prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
+        value = torch.stack([_of_histogram(rows, alpha, bins) for rows in prompts])
     else:
         value = matrix_entropy(spectra, ("centred", "unit") if centred else ("unit",), alpha)
-    return normalised(value, norm, spectra.count, spectra.width)
-
-
-def _published(spectra: Spectra, alpha: float, centred: bool) -> Tensor:
-    # prompt by prompt: which matrix is the smaller one depends on the tokens that count
-    prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
-    prepared = (unit_rows(less_mean(rows) if centred and len(rows) else rows) for rows in prompts)
-    return torch.stack([published_entropy(rows, alpha) for rows in prepared])
+    return normalised(value, norm, spectra)
 
 
 def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -87,21 +86,15 @@ class Architecture:
     final_norm: str | None  # after the last block; encoders such as BERT have it inside each block
 
 
-_LLAMA = Architecture("layers", "norm")
-_BERT = Architecture("encoder.layer", None)
-_MAMBA = Architecture("layers", "norm_f")
-
-ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
-    {
-        "gpt_neox": Architecture("layers", "final_layer_norm"),
-        "gpt2": Architecture("h", "ln_f"),
-        "gpt_neo": Architecture("h", "ln_f"),
-        **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "olmo2", "phi3"), _LLAMA),
-        **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), _BERT),
-        # transformers leaves the embeddings out of a Mamba's hidden_states and shifts the rest by one
-        **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), _MAMBA),
-    }
-)
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "gpt_neox": Architecture("layers", "final_layer_norm"),
+    "gpt2": Architecture("h", "ln_f"),
+    "gpt_neo": Architecture("h", "ln_f"),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "olmo2", "phi3"), Architecture("layers", "norm")),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), Architecture("encoder.layer", None)),
+    # transformers leaves the embeddings out of a Mamba's hidden_states and shifts the rest by one
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), Architecture("layers", "norm_f")),
+}
 """The architectures whose states are read block by block, by ``model_type``."""
 
 _FINAL_NORMS = ("final_layer_norm", "ln_f", "norm", "norm_f", "final_norm")

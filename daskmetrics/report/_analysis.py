@@ -17,6 +17,7 @@ from daskmetrics.core.names import Arm, Checkpoint, Suite, training_order
 from daskmetrics.core.status import cause
 from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
+from daskmetrics.report._format import NO_REASON
 from daskmetrics.report._run import Run
 
 Values = Mapping[Arm, float]
@@ -102,20 +103,18 @@ def correlations(run: Run) -> dict[str, dict[str, tuple[float, int]]]:
     groups = {"all tasks": list(kinds), **{kind: [t for t in kinds if kinds[t] == kind] for kind in kinds.values()}}
     table: dict[str, dict[str, tuple[float, int]]] = {}
     for name, values in metrics(run).items():
-        each = {task: _correlation(values, {a: own[task] for a, own in known.items() if task in own}) for task in kinds}
+        each: dict[str, tuple[float, int]] = {}
+        for task in kinds:
+            arms = [arm for arm, own in known.items() if task in own and arm in values]
+            sides = [values[arm] for arm in arms], [known[arm][task] for arm in arms]
+            rho = rank_correlation(*sides) if len(arms) >= FEWEST else math.nan
+            each[task] = rho, len(arms)
         for group, tasks in groups.items():
             defined = [(rho, n) for task in tasks for rho, n in [each[task]] if not math.isnan(rho)]
             count = sum(n for _, n in defined)
             rho = fsum(rho * n for rho, n in defined) / count if count else math.nan
             table.setdefault(name, {})[group] = rho, count
     return table
-
-
-def _correlation(metric: Values, score: Values) -> tuple[float, int]:
-    arms = [arm for arm in score if arm in metric]
-    if len(arms) < FEWEST:
-        return math.nan, len(arms)
-    return rank_correlation([metric[arm] for arm in arms], [score[arm] for arm in arms]), len(arms)
 
 
 def leader(run: Run) -> tuple[Arm, float] | None:
@@ -175,7 +174,7 @@ def failures(run: Run) -> tuple[Failure, ...]:
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for record in run.records:
         if not record.ok:
-            reason = record.reason or "no reason was recorded"
+            reason = record.reason or NO_REASON
             groups.setdefault((record.kind, record.status, cause(reason)), []).append((record.name, reason))
         elif record.kind == "measure":
             for layer, name, reason in record.value["reasons"]:
@@ -207,8 +206,6 @@ def _of(run: Run, kind: str) -> Iterator[Record]:
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     """Spearman's rho: Pearson's correlation of the ranks, ties sharing their mean rank; NaN if a side is constant.
 
-    Examples
-    --------
     >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
     0.8
     """

@@ -37,18 +37,11 @@ def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: 
     joined = joined.sel(checkpoint=list(order))
     steps = [-1 if (step := step_of(name)) is None else step for name in order]  # as in the store
     joined = joined.assign_coords(checkpoint=np.array(order, object), step=("checkpoint", steps))
-    return _split(joined, kinds, dimension).assign_attrs(tree.attrs)
-
-
-def _split(joined: xarray.Dataset, kinds: tuple[str, str, str], dimension: str) -> xarray.Dataset:
-    import xarray
-
-    about = joined[kinds[0]].attrs
-    variables = {}
+    about, variables = joined[what].attrs, {}
     for name in joined[dimension].values.tolist():
         for kind, suffix in zip(kinds, ("", "_stderr", "_status"), strict=True):
             array = joined[kind].sel({dimension: name}, drop=True)
             if suffix != "_status":
                 array.attrs = {"units": about["units"][name], "description": about["descriptions"][name]}
             variables[name + suffix] = array
-    return xarray.Dataset(variables)
+    return xarray.Dataset(variables, attrs=tree.attrs)

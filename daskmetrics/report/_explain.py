@@ -89,12 +89,6 @@ class NearBest:
     parameters: float  # weights of the blocks up to its layer
     flops: float  # of one forward pass through them
 
-    @classmethod
-    def of(cls, run: Run, arm: Arm, chance: float) -> NearBest:
-        """With its size: 12 width^2 weights per block (Kaplan et al. 2020, section 2.1)."""
-        width = run.start.widths[arm.model]
-        return cls(arm, chance, 12.0 * width**2 * arm.layer, forward_flops(width, arm.layer, LENGTH, LENGTH))
-
 
 def arms_near_best(posterior: RunPosterior, within: float, sure: float) -> list[NearBest]:
     """Every arm that is nearly as good as the best one, cheapest forward pass first.
@@ -104,8 +98,13 @@ def arms_near_best(posterior: RunPosterior, within: float, sure: float) -> list[
     arms = posterior.problem.arms
     chances = posterior.chance_within(range(len(arms)), within)
     chances[posterior.leader] = 1.0
-    chosen = [(arm, chance) for arm, chance in zip(arms, chances.tolist(), strict=True) if chance >= sure]
-    near = [NearBest.of(posterior.run, arm, chance) for arm, chance in chosen]
+    near = []
+    for arm, chance in zip(arms, chances.tolist(), strict=True):
+        if chance >= sure:
+            width = posterior.run.start.widths[arm.model]
+            # 12 width^2 weights per block (Kaplan et al. 2020, section 2.1)
+            flops = forward_flops(width, arm.layer, LENGTH, LENGTH)
+            near.append(NearBest(arm, chance, 12.0 * width**2 * arm.layer, flops))
     return sorted(near, key=lambda one: (one.flops, -one.chance))
 
 
@@ -139,8 +138,6 @@ def _described(one: NearBest, best: NearBest) -> str:
 def _change(value: float, reference: float) -> str:
     """How much less of something an arm needs.
 
-    Examples
-    --------
     >>> _change(60, 100), _change(150, 100), _change(5, 5), _change(5, 0)
     ('40 % fewer', '50 % more', 'no fewer', 'more')
     """

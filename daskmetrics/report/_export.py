@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -62,20 +63,14 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with room_for(f"'{path}'"):
         if kind == "netcdf":
-            _dataset(run).to_netcdf(path, engine="h5netcdf" if _has("h5netcdf") else "scipy")
+            _dataset(run).to_netcdf(path, engine="h5netcdf" if find_spec("h5netcdf") else "scipy")
         elif kind == "parquet":
-            if not _has("pyarrow"):
+            if not find_spec("pyarrow"):
                 raise ConfigError("Parquet needs pyarrow: pip install 'daskmetrics[table]'. CSV needs no extra.")
             frame(run).to_parquet(path, index=False)
         else:
             frame(run).to_csv(path, index=False)
     return path
-
-
-def _has(library: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(library) is not None
 
 
 def _arrays(run: Run) -> list[tuple[str, xarray.Dataset]]:

@@ -12,16 +12,12 @@ from daskmetrics.core._table import printable
 from daskmetrics.core.names import Arm
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, Template
-
-
-def template(name: str) -> Template:
-    """A template of this folder; undefined names are errors, and texts are escaped."""
-    return _environment().get_template(name)
+    from jinja2 import Template
 
 
 @cache
-def _environment() -> Environment:
+def template(name: str) -> Template:
+    """A template of this folder; undefined names are errors, and texts are escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
@@ -32,18 +28,17 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
-    return environment
+    return environment.get_template(name)
 
 
 WIDTH = 98  #: columns; with the comment sign of `best_text` they are 100
 LABEL = 12  #: columns of the labels on the left
+NO_REASON = "no reason was recorded"
 
 
 def fact(label: str, text: str) -> list[str]:
     """A label and its text, wrapped beside it.
 
-    Examples
-    --------
     >>> fact("run", "demo")
     ['run         demo']
     """
@@ -57,8 +52,6 @@ def fact(label: str, text: str) -> list[str]:
 def place(arm: Arm) -> str:
     """An arm in words.
 
-    Examples
-    --------
     >>> place(Arm("tiny", "step8", 3))
     'layer 3 of tiny at step 8'
     """
@@ -69,8 +62,6 @@ def place(arm: Arm) -> str:
 def number(value: float | None, stderr: float | None = None, sign: bool = False) -> str:
     """A score with its standard error.
 
-    Examples
-    --------
     >>> number(0.5, 0.01), number(0.02, 0.01, sign=True), number(None)
     ('0.500 ± 0.010', '+0.020 ± 0.010', 'not measured')
     """
@@ -83,8 +74,6 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
 def percent(share: float) -> str:
     """A share as a percentage, with one decimal below 10 %.
 
-    Examples
-    --------
     >>> percent(0.2842), percent(0.0123), percent(0.0), percent(1.0)
     ('28 %', '1.2 %', '0 %', '100 %')
     """
@@ -94,8 +83,6 @@ def percent(share: float) -> str:
 def probability(share: float) -> str:
     """A probability estimated from draws, which cannot resolve 0 and 1.
 
-    Examples
-    --------
     >>> probability(0.41), probability(1.0), probability(0.001)
     ('41 %', 'over 99 %', 'under 1 %')
     """

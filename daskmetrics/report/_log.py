@@ -17,10 +17,10 @@ from daskmetrics.core._table import printable
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm, Key
 from daskmetrics.execution._journal import numbered
+from daskmetrics.report._format import NO_REASON
 
 LAST_LINES = 40  #: shown of a worker's log
 LONGEST = 300  #: characters shown of an entry as JSON
-NO_REASON = "no reason was recorded"
 
 Numbered = tuple[int, events.Event]
 
@@ -50,7 +50,12 @@ def _describe(entry: events.Event) -> str:
     """An entry in words, or as JSON."""
     match entry:
         case events.Record():
-            return _describe_record(entry)
+            attempts = f", attempt {entry.attempts}" if entry.attempts > 1 else ""
+            where = f" on {entry.worker}" if entry.worker else ""
+            end = (
+                f"ok after {entry.seconds:.1f} s{where}" if entry.ok else f"{entry.status}: {entry.reason or NO_REASON}"
+            )
+            return f"{entry.kind} {entry.name}  {end}{attempts}"
         case events.AttemptFailed(name=name, fault=fault, reason=reason):
             where = f" on {entry.worker}" if entry.worker else ""
             blame = "" if entry.blamed else " (not its fault)"
@@ -74,13 +79,6 @@ def _describe(entry: events.Event) -> str:
             return f"rewritten: {', '.join(parts)}"
     text = json.dumps(vars(entry))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
-
-
-def _describe_record(record: events.Record) -> str:
-    attempts = f", attempt {record.attempts}" if record.attempts > 1 else ""
-    where = f" on {record.worker}" if record.worker else ""
-    end = f"ok after {record.seconds:.1f} s{where}" if record.ok else f"{record.status}: {record.reason or NO_REASON}"
-    return f"{record.kind} {record.name}  {end}{attempts}"
 
 
 @dataclass(frozen=True)
@@ -136,20 +134,15 @@ def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> I
             case _:
                 continue
         yield journal_text([(number, entry)])
-        yield from _details(entry)
+        match entry:
+            case events.AttemptFailed(trace=trace):
+                yield from _indented(trace.splitlines())
+            case events.Record(value={"reasons": reasons}):  # the undefined metrics of a measured checkpoint
+                yield from _indented(f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons)
     for worker in workers:
         for log in _worker_logs(folder, worker):
             yield f"\nlog of {printable(worker)}, {log}, last lines:"
             yield from _indented(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-
-
-def _details(entry: events.Event) -> Iterator[str]:
-    """The traceback of an attempt, or the undefined metrics of a measured checkpoint."""
-    match entry:
-        case events.AttemptFailed(trace=trace):
-            yield from _indented(trace.splitlines())
-        case events.Record(value={"reasons": reasons}):
-            yield from _indented(f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons)
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import read as read_journal
+from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks._mteb import LAYER_BY_LAYER
 
 METRIC = "metric:"  #: prefix of the columns of metrics
@@ -57,8 +56,7 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
         return _from_csv(path)
     if (path / "journal.jsonl").is_file():
         return _from_run(RunFolder(path))
-    results = path / "results" if (path / "results").is_dir() else path
-    if rows := list(_from_mteb(results)):
+    if rows := list(_from_mteb(path)):
         return rows, {}
     raise ConfigError(
         f"No scores at '{path}': it is neither a CSV file, nor the folder of a run, nor a folder of mteb results "
@@ -70,7 +68,16 @@ def _from_csv(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     rows, metrics = [], dict[Arm, dict[str, float]]()
     for number, line in _lines(path, ("layer", "task", "score")):
         try:
-            row = _row(line)
+            seconds = _number(line.get("seconds", ""))
+            row = ScoreRow(
+                arm=_arm(line),
+                task=line["task"],
+                score=_number(line["score"]),
+                stderr=max(0.0, _number(line.get("stderr", ""), 0.0)),
+                seconds=seconds if math.isfinite(seconds) else None,
+                encode=_number(line.get("encode_seconds", ""), 0.0),
+                kind=line.get("kind", ""),
+            )
         except (ValueError, KeyError) as error:
             raise DataError(f"'{path}', line {number}: {error} is not valid in a row of scores: {line}.") from None
         values = {name.removeprefix(METRIC): _number(value) for name, value in line.items() if name.startswith(METRIC)}
@@ -78,19 +85,6 @@ def _from_csv(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
         if math.isfinite(row.score):
             rows.append(row)
     return rows, metrics
-
-
-def _row(line: Mapping[str, str]) -> ScoreRow:
-    seconds = _number(line.get("seconds", ""))
-    return ScoreRow(
-        arm=_arm(line),
-        task=line["task"],
-        score=_number(line["score"]),
-        stderr=max(0.0, _number(line.get("stderr", ""), 0.0)),
-        seconds=seconds if math.isfinite(seconds) else None,
-        encode=_number(line.get("encode_seconds", ""), 0.0),
-        kind=line.get("kind", ""),
-    )
 
 
 def _arm(line: Mapping[str, str]) -> Arm:
@@ -164,51 +158,26 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
     return [ScoreRow(**{**vars(row), "kind": kinds[row.task]}) for row in known], metrics
 
 
-def _from_mteb(results: Path) -> Iterator[ScoreRow]:
+def _from_mteb(folder: Path) -> Iterator[ScoreRow]:
     """Scores as mteb 2.26 and later stores them: each layer is a separate experiment."""
     origin: dict[tuple[Arm, str], Path] = {}
-    for path in sorted(results.glob("*/*/experiments/*/*.json")):
-        if path.name == "model_meta.json":
+    for path in results.result_files(folder):
+        result = results.read_result(path)
+        if result is None:
+            raise DataError(f"The layer of '{path.parent}' is unknown: its name has no 'layer_N'.")
+        score = _main_score(result.content.get("scores", {}))
+        if score is None:
             continue
-        arm = Arm(path.parents[3].name.replace("__", "/"), path.parents[2].name, _layer(path.parent))
-        row = _result(path, arm)
-        if row is None:
-            continue
-        first = origin.setdefault((arm, row.task), path)
+        arm, task = Arm(result.model, result.revision, result.layer), result.task
+        first = origin.setdefault((arm, task), path)
         if first != path:
-            raise DataError(f"{arm} has two scores of {row.task}: '{first}' and '{path}'. Remove one of them.")
-        yield row
+            raise DataError(f"{arm} has two scores of {task}: '{first}' and '{path}'. Remove one of them.")
+        seconds = result.content.get("evaluation_time")
+        yield ScoreRow(arm, task, score, seconds=seconds and float(seconds), kind=LAYER_BY_LAYER.get(task, ""))
 
 
-def _layer(experiment: Path) -> int:
-    """The layer of an experiment, from the metadata that mteb wrote or from its name."""
-    about = experiment / "model_meta.json"
-    if about.is_file():
-        layer = (_json(about).get("experiment_kwargs") or {}).get("layer")
-        if layer is not None:
-            return int(layer)
-    match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
-    if match is None:
-        raise DataError(f"The layer of '{experiment}' is unknown: its name has no 'layer_N'.")
-    return int(match.group(1))
-
-
-def _result(path: Path, arm: Arm) -> ScoreRow | None:
-    """Mean main score over the subsets of the test split, or of the only split."""
-    content = _json(path)
-    splits: Mapping[str, Any] = content.get("scores", {})
-    scores: Sequence[Mapping[str, Any]] = splits.get("test") or next(iter(splits.values()), [])
-    values = [float(each["main_score"]) for each in scores if each.get("main_score") is not None]
-    if not values or not all(map(math.isfinite, values)):
-        return None
-    name = content.get("task_name", path.stem)
-    seconds = content.get("evaluation_time")
-    kind = LAYER_BY_LAYER.get(name, "")
-    return ScoreRow(arm, name, sum(values) / len(values), seconds=seconds and float(seconds), kind=kind)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"'{path}' is not a complete result: {error}. Delete it and evaluate the task again.") from None
+def _main_score(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> float | None:
+    """Mean main score over the subsets of the test split, or of the only split; None if it is not finite."""
+    subsets = splits.get("test") or next(iter(splits.values()), [])
+    values = [float(each["main_score"]) for each in subsets if each.get("main_score") is not None]
+    return sum(values) / len(values) if values and all(map(math.isfinite, values)) else None

@@ -70,8 +70,6 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
 def left(working: float, done: float, predicted: float) -> float:
     """Predicted seconds of the remaining work; with progress, the pace so far replaces the prediction.
 
-    Examples
-    --------
     >>> left(working=0.0, done=0.0, predicted=100.0), left(working=100.0, done=0.5, predicted=100.0)
     (100.0, 75.0)
     """
@@ -107,7 +105,10 @@ def worker_use(run: Run) -> tuple[WorkerUse, ...]:
     usage: dict[str, Mapping[str, Any]] = {}
     for entry in run.entries:
         usage |= entry.workers if isinstance(entry, UsageMeasured) else {}
-    length = _length(run)
+    started = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
+    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
+    uninterrupted = len(started) == 1 and len(ended) == 1 and ended[0] > started[0]
+    length = ended[0] - started[0] if uninterrupted else None
     return tuple(
         WorkerUse(
             worker,
@@ -135,13 +136,6 @@ def _unit_seconds(run: Run) -> dict[str, list[float]]:
                 seconds += record.value["encode_seconds"]
             units.setdefault(record.worker, []).append(seconds)
     return units
-
-
-def _length(run: Run) -> float | None:
-    """Seconds of a run that was not interrupted."""
-    started = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
-    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
-    return ended[0] - started[0] if len(started) == 1 and len(ended) == 1 and ended[0] > started[0] else None
 
 
 def worker_table(uses: Sequence[WorkerUse]) -> Table:

@@ -12,7 +12,7 @@ import numpy as np
 
 from daskmetrics.core._events import Record
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.status import Status
 from daskmetrics.store._template import Block, StorePlan
 from daskmetrics.store._zarr import PARTS, Reader, files_of, finish, lay_out, restore, stale_copies
@@ -67,31 +67,24 @@ def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
     """
     if not path.is_dir():
         return [Damage(DamageKind.METADATA, str(path), "it is missing")]
-    metadata = list(check_files(path, plan.files))
-    records = list(records)
-    blocks = _blocks(plan, records)
+    found = list(check_files(path, plan.files))
+    blocks = _blocks(plan, list(records))
     for suite in plan.template.suites:
-        metadata += _suite(path, suite, blocks, finished)
-    return metadata
+        try:
+            reader = Reader(path, suite.model)
+        except DataError as error:
+            found.append(Damage(DamageKind.METADATA, suite.model, str(error)))
+            continue
+        for what, expected in blocks.items():
+            for checkpoint in suite.checkpoints():
+                found += _chunk(reader, what, checkpoint, expected.get(checkpoint), finished)
+    return found
 
 
 def _blocks(plan: StorePlan, records: Iterable[Record]) -> dict[str, dict[Checkpoint, Block]]:
     """What the journal holds of each checkpoint, for each axis that the store has."""
     scores = {"scores": plan.score_blocks(records)} if plan.template.tasks.names else {}
     return {"metrics": plan.metric_blocks(records), **scores}
-
-
-def _suite(path: Path, suite: Suite, blocks: Mapping[str, Mapping[Checkpoint, Block]], finished: bool) -> list[Damage]:
-    try:
-        reader = Reader(path, suite.model)
-    except DataError as error:
-        return [Damage(DamageKind.METADATA, suite.model, str(error))]
-    return [
-        damage
-        for what, expected in blocks.items()
-        for checkpoint in suite.checkpoints()
-        for damage in _chunk(reader, what, checkpoint, expected.get(checkpoint), finished)
-    ]
 
 
 def repair(path: Path, plan: StorePlan, records: Iterable[Record], finished: bool) -> tuple[list[Damage], StorePlan]:
@@ -108,8 +101,12 @@ def repair(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
     found, blocks = verify(path, plan, records, finished), _blocks(plan, records)
     if any(damage.kind is DamageKind.METADATA for damage in found):
         lay_out(path, plan.template)
-    else:
-        _remove_unvouched(path, found, blocks)
+    else:  # remove the chunks that have no record, damaged or not
+        for damage in found:
+            what = damage.where.rpartition(" ")[2]
+            if damage.checkpoint is not None and damage.checkpoint not in blocks[what]:
+                for file in Reader(path, damage.checkpoint.model).files(what, damage.checkpoint):
+                    file.unlink(missing_ok=True)
     for what, recorded in blocks.items():
         restore(path, what, recorded)
     if finished:
@@ -171,12 +168,3 @@ def _absent(where: str, checkpoint: Checkpoint, what: str, expected: Block, fini
     if finished or written_at_once:
         return Damage(DamageKind.CHUNK, where, "it is missing", checkpoint)
     return Damage(DamageKind.PENDING, where, "it is written when the run ends", checkpoint)
-
-
-def _remove_unvouched(path: Path, found: Iterable[Damage], vouched: Mapping[str, Mapping[Checkpoint, Block]]) -> None:
-    """Remove chunks that have no record, damaged or not."""
-    for damage in found:
-        what = damage.where.rpartition(" ")[2]
-        if damage.checkpoint is not None and damage.checkpoint not in vouched[what]:
-            for file in Reader(path, damage.checkpoint.model).files(what, damage.checkpoint):
-                file.unlink(missing_ok=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.tasks import _measures as measures
@@ -26,6 +26,15 @@ class Examples:
     judgements: tuple[Judgement, ...] = ()  # for a retrieval
     queries: int = 0  # among the texts
 
+    @property
+    def classes(self) -> NDArray[np.int64]:
+        return np.array(self.labels, dtype=np.int64)
+
+    def split(self, embeddings: EmbeddingArray) -> tuple[EmbeddingArray, EmbeddingArray]:
+        """The embeddings of all first texts and of all second texts, or of the queries and of the documents."""
+        first = self.queries or len(embeddings) // 2
+        return embeddings[:first], embeddings[first:]
+
 
 @dataclass(frozen=True)
 class TaskKind:
@@ -43,42 +52,14 @@ def check_embeddings(task: str, embeddings: EmbeddingArray, texts: int) -> None:
         raise DataError(f"Task '{task}' got embeddings that are not finite; check the weights of the model.")
 
 
-def _score_classification(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    return probes.classify(embeddings, np.array(examples.labels, dtype=np.int64), seed, probe)
-
-
-def _score_clustering(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    return measures.v_measure(embeddings, np.array(examples.labels, dtype=np.int64), seed)
-
-
-def _score_pairs(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    first, second = np.split(embeddings, 2)
-    return measures.average_precision(first, second, np.array(examples.labels, dtype=np.int64))
-
-
-def _score_sts(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    first, second = np.split(embeddings, 2)
-    return measures.spearman(first, second, np.array(examples.labels, dtype=np.float64))
-
-
-def _score_retrieval(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    queries, documents = np.split(embeddings, [examples.queries])
-    return measures.ndcg(queries, documents, examples.judgements)
-
-
-def _score_reranking(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    queries, documents = np.split(embeddings, [examples.queries])
-    return measures.mean_average_precision(queries, documents, examples.judgements)
-
-
-KINDS: Mapping[str, TaskKind] = MappingProxyType(
-    {
-        "classification": TaskKind("accuracy", _score_classification),
-        "clustering": TaskKind("v_measure", _score_clustering),
-        "pair_classification": TaskKind("average_precision", _score_pairs),
-        "sts": TaskKind("spearman", _score_sts),
-        "retrieval": TaskKind("ndcg_at_10", _score_retrieval),
-        "reranking": TaskKind("map", _score_reranking),
-    }
-)
+KINDS: Mapping[str, TaskKind] = {
+    "classification": TaskKind("accuracy", lambda rows, x, seed, probe: probes.classify(rows, x.classes, seed, probe)),
+    "clustering": TaskKind("v_measure", lambda rows, x, seed, _: measures.v_measure(rows, x.classes, seed)),
+    "pair_classification": TaskKind(
+        "average_precision", lambda rows, x, _, __: measures.average_precision(*x.split(rows), x.classes)
+    ),
+    "sts": TaskKind("spearman", lambda rows, x, _, __: measures.spearman(*x.split(rows), np.array(x.labels, float))),
+    "retrieval": TaskKind("ndcg_at_10", lambda rows, x, _, __: measures.ndcg(*x.split(rows), x.judgements)),
+    "reranking": TaskKind("map", lambda rows, x, _, __: measures.mean_average_precision(*x.split(rows), x.judgements)),
+}
 """Kinds of tasks by name."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key
@@ -21,30 +20,26 @@ from daskmetrics.tasks._task import EmbeddingArray, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
-ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "text": ("text", "sentence", "content"),
-        "label": ("label", "class", "category", "target"),
-        "first": ("text1", "sentence1", "first", "question1"),
-        "second": ("text2", "sentence2", "second", "question2"),
-        "grade": ("score", "grade", "similarity"),
-        "query": ("query", "question"),
-        "document": ("document", "passage", "answer"),
-        "relevance": ("relevance", "relevant"),
-    }
-)
+ROLES: Mapping[str, tuple[str, ...]] = {
+    "text": ("text", "sentence", "content"),
+    "label": ("label", "class", "category", "target"),
+    "first": ("text1", "sentence1", "first", "question1"),
+    "second": ("text2", "sentence2", "second", "question2"),
+    "grade": ("score", "grade", "similarity"),
+    "query": ("query", "question"),
+    "document": ("document", "passage", "answer"),
+    "relevance": ("relevance", "relevant"),
+}
 """The roles of columns, and the column names that have each role, in any case; the first name that exists is used."""
 
-REQUIRED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "classification": ("text", "label"),
-        "clustering": ("text", "label"),
-        "pair_classification": ("first", "second", "label"),
-        "sts": ("first", "second", "grade"),
-        "retrieval": ("query", "document"),
-        "reranking": ("query", "document", "relevance"),
-    }
-)
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "classification": ("text", "label"),
+    "clustering": ("text", "label"),
+    "pair_classification": ("first", "second", "label"),
+    "sts": ("first", "second", "grade"),
+    "retrieval": ("query", "document"),
+    "reranking": ("query", "document", "relevance"),
+}
 """The roles that each kind of task requires."""
 
 _BY_PRIORITY = ("reranking", "retrieval", "sts", "pair_classification", "classification")

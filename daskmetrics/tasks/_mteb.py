@@ -83,8 +83,11 @@ class MtebTask:
 
     @cached_property
     def key(self) -> Key:
-        # a release of the benchmark pins the revision of each data set
-        return content_key("task", "mteb", _version(), self.target, self.pooling, *filter(None, [self.content]))
+        try:
+            release = version("mteb")  # it pins the revision of each data set
+        except PackageNotFoundError:
+            release = None
+        return content_key("task", "mteb", release, self.target, self.pooling, *filter(None, [self.content]))
 
     @cached_property
     def content(self) -> Key | None:
@@ -188,19 +191,13 @@ def _statistics_file(name: str) -> Path | None:
 @lru_cache
 def _read_statistics(path: Path) -> TextStatistics:
     splits = json.loads(path.read_text(encoding="utf-8")).values()
-    statistics = [part for split in splits for name, part in split.items() if name.endswith("text_statistics") and part]
-    statistics += [
-        part for split in splits for name, part in split.items() if re.fullmatch("text[12]_statistics", name)
+    parts = [
+        part
+        for split in splits
+        for name, part in split.items()
+        if part and re.fullmatch(r"(.*text|text[12])_statistics", name)
     ]
-    unique = {id(part): part for part in statistics}.values()
-    return TextStatistics(*(sum(part[field] for part in unique) for field in ("unique_texts", "total_text_length")))
-
-
-def _version() -> str | None:
-    try:
-        return version("mteb")
-    except PackageNotFoundError:
-        return None
+    return TextStatistics(*(sum(part[field] for part in parts) for field in ("unique_texts", "total_text_length")))
 
 
 _LAYER_BY_LAYER = {

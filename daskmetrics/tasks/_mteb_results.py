@@ -36,21 +36,31 @@ class BenchmarkResult:
     path: Path = Path()  # empty for a result that was not read from a file
 
 
+def result_files(folder: Path) -> list[Path]:
+    """The files of all results by layer, in a folder of the benchmark or in its sub-folder ``results``."""
+    results = folder / "results" if (folder / "results").is_dir() else folder
+    return [path for path in sorted(results.glob("*/*/experiments/*/*.json")) if path.name != META]
+
+
+def read_result(path: Path) -> BenchmarkResult | None:
+    """The result in a file; None if neither the benchmark's metadata nor the name of the folder has a layer."""
+    settings = _settings(path.parent)
+    if settings.get("layer") is None:
+        return None
+    model, revision = path.parents[3].name.replace("__", "/"), path.parents[2].name
+    content = _json(path)
+    task = str(content.get("task_name", path.stem))
+    return BenchmarkResult(model, revision, int(settings["layer"]), task, content, settings, path)
+
+
 def read(folder: Path) -> Iterator[BenchmarkResult]:
     """Read the results in a folder of the benchmark, layer by layer; results without a layer are skipped."""
-    results = folder / "results" if (folder / "results").is_dir() else folder
-    files = [path for path in sorted(results.glob("*/*/experiments/*/*.json")) if path.name != META]
+    files = result_files(folder)
     if not files:
         raise ConfigError(
             f"'{folder}' has no results by layer (results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
         )
-    for path in files:
-        settings = _settings(path.parent)
-        if "layer" in settings:
-            model, revision = path.parents[3].name.replace("__", "/"), path.parents[2].name
-            content = _json(path)
-            task = str(content.get("task_name", path.stem))
-            yield BenchmarkResult(model, revision, int(settings["layer"]), task, content, settings, path)
+    yield from filter(None, map(read_result, files))
 
 
 def write(all_results: Iterable[BenchmarkResult], folder: Path) -> int:
@@ -128,13 +138,11 @@ def _settings(experiment: Path) -> Mapping[str, Any]:
     meta = experiment / META
     settings = dict((_json(meta).get("experiment_kwargs") or {}) if meta.is_file() else {})
     match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
-    return settings if "layer" in settings or not match else {**settings, "layer": int(match.group(1))}
+    return {**settings, "layer": int(match.group(1))} if match and settings.get("layer") is None else settings
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise DataError(
-            f"'{path}' cannot be read: {error}. Delete the file and let the benchmark write it again."
-        ) from None
+        raise DataError(f"'{path}' is not a complete result: {error}. Delete it and evaluate the task again.") from None

@@ -6,9 +6,8 @@ Pure functions of arrays, one thread each. Libraries are imported inside them, s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,8 @@ Labels = NDArray[np.int64]
 
 FOLDS = 3
 DEFAULT = "logistic"
+PROBES = ("logistic", "ridge", "knn", "centroid", "xgboost", "lightgbm")
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}
 # C of the regression: strong, since there are about as many texts as dimensions; it also converges quickly
 _SHRINKAGE = 0.03
 _NEIGHBOURS = 5
@@ -45,7 +46,7 @@ def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str =
     require(probe)
     seed32 = seed % 2**32  # the largest seed of scikit-learn
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
-    model = PROBES[probe](seed32)
+    model = _model(probe, seed32)
     predicted = cross_val_predict(model, np.asarray(embeddings, dtype=np.float64), labels, cv=folds)
     value, n = float((predicted == labels).mean()), len(labels)
     return Score(value, math.sqrt(value * (1 - value) / n), n)
@@ -86,70 +87,33 @@ def library_version(probe: str) -> tuple[str, str]:
     return "", ""
 
 
-def _logistic(seed: int) -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    return _standardised(LogisticRegression(C=_SHRINKAGE, max_iter=2000))
-
-
-def _ridge(seed: int) -> Any:
-    from sklearn.linear_model import RidgeClassifier
-
-    return _standardised(RidgeClassifier(alpha=1 / _SHRINKAGE))
-
-
-def _knn(seed: int) -> Any:
-    from sklearn.neighbors import KNeighborsClassifier
+def _model(probe: str, seed: int) -> Any:
+    """A new classifier; the seed is below 2^32."""
+    from sklearn.linear_model import LogisticRegression, RidgeClassifier
+    from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import Normalizer, StandardScaler
+    from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
-    # for rows of length one, the nearest by distance is the nearest by cosine
-    neighbours = KNeighborsClassifier(_NEIGHBOURS, algorithm="brute")
-    return make_pipeline(StandardScaler(with_std=False), Normalizer(), neighbours)
+    match probe:
+        case "logistic":
+            return make_pipeline(StandardScaler(), LogisticRegression(C=_SHRINKAGE, max_iter=2000))
+        case "ridge":
+            return make_pipeline(StandardScaler(), RidgeClassifier(alpha=1 / _SHRINKAGE))
+        case "knn":
+            # for rows of length one, the nearest by distance is the nearest by cosine
+            neighbours = KNeighborsClassifier(_NEIGHBOURS, algorithm="brute")
+            return make_pipeline(StandardScaler(with_std=False), Normalizer(), neighbours)
+        case "centroid":
+            return make_pipeline(StandardScaler(), NearestCentroid())
+        case "xgboost":
+            from xgboost import XGBClassifier
 
-
-def _centroid(seed: int) -> Any:
-    from sklearn.neighbors import NearestCentroid
-
-    return _standardised(NearestCentroid())
-
-
-def _xgboost(seed: int) -> Any:
-    from xgboost import XGBClassifier
-
-    return XGBClassifier(n_estimators=_TREES, max_depth=_DEPTH, tree_method="hist", n_jobs=1, random_state=seed)
-
-
-def _lightgbm(seed: int) -> Any:
+            return XGBClassifier(n_estimators=_TREES, max_depth=_DEPTH, tree_method="hist", n_jobs=1, random_state=seed)
     import pandas as pd
     from lightgbm import LGBMClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer
 
     trees = LGBMClassifier(
         n_estimators=_TREES, max_depth=_DEPTH, n_jobs=1, random_state=seed, deterministic=True, verbosity=-1
     )
     # named columns: LightGBM invents names otherwise, and warns that predictions come without them
     return make_pipeline(FunctionTransformer(lambda rows: pd.DataFrame(rows).add_prefix("d")), trees)
-
-
-def _standardised(probe: Any) -> Any:
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return make_pipeline(StandardScaler(), probe)
-
-
-PROBES: Mapping[str, Callable[[int], Any]] = MappingProxyType(
-    {
-        "logistic": _logistic,
-        "ridge": _ridge,
-        "knn": _knn,
-        "centroid": _centroid,
-        "xgboost": _xgboost,
-        "lightgbm": _lightgbm,
-    }
-)
-"""Makers of probes by name; each takes a seed below 2^32."""
-
-_LIBRARIES: Mapping[str, tuple[str, ...]] = {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}

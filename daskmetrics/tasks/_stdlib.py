@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, pairwise
 
-import numpy as np
-
 from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
@@ -198,13 +196,11 @@ def _balanced(labelled: Iterable[tuple[str, int]], each: int) -> Examples:
 
 
 def _score_order(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    first, second = np.split(embeddings, 2)
-    return probes.order(first, second, seed)
+    return probes.order(*examples.split(embeddings), seed)
 
 
 def _score_successors(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    first, second = np.split(embeddings, 2)
-    return measures.mean_reciprocal_rank(first, second)
+    return measures.mean_reciprocal_rank(*examples.split(embeddings))
 
 
 TASKS: Mapping[str, StdlibTask] = {

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from daskmetrics.core._text import plural
@@ -156,9 +155,13 @@ def _beir_texts(path: Path) -> dict[str, str]:
     return texts
 
 
-READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = MappingProxyType(
-    {".csv": _csv, ".tsv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
-)
+READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = {
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".parquet": _parquet,
+}
 """Readers of a file, by its suffix."""
 
 
@@ -202,13 +205,6 @@ def _number(place: str, value: Any) -> float:
     return number
 
 
-def _boolean(place: str, value: Any) -> int:
-    word = str(value).strip().lower()
-    if word not in (*TRUE, *FALSE):
-        raise ConfigError(f"{place}: got {value!r}; write 1 if the texts belong together, else 0.")
-    return int(word in TRUE)
-
-
 def _labelled(reader: _RoleReader, least: int) -> Examples:
     texts = reader.texts("text")
     labels = []
@@ -230,10 +226,15 @@ def _labelled(reader: _RoleReader, least: int) -> Examples:
 
 
 def _pairs(reader: _RoleReader) -> Examples:
-    labels = tuple(_boolean(place, value) for place, value in reader.values("label"))
+    labels = []
+    for place, value in reader.values("label"):
+        word = str(value).strip().lower()
+        if word not in (*TRUE, *FALSE):
+            raise ConfigError(f"{place}: got {value!r}; write 1 if the texts belong together, else 0.")
+        labels.append(int(word in TRUE))
     if len(set(labels)) < 2:
         raise reader.error(f"has only pairs with the label {labels[0]}; a task needs pairs of both labels.")
-    return Examples(reader.texts("first") + reader.texts("second"), labels)
+    return Examples(reader.texts("first") + reader.texts("second"), tuple(labels))
 
 
 def _graded_pairs(reader: _RoleReader) -> Examples:
@@ -287,13 +288,11 @@ def _check_answered(reader: _RoleReader, examples: Examples) -> Examples:
     return examples
 
 
-_BUILDERS: Mapping[str, Callable[[_RoleReader], Examples]] = MappingProxyType(
-    {
-        "classification": partial(_labelled, least=FOLDS),
-        "clustering": partial(_labelled, least=2),
-        "pair_classification": _pairs,
-        "sts": _graded_pairs,
-        "retrieval": _retrieval,
-        "reranking": _reranking,
-    }
-)
+_BUILDERS: Mapping[str, Callable[[_RoleReader], Examples]] = {
+    "classification": partial(_labelled, least=FOLDS),
+    "clustering": partial(_labelled, least=2),
+    "pair_classification": _pairs,
+    "sts": _graded_pairs,
+    "retrieval": _retrieval,
+    "reranking": _reranking,
+}

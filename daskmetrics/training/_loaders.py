@@ -74,7 +74,17 @@ class Loader:
             if self._measuring and len(self._computing) == TIMED_STEPS:
                 self._choose_count()
         if step <= last:
-            yield from self._ahead(step, last)
+            ahead = range(step, last + 1)
+            loader = DataLoader(
+                self.steps_of_rank,
+                batch_size=None,
+                sampler=ahead,
+                num_workers=self.count,
+                persistent_workers=True,
+                pin_memory=self.world.device.startswith("cuda"),
+                collate_fn=_tensors,
+            )
+            yield from zip(ahead, loader, strict=True)
 
     def computed(self) -> None:
         """Record that the latest step has been taken."""
@@ -88,18 +98,6 @@ class Loader:
         resident = psutil.Process().memory_info().rss  # a loader starts as a copy of this process
         cores, available = len(os.sched_getaffinity(0)), psutil.virtual_memory().available
         self.count = min(useful, allowed(cores, available, resident, ranks))
-
-    def _ahead(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Batch]]]:
-        loader = DataLoader(
-            self.steps_of_rank,
-            batch_size=None,
-            sampler=range(first, last + 1),
-            num_workers=self.count,
-            persistent_workers=True,
-            pin_memory=self.world.device.startswith("cuda"),
-            collate_fn=_tensors,
-        )
-        yield from zip(range(first, last + 1), loader, strict=True)
 
 
 def _tensors(batches: Sequence[Batch]) -> Sequence[Mapping[str, torch.Tensor]]:

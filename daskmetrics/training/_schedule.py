@@ -13,8 +13,6 @@ def peak(recipe: Recipe) -> float:
     Linear scaling follows Goyal et al. (2017), square-root scaling Krizhevsky (2014). The planned number of ranks
     counts: with fewer ranks, a step still uses the same examples.
 
-    Examples
-    --------
     >>> [peak(Recipe(learning_rate=0.1, ranks=4, scale_learning_rate=how)) for how in ("none", "linear", "sqrt")]
     [0.1, 0.4, 0.2]
     """
@@ -25,8 +23,6 @@ def peak(recipe: Recipe) -> float:
 def learning_rate(recipe: Recipe, step: int) -> float:
     """The learning rate of a step: a linear warm-up, then a cosine, linear or constant schedule down to the floor.
 
-    Examples
-    --------
     >>> recipe = Recipe(steps=512, learning_rate=1.0)
     >>> [round(learning_rate(recipe, step), 3) for step in (1, 32, 272, 512)]
     [0.031, 1.0, 0.55, 0.1]

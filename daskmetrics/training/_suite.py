@@ -165,39 +165,38 @@ class _TrainingLoop:
     steps: list[int]
 
     def __post_init__(self) -> None:
+        from daskmetrics.training import _learning as learning
         from daskmetrics.training._loaders import Loader
 
-        self.examples = data.read(self.recipe, self.folder / "corpus")
-        self.learner = _restored(self.recipe, self.folder, self.world, self.steps[0] if self.steps else 0)
+        corpus, first = self.folder / "corpus", self.steps[0] if self.steps else 0
+        self.examples = data.read(self.recipe, corpus)
+        # the newest readable state; an older one leads to the same weights
+        states = (path for path in _states(self.folder / "resume") if (step_of(path.stem) or 0) <= first)
+        newest = next((path for path in states if learning.is_readable(path)), None) if self.world.is_leader else None
+        self.learner = learning.new(self.recipe, corpus, self.world, self.world.broadcast(newest))
         self.loader = Loader(self.recipe, self.examples, self.world, self.ddp.loaders)
         self.stream = self.loader.steps(self.learner.step + 1, self.steps[-1] if self.steps else 0)
         self.since = time.perf_counter()
 
     def train_to(self, revision: str) -> None:
         """Take the steps up to a revision, and write it."""
-        last = step_of(revision) or 0
-        if self.learner.step < last:
-            self._advance(last)
-        if self.world.is_leader:
-            self._write(revision)
-
-    def _advance(self, last: int) -> None:
         from daskmetrics.training import _learning as learning
 
-        stride = max(1, self.recipe.steps // MOST_POINTS)
-        for step, batches in islice(self.stream, last - self.learner.step):
+        last, stride = step_of(revision) or 0, max(1, self.recipe.steps // MOST_POINTS)
+        for step, batches in islice(self.stream, max(0, last - self.learner.step)):
             self.reporter.enter(step, 0)
-            loss = learning.take_step(self.learner, self.recipe, batches, self.reporter)
+            own = learning.take_step(self.learner, self.recipe, batches, self.reporter)
             self.loader.computed()
             if step % stride == 0 or step == last:
-                self._report(step, self.world.mean(loss))
+                loss = self.world.mean(own)
+                if loss != loss or loss == float("inf"):
+                    problem = f"The loss is {loss} at step {step}"
+                    raise UndefinedError(f"{problem}: lower learning_rate, or use another precision.")
+                self.reporter.step_done(step, loss)
             if step % self.ddp.save_every == 0 and step < last and self.world.is_leader:
                 save_state(self.learner, self.folder / "resume")
-
-    def _report(self, step: int, loss: float) -> None:
-        if loss != loss or loss == float("inf"):
-            raise UndefinedError(f"The loss is {loss} at step {step}: lower learning_rate, or use another precision.")
-        self.reporter.step_done(step, loss)
+        if self.world.is_leader:
+            self._write(revision)
 
     def _write(self, revision: str) -> None:
         from daskmetrics.training import _learning as learning
@@ -217,16 +216,6 @@ class _TrainingLoop:
             (part / _SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
         self.since = time.perf_counter()
         self.reporter.report(revision=revision, **result)
-
-
-def _restored(recipe: Recipe, folder: Path, world: World, most: int) -> TrainingState:
-    """The learner from the newest readable state up to a step, or a new one."""
-    from daskmetrics.training import _learning as learning
-
-    # an older state leads to the same weights
-    states = (path for path in _states(folder / "resume") if (step_of(path.stem) or 0) <= most)
-    newest = next((path for path in states if learning.is_readable(path)), None) if world.is_leader else None
-    return learning.new(recipe, folder / "corpus", world, world.broadcast(newest))
 
 
 def newest_step(folder: Path) -> int:

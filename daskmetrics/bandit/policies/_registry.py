@@ -46,23 +46,19 @@ def policy_named(name: str) -> Policy:
     ConfigError
         If the name is unknown (the message names the nearest valid one), or if there is no function at the path.
     """
-    if ":" in name:
-        return _imported(name)
-    policies = installed_policies()
-    if name not in policies:
-        raise unknown("policy", name, policies)
-    return policies[name]
-
-
-def _imported(path: str) -> Policy:
+    if ":" not in name:
+        policies = installed_policies()
+        if name not in policies:
+            raise unknown("policy", name, policies)
+        return policies[name]
     try:
-        policy = pkgutil.resolve_name(path)
+        policy = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"Policy '{path}' cannot be loaded: {error}. Write it as 'package.module:function'."
+            f"Policy '{name}' cannot be loaded: {error}. Write it as 'package.module:function'."
         ) from error
     if not callable(policy):
-        raise ConfigError(f"Policy '{path}' must be a function of a State, but is a {type(policy).__name__}.")
+        raise ConfigError(f"Policy '{name}' must be a function of a State, but is a {type(policy).__name__}.")
     return policy  # type: ignore[no-any-return]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import count
 
 import numpy as np
 
@@ -78,14 +77,13 @@ def hyperband(state: State) -> Choice | None:
     """Choose the next cell of the first bracket with an open one; None if no cell is open."""
     if not state.open[:, tasks_by_cost(state.problem)].any():
         return None
-    known = values(state)
-    for turn in count():
-        for arms, first in _brackets(state, turn):
-            if choice := climb(state, arms, first, HYPERBAND_ETA, known):
+    known, arms = values(state), np.arange(len(state.problem.arms))
+    for turn in range(len(arms) + 2):
+        for drawn, first in _brackets(state, turn):
+            if choice := climb(state, drawn, first, HYPERBAND_ETA, known):
                 return choice
-        if turn > len(state.problem.arms):  # few cells are open, and random brackets miss them
-            return climb(state, np.arange(len(state.problem.arms)), len(state.problem.tasks), HYPERBAND_ETA, known)
-    raise AssertionError("unreachable: the loop has no end")
+    # few cells are open, and random brackets miss them
+    return climb(state, arms, len(state.problem.tasks), HYPERBAND_ETA, known)
 
 
 def _brackets(state: State, turn: int) -> Iterator[tuple[Ints, int]]:

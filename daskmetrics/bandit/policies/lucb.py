@@ -12,7 +12,7 @@ import numpy as np
 
 from daskmetrics.bandit._policy import Choice, State, Why
 from daskmetrics.bandit._posterior import first_max
-from daskmetrics.bandit.policies._averages import Averages, averages, next_pull, tasks_by_cost
+from daskmetrics.bandit.policies._averages import averages, next_pull, tasks_by_cost
 
 __all__ = ["ask"]
 
@@ -29,19 +29,14 @@ def ask(state: State) -> Choice | None:
     if len(new):
         return next_pull(state, int(new[0]))
     leader = first_max(known.value, state.usable)
-    for arm in _contenders(state, known, leader):
+    upper, lower = known.value + WIDTH * known.sd, known.value[leader] - WIDTH * known.sd[leader]
+    may_win = state.usable & (upper > lower)
+    rivals = [int(arm) for arm in np.argsort(-upper, kind="stable") if may_win[arm] and arm != leader]
+    if not rivals:
+        return None
+    # of the leader and the first challenger the one with fewer pulls, then the others
+    for arm in (*sorted([leader, rivals[0]], key=lambda arm: int(known.pulls[arm])), *rivals[1:]):
         if choice := next_pull(state, arm):
             why: Why = {"leader": str(state.problem.arms[leader]), "tries": float(known.pulls[arm])}
             return Choice(choice.arm, choice.task, why)
     return None
-
-
-def _contenders(state: State, known: Averages, leader: int) -> list[int]:
-    """The leader and the first challenger, fewer pulls first; then the other arms that may still be the best."""
-    upper = known.value + WIDTH * known.sd
-    lower = known.value[leader] - WIDTH * known.sd[leader]
-    rivals = [int(arm) for arm in np.argsort(-upper, kind="stable") if arm != leader and state.usable[arm]]
-    rivals = [arm for arm in rivals if upper[arm] > lower]
-    if not rivals:
-        return []
-    return [*sorted([leader, rivals[0]], key=lambda arm: int(known.pulls[arm])), *rivals[1:]]

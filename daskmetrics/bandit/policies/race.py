@@ -26,7 +26,7 @@ import numpy as np
 from daskmetrics.bandit._kernel import NOISE
 from daskmetrics.bandit._policy import Choice, State, Why
 from daskmetrics.bandit._posterior import Posterior, greatest
-from daskmetrics.bandit._problem import Bools, Floats, Ints
+from daskmetrics.bandit._problem import Bools, Floats, Ints, Rows
 
 __all__ = ["ask"]
 
@@ -36,19 +36,13 @@ BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
 
 
 @dataclass(frozen=True, eq=False)
-class Rivals:
+class Rivals(Rows):
     """Rivals of the leader (S,): index, probability of beating it, sd of the difference, and expected loss."""
 
     arms: Ints
     better: Floats
     spread: Floats
     loss: Floats
-
-    def __len__(self) -> int:
-        return len(self.arms)
-
-    def take(self, which: Ints) -> Rivals:
-        return Rivals(self.arms[which], self.better[which], self.spread[which], self.loss[which])
 
 
 def ask(state: State) -> Choice | None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from daskmetrics.bandit._policy import Choice, State
 from daskmetrics.bandit._posterior import greatest
-from daskmetrics.bandit._problem import Ints
 from daskmetrics.bandit.policies._averages import next_pull
 
 __all__ = ["ask"]
@@ -22,14 +21,6 @@ DRAWS = 64  #: draws among which a second winner is sought
 
 def ask(state: State) -> Choice | None:
     """Choose a cell of one of two arms that may be the best; None if no drawn arm has an open cell."""
-    for arm in _winners(state):
-        if choice := next_pull(state, int(arm)):
-            return choice
-    return None
-
-
-def _winners(state: State) -> Ints:
-    """The distinct winners of the draws: the first two in random order, then the others in the order of the draws."""
     posterior, rng = state.posterior, state.random()
     bound = np.where(state.usable, posterior.mean + 3 * posterior.sd, -np.inf)
     arms = greatest(bound, JOINT)
@@ -38,7 +29,10 @@ def _winners(state: State) -> Ints:
     draws = posterior.mean[arms] + rng.standard_normal((DRAWS, len(arms))) @ root.T
     drawn = arms[draws.argmax(axis=1)]
     _, first = np.unique(drawn, return_index=True)
-    distinct = drawn[np.sort(first)]
+    distinct = drawn[np.sort(first)]  # the winners, in the order of the draws
     if rng.random() < 0.5 and len(distinct) > 1:
         distinct[:2] = distinct[1::-1].copy()
-    return np.asarray(distinct)
+    for arm in distinct:
+        if choice := next_pull(state, int(arm)):
+            return choice
+    return None

@@ -175,14 +175,13 @@ def write_csv(trials: Sequence[ReplayTrial], shares: Sequence[float], folder: Pa
     """Write ``trials.csv``, one line per search, and ``curves.csv``, the statistics at each share of the cost."""
     folder.mkdir(parents=True, exist_ok=True)
     curves = [_curve_line(group, share) for group in by_setting(trials).values() for share in shares]
-    paths = []
-    for name, lines in (("trials.csv", [_trial_line(trial) for trial in trials]), ("curves.csv", curves)):
-        paths.append(folder / name)
-        with paths[-1].open("w", encoding="utf-8", newline="") as file:
+    tables = {folder / "trials.csv": [_trial_line(trial) for trial in trials], folder / "curves.csv": curves}
+    for path, lines in tables.items():
+        with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, lines[0])
             writer.writeheader()
             writer.writerows(lines)
-    return paths
+    return list(tables)
 
 
 def _trial_line(trial: ReplayTrial) -> dict[str, object]:

@@ -28,6 +28,7 @@ from daskmetrics.execution.map._tracker import ItemResult
 # The source itself halves a batch that died or was stopped, and tries failed items again. What remains is the rare
 # exception of a whole batch, for instance a module that is missing on one node: another worker may succeed.
 RETRY = RetryPolicy(exceptions=3, deaths=1, memory=1, timeouts=1)
+SETTINGS = Settings(retry=RETRY)
 PROBES = 3
 PROBE_SECONDS = 120.0
 
@@ -137,7 +138,8 @@ def run(
         if client is None:
             _run_serial(source, journal)
         else:
-            _run_parallel(source, spec, client, journal, say)
+            _check_function(spec, client)
+            run_source(source, client, journal, SETTINGS, say=say)
     return source.tracker.results()
 
 
@@ -162,13 +164,6 @@ def _run_serial(source: MapSource, journal: Journal) -> None:
             journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)))
             journal.append(record)
             source.tell(record)
-
-
-def _run_parallel(
-    source: MapSource, spec: MapSpec, client: Client, journal: Journal, say: Callable[[str], None]
-) -> None:
-    _check_function(spec, client)
-    run_source(source, client, journal, Settings(retry=RETRY), say=say)
 
 
 def _check_function(spec: MapSpec, client: Client) -> None:
@@ -212,7 +207,8 @@ def _run_in_thread(
     def work() -> None:
         try:
             with stack:
-                _run_parallel(source, spec, client, journal, log.warning)
+                _check_function(spec, client)
+                run_source(source, client, journal, SETTINGS, say=log.warning)
         except BaseException as error:  # raised again in the caller's thread
             errors.append(error)
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +18,11 @@ from daskmetrics.execution.map._tracker import ItemResult, ItemTracker
 
 def begin(spec: MapSpec, journal: Journal) -> None:
     """Write the items and the header of a map; raises ConfigError if the folder belongs to an experiment."""
+    folder = RunFolder(journal.path.parent)
     if latest(journal.entries, RunStarted):
-        raise ConfigError(f"'{journal.path.parent}' holds an experiment: choose another folder for the map.")
+        raise ConfigError(f"'{folder.path}' holds an experiment: choose another folder for the map.")
     rows = ([item.key, item.name, item.value if is_json(item.value) else None] for item in spec.items)
-    atomic_write(_items_file(journal.path.parent), "".join(json.dumps(row) + "\n" for row in rows))
+    atomic_write(folder.items, "".join(json.dumps(row) + "\n" for row in rows))
     journal.append(spec.event())
 
 
@@ -34,13 +34,9 @@ def retry_failed(spec: MapSpec, journal: Journal) -> int:
     return len(failed)
 
 
-def _items_file(folder: Path) -> Path:
-    return folder / "items.jsonl"
-
-
 def is_map(folder: str | Path) -> bool:
     """Whether a folder is that of a map."""
-    return _items_file(Path(folder)).is_file()
+    return RunFolder(Path(folder)).items.is_file()
 
 
 @dataclass(frozen=True)
@@ -57,10 +53,18 @@ def read_map(folder: str | Path) -> RecordedMap:
     place = RunFolder(Path(folder)).must_exist()
     entries = list(read(place.journal))
     header = latest(entries, MapStarted)
-    if header is None or not is_map(place.path):
+    if header is None or not place.items.is_file():
         raise ConfigError(f"The run in '{place.path}' is not a map. Start one with: daskmetrics map module.py:function")
-    items = tuple(_read_items(_items_file(place.path)))
-    return RecordedMap(header, items, tuple(ItemTracker(items, header.retries, entries).results()))
+    items = []
+    for index, line in enumerate(place.items.read_text(encoding="utf-8").splitlines()):
+        try:
+            key, name, value = json.loads(line)
+        except ValueError:
+            raise DataError(
+                f"Line {index + 1} of '{place.items}' is damaged. Run the same map again to rewrite the file."
+            ) from None
+        items.append(Item(key, index, value, name, seed=0))
+    return RecordedMap(header, tuple(items), tuple(ItemTracker(items, header.retries, entries).results()))
 
 
 def results(folder: str | Path) -> list[ItemResult]:
@@ -74,14 +78,3 @@ def results(folder: str | Path) -> list[ItemResult]:
         If a line is damaged.
     """
     return list(read_map(folder).results)
-
-
-def _read_items(path: Path) -> Iterator[Item]:
-    for index, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
-        try:
-            key, name, value = json.loads(line)
-        except ValueError:
-            raise DataError(
-                f"Line {index + 1} of '{path}' is damaged. Run the same map again to rewrite the file."
-            ) from None
-        yield Item(key, index, value, name, seed=0)

@@ -68,7 +68,7 @@ def dataset(results: Sequence[ItemResult], count: int | None = None) -> xr.Datas
     for result in results:
         names[result.index], status[result.index] = result.name, Status.of(result.status)
     arrays = {}
-    for name, values in {**_numbers(results), **_seconds(results, "seconds")}.items():
+    for name, values in _numbers(results, "seconds").items():
         column = np.full(length, np.nan)
         column[list(values)] = list(values.values())
         arrays[name] = ("item", column)
@@ -156,8 +156,11 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name or "value", value
 
 
-def _numbers(results: Iterable[ItemResult]) -> dict[str, dict[int, float]]:
-    """Numeric fields by name and index of the item; a field that holds anything else for any item is left out."""
+def _numbers(results: Sequence[ItemResult], seconds: str) -> dict[str, dict[int, float]]:
+    """Numeric fields by name and index of the item, and then the durations under the name ``seconds``.
+
+    A field that holds anything else for any item is left out, as is a column without a number.
+    """
     columns: dict[str, dict[int, float]] = {}
     other = set()
     for result in results:
@@ -166,12 +169,9 @@ def _numbers(results: Iterable[ItemResult]) -> dict[str, dict[int, float]]:
                 columns.setdefault(name, {})[result.index] = float(value)
             else:
                 other.add(name)
-    return {name: column for name, column in columns.items() if name not in other}
-
-
-def _seconds(results: Iterable[ItemResult], name: str) -> dict[str, dict[int, float]]:
-    column = {result.index: result.seconds for result in results if result.seconds is not None}
-    return {name: column} if column else {}
+    numeric = {name: column for name, column in columns.items() if name not in other}
+    durations = {result.index: result.seconds for result in results if result.seconds is not None}
+    return {**numeric, **({seconds: durations} if durations else {})}
 
 
 def aggregates(results: Sequence[ItemResult]) -> list[Aggregate]:
@@ -183,17 +183,14 @@ def aggregates(results: Sequence[ItemResult]) -> list[Aggregate]:
     >>> aggregates(done)[0]
     Aggregate(field='value', count=5, mean=2.0, std=1.5811388300841898, min=0.0, median=2.0, p95=3.8, max=4.0)
     """
-    succeeded = [result for result in results if result.ok]
-    columns = {**_numbers(succeeded), **_seconds(succeeded, "seconds per item")}
-    return [_aggregate(name, np.array(list(column.values()))) for name, column in columns.items()]
-
-
-def _aggregate(name: str, values: np.ndarray) -> Aggregate:
-    std = float(values.std(ddof=1)) if len(values) > 1 else None
-    median, p95 = (float(np.percentile(values, q)) for q in (50, 95))
-    return Aggregate(
-        name, len(values), float(values.mean()), std, float(values.min()), median, p95, float(values.max())
-    )
+    found = []
+    for name, column in _numbers([result for result in results if result.ok], "seconds per item").items():
+        values = np.array(list(column.values()))
+        std = float(values.std(ddof=1)) if len(values) > 1 else None
+        median, p95 = (float(np.percentile(values, q)) for q in (50, 95))
+        low, high = float(values.min()), float(values.max())
+        found.append(Aggregate(name, len(values), float(values.mean()), std, low, median, p95, high))
+    return found
 
 
 def causes(results: Iterable[ItemResult]) -> list[Cause]:

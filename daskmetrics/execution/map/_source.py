@@ -141,6 +141,12 @@ class MapSource:
         key = content_key(BATCH, [[item.key, self.tracker.state(item).attempts] for item in batch])
         self._running[key] = batch
         wait = max(0.0, *(self._due.get(item.key, -math.inf) - self.clock() for item in batch))
+        timeout = self.options.timeout_seconds
+        if timeout is not None:
+            # the whole timeout for one item, and for the others what the durations so far suggest; if that is too
+            # short for a slow batch, no item is blamed: the batch is halved
+            others = timeout if self._longest is None else min(timeout, _SLACK * self._longest)
+            timeout = wait + timeout + (size - 1) * others
         calls = tuple(Call(item.key, item.value, self.function.keywords(item.seed, size)) for item in batch)
         return WorkUnit(
             key,
@@ -150,19 +156,8 @@ class MapSource:
             (self.function.payload, cloudpickle.dumps(calls), wait),
             resources=self.options.resources,
             note={"items": [item.key for item in batch]},
-            timeout=self._timeout(size, wait),
+            timeout=timeout,
         )
-
-    def _timeout(self, size: int, wait: float) -> float | None:
-        """Seconds for a batch: the whole timeout for one item, and for the others what the durations so far suggest.
-
-        If that is too short for a slow batch, no item is blamed: the batch is halved.
-        """
-        alone = self.options.timeout_seconds
-        if alone is None:
-            return None
-        others = alone if self._longest is None else min(alone, _SLACK * self._longest)
-        return wait + alone + (size - 1) * others
 
     def tell(self, record: Record) -> None:
         batch = self._running.pop(record.key)

@@ -84,9 +84,6 @@ class ItemTracker:
         self._states = {item.key: ItemState(item) for item in items}
         self._budgets = {"timeout": min(2, 1 + retries), "oom": min(2, 1 + retries)}
         self._budget = 1 + retries
-        self._replay(entries)
-
-    def _replay(self, entries: Iterable[Event]) -> None:
         asked: dict[Key, Sequence[Key]] = {}
         seen: set[Key] = set()
         for entry in entries:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core._events import Event
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution._journal import read, records
@@ -125,11 +124,13 @@ def verify(
         item = items.get(result.key)
         if rerun and item:  # an altered item is reported as such
             differences += _value_differences(result, rerun(item), ignore, tolerance)
+    batches = [record.value["items"] for record in records(entries) if record.kind == BATCH and record.value]
+    successes = Counter(outcome["key"] for batch in batches for outcome in batch if outcome["status"] == "ok")
     return Verification(
         len(entries),
         len(recorded.results),
         len(recorded.items),
-        _duplicates(entries, recorded),
+        tuple(item.name for item in recorded.items if successes[item.key] > 1),
         tuple(item.name for item in recorded.items if item.key not in items),
         len(chosen),
         tuple(differences),
@@ -159,14 +160,6 @@ def _items(recorded: RecordedMap, values: Iterable[Any] | None) -> dict[str, Ite
         values = [item.value for item in recorded.items]
     header = recorded.header
     return {item.key: item for item in make_items(values, header.function, header.version, header.seed)}
-
-
-def _duplicates(entries: Sequence[Event], recorded: RecordedMap) -> tuple[str, ...]:
-    succeeded: Counter[str] = Counter()
-    for record in records(entries):
-        if record.kind == BATCH and record.value:
-            succeeded.update(o["key"] for o in record.value["items"] if o["status"] == "ok")
-    return tuple(item.name for item in recorded.items if succeeded[item.key] > 1)
 
 
 def _value_differences(

@@ -80,8 +80,6 @@ def heat_maps(quantities: Sequence[Quantity], suites: Sequence[Suite], marks: Ma
 def plane(values: Mapping[Arm, float], suite: Suite) -> NDArray[np.float64]:
     """Values of one model, (layers, checkpoints); NaN where there is none.
 
-    Examples
-    --------
     >>> plane({Arm("m", "step1", 0): 0.5}, Suite("m", ("step0", "step1"), (0,), 1))
     array([[nan, 0.5]])
     """
@@ -91,7 +89,11 @@ def plane(values: Mapping[Arm, float], suite: Suite) -> NDArray[np.float64]:
 
 def _row(figure: Figure, row: Sequence[Axes], quantity: Quantity, suites: Sequence[Suite], marks: Marks) -> None:
     planes = [plane(quantity.values, suite) for suite in suites]
-    norm = _norm(quantity, planes)
+    if quantity.most is None:
+        finite = np.concatenate([values[np.isfinite(values)] for values in planes])
+        norm = Normalize(float(finite.min()), float(finite.max())) if len(finite) else Normalize(0, 1)
+    else:
+        norm = BoundaryNorm(np.arange(quantity.most + 1) + 0.5, 256)
     for ax, values, suite in zip(row, planes, suites, strict=True):
         ax.patch.set(**NO_VALUE)
         ax.spines[:].set_visible(False)
@@ -110,10 +112,3 @@ def _row(figure: Figure, row: Sequence[Axes], quantity: Quantity, suites: Sequen
     bar = figure.colorbar(colours, ax=row, ticks=ticks, label=quantity.units, aspect=10, fraction=0.02, pad=0.01)
     bar.minorticks_off()
     bar.outline.set_visible(False)
-
-
-def _norm(quantity: Quantity, planes: Sequence[NDArray[np.float64]]) -> Normalize:
-    if quantity.most is not None:
-        return BoundaryNorm(np.arange(quantity.most + 1) + 0.5, 256)
-    finite = np.concatenate([values[np.isfinite(values)] for values in planes])
-    return Normalize(float(finite.min()), float(finite.max())) if len(finite) else Normalize(0, 1)

@@ -52,8 +52,6 @@ def layer_curves(quantities: Sequence[Quantity], suites: Sequence[Suite]) -> Fig
 def chosen(revisions: Sequence[str]) -> tuple[str, ...]:
     """The checkpoints that have a line.
 
-    Examples
-    --------
     >>> chosen([f"step{i}" for i in range(15)])
     ('step0', 'step2', 'step4', 'step6', 'step8', 'step10', 'step12', 'step14')
     """
@@ -93,23 +91,19 @@ def search_path(points: Sequence[DecisionPoint], suites: Sequence[Suite], defaul
     """Above the best mean score so far, below the arm of each decision, both by total cost."""
     figure = blank(5.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.2))
-    _best_so_far(upper, points, default)
+    known = [(point.spent, point.best) for point in points if point.best is not None]
+    if known:
+        upper.step(*zip(*known, strict=True), where="post", color=COLOURS[0], lw=1.6)
+    if default is not None:
+        upper.axhline(default, color="0.35", lw=1, ls="--")
+        upper.annotate("default arm", (0, default), (5, 3), ("axes fraction", "data"), "offset points", fontsize=8)
+    upper.set_ylabel("best mean score\nso far")
+    upper.margins(y=0.2)
     _decisions(lower, points, suites)
     lower.set_xlabel(f"cost spent, {unit}")
     lower.set_xlim(left=0)
     figure.legend(*lower.get_legend_handles_labels(), loc="outside upper left", ncols=len(STAGES))
     return figure
-
-
-def _best_so_far(ax: Axes, points: Sequence[DecisionPoint], default: float | None) -> None:
-    known = [(point.spent, point.best) for point in points if point.best is not None]
-    if known:
-        ax.step(*zip(*known, strict=True), where="post", color=COLOURS[0], lw=1.6)
-    if default is not None:
-        ax.axhline(default, color="0.35", lw=1, ls="--")
-        ax.annotate("default arm", (0, default), (5, 3), ("axes fraction", "data"), "offset points", fontsize=8)
-    ax.set_ylabel("best mean score\nso far")
-    ax.margins(y=0.2)
 
 
 def _decisions(ax: Axes, points: Sequence[DecisionPoint], suites: Sequence[Suite]) -> None:
@@ -181,8 +175,6 @@ def read_losses(folder: Path) -> Losses:
 def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
     """At most ``most`` points, evenly spaced on a logarithmic axis, each the mean of those since the one before.
 
-    Examples
-    --------
     >>> averaged([(step, float(step)) for step in (1, 2, 3, 4, 5, 6, 7, 8)], most=4)
     [(1, 1.0), (2, 2.0), (4, 3.5), (8, 6.5)]
     """

@@ -58,8 +58,6 @@ def rendered(figure: Figure, kind: Literal["png", "svg"], name: str = "") -> byt
 def thinned(values: Sequence[T], most: int) -> Sequence[T]:
     """Every n-th value, at most ``most`` of them.
 
-    Examples
-    --------
     >>> thinned(["a", "b", "c", "d", "e"], 3)
     ['a', 'c', 'e']
     """

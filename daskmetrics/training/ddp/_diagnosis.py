@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 SILENT = 5.0  # seconds; a living rank reports twice a second
 
@@ -30,9 +30,6 @@ class RankState:
     def is_broken(self) -> bool:
         """Whether it will take no further step."""
         return self.lost or self.error is not None or (self.code or 0) != 0
-
-    def updated(self, now: float, **report: object) -> RankState:
-        return replace(self, heard=now, **report)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,9 @@ def first_failure(states: Iterable[RankState], now: float, timeout: float) -> Ra
     reported = [s for s in states if s.error is not None]
     if ended:
         first = min(ended, key=lambda s: (not s.lost, s.heard))
-        return RankFailure(first.rank, "its worker was lost" if first.lost else _exit_text(first.code or 0))
+        code = first.code or 0
+        ended_by = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return RankFailure(first.rank, "its worker was lost" if first.lost else f"its process {ended_by}")
     if silent:
         first = min(silent, key=lambda s: s.heard)
         return RankFailure(first.rank, f"it stopped reporting at step {first.step}, {now - first.heard:.0f} s ago")
@@ -72,7 +71,3 @@ def first_failure(states: Iterable[RankState], now: float, timeout: float) -> Ra
         first = min(reported, key=lambda s: (s.step, s.phase, s.failed))
         return RankFailure(first.rank, first.error or "", any(s.permanent for s in reported))
     return None
-
-
-def _exit_text(code: int) -> str:
-    return f"its process was ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"

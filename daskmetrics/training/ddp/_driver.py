@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from distributed import Client, Future
@@ -97,13 +98,16 @@ class _DdpDriver:
 
     def _attempt(self, placements: Sequence[RankPlacement]) -> RankFailure | None:
         """Run one process group to its end; None if it succeeded."""
-        training = self.training
+        training, address = self.training, placements[0].host.address
         self.attempt += 1
         for place in placements:
             self.observer.message(f"  {place}")
         try:
-            self._call(suite.write_corpus, training.recipe, training.folder, at=placements[0].host.address)
-            store = self._open_store(placements[0].host.address) if len(placements) > 1 else None
+            self._call(suite.write_corpus, training.recipe, training.folder, at=address)
+            store = None
+            if len(placements) > 1:
+                self.stores.add(address)
+                store = self._call(worker.open_store, self.topic, training.ddp.timeout, at=address, timeout=120)
         except DaskmetricsError:  # the user's corpus cannot be read
             raise
         except Exception as error:  # whatever happened to the worker
@@ -115,10 +119,6 @@ class _DdpDriver:
                 return group.wait()
             finally:
                 self.excluded = group.stop()
-
-    def _open_store(self, address: str) -> tuple[str, int]:
-        self.stores.add(address)
-        return self._call(worker.open_store, self.topic, self.training.ddp.timeout, at=address, timeout=120)
 
     def _call(self, function: Callable[..., T], *args: object, at: str, timeout: float | None = None) -> T:
         """Run a function on the worker with this address."""
@@ -217,14 +217,14 @@ class _ProcessGroup:
         known = workers(self.client)
         for rank, state in self.states.items():
             if state.code is None and self.placements[rank].host.address not in known:
-                self.states[rank] = state.updated(state.heard, lost=True)
+                self.states[rank] = replace(state, lost=True)
 
     def _handle(self, report: Mapping[str, Any]) -> None:
         if report["attempt"] != self.attempt:
             return
         names = ("step", "phase", "error", "failed", "permanent", "code")
         news = {name: report[name] for name in names if name in report}
-        self.states[report["rank"]] = self.states[report["rank"]].updated(time.monotonic(), **news)
+        self.states[report["rank"]] = replace(self.states[report["rank"]], heard=time.monotonic(), **news)
         if "took" in report and report["rank"] == 0:
             self.observer.step_done(self.training, report)
 
