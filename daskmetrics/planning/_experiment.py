@@ -25,18 +25,12 @@ from daskmetrics.experiment._estimate import estimate, unit_seconds
 from daskmetrics.planning._calibration import Calibration, Sample, calibrated
 from daskmetrics.planning._workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
 
-WORKER_GIB = 1.5
-"""Assumed host memory of a worker with its libraries."""
-
-CUDA_GIB = 0.6
-"""Assumed GPU memory of a process that uses CUDA at all."""
-
-CPU = CostModel("cpu")
-"""Samples are compared with its seconds, whatever device measured them."""
+WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
+CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+CPU = CostModel("cpu")  # samples are compared with its seconds, whatever device measured them
 
 Unit = TypeVar("Unit", Record, WorkUnit)
-
-BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibration], device: str) -> Workload:
@@ -50,16 +44,19 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     remaining = [*_measuring(experiment, folder, past), *_searching(experiment, past, entries, device)]
     start = USUAL_START
     if starts := [each for each in known if each.start]:
-        source = f"measured on {starts[-1].host}"
-        start = Estimate(Interval.around(starts[-1].start, 2.0), source, True, starts[-1].at)
+        last = starts[-1]
+        start = Estimate(Interval.around(last.start, 2.0), f"measured on {last.host}", True, last.at)
+    missing = [f"{len(revisions):,} checkpoints of {model}" for model, revisions in experiment.missing.items()]
+    if absent := sum(not task.is_local for task in experiment.tasks):
+        missing.append(f"the data of {absent:,} tasks")
     return Workload(
         tuple(each.phase(known, device) for each in remaining if each.units),
         device,
         start,
-        vram_gib=gpu_gib(experiment),
-        host_gib=WORKER_GIB + weights_gib(experiment, 4),
+        vram_gib=_gpu_gib(experiment),
+        host_gib=WORKER_GIB + _weights_gib(experiment, 4),
         disk_bytes=estimate(experiment, folder, past).disk_bytes,
-        missing=tuple(_missing(experiment)),
+        missing=tuple(missing),
     )
 
 
@@ -158,13 +155,13 @@ def _search_sample(experiment: Experiment, finished: Sequence[Record], entries: 
         yield Sample("search", "cells", (seconds / len(scores),), spent / len(scores) * cpu / assumed)
 
 
-def weights_gib(experiment: Experiment, size: int) -> float:
+def _weights_gib(experiment: Experiment, size: int) -> float:
     """Assumed memory of the largest model's blocks, at a number of bytes per weight."""
     depth = {suite.model: suite.depth for suite in experiment.suites}
     return max(12.0 * width**2 * depth[model] * size for model, width in experiment.widths.items()) / 2**30
 
 
-def gpu_gib(experiment: Experiment) -> float:
+def _gpu_gib(experiment: Experiment) -> float:
     """Assumed GPU memory of a worker: weights, states of one batch, and CUDA itself."""
     protocol = experiment.config.protocol
     width = max(experiment.widths.values())
@@ -172,14 +169,7 @@ def gpu_gib(experiment: Experiment) -> float:
     size = BYTES[protocol.dtype]
     # states of all layers, and the widest intermediate ones (four widths, in and out) of one block
     states = protocol.batch_tokens * width * size * (depth + 1 + 8) / 2**30
-    return CUDA_GIB + weights_gib(experiment, size) + states
-
-
-def _missing(experiment: Experiment) -> Iterator[str]:
-    for model, revisions in experiment.missing.items():
-        yield f"{len(revisions):,} checkpoints of {model}"
-    if absent := sum(not task.is_local for task in experiment.tasks):
-        yield f"the data of {absent:,} tasks"
+    return CUDA_GIB + _weights_gib(experiment, size) + states
 
 
 def _of(suite: Suite, kind: str, units: Sequence[Unit]) -> list[Unit]:

@@ -10,11 +10,8 @@ from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._text import duration, listed
 from daskmetrics.planning._workload import Workload
 
-MARGIN = 1.2
-"""Factor between the upper bound of the run time and the requested walltime, so that no job is cut off."""
-
+MARGIN = 1.2  # between the upper bound of the run time and the requested walltime, so that no job is cut off
 QUARTER = 15 * 60
-
 UNKNOWN_WAIT = Estimate(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
 NO_WAIT = Estimate(Interval.exactly(0.0), "free now", measured=True)
 
@@ -202,6 +199,11 @@ def expense(option: Option) -> float:
     return (option.cost or option.worker_hours).value
 
 
+def named(chosen: Sequence[Option]) -> str:
+    """Options by their numbers: ``option 1``, ``options 1 and 2``."""
+    return f"option{'s' * (len(chosen) > 1)} {listed([str(option.number) for option in chosen])}"
+
+
 def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
     """The possible options that no other option beats in both time and cost (Pareto), fastest first."""
     cost = _comparable(all_options)
@@ -256,9 +258,8 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
 
 def _within_error(best: Option, possible: Sequence[Option], of: Callable[[Option], Interval]) -> str:
     """Which other options may be better, since their intervals overlap."""
-    numbers = [str(option.number) for option in possible if option is not best and of(option).overlaps(of(best))]
-    plural = "s" if len(numbers) > 1 else ""
-    return f"; the difference from option{plural} {listed(numbers)} is within the error" if numbers else ""
+    close = [option for option in possible if option is not best and of(option).overlaps(of(best))]
+    return f"; the difference from {named(close)} is within the error" if close else ""
 
 
 def break_even(now: Option, later: Option) -> Interval:

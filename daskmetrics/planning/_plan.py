@@ -26,8 +26,7 @@ from daskmetrics.planning._experiment import calibration_of_run, workload
 from daskmetrics.planning._options import NO_WAIT, Limits, Offer, Option, Suggestion, front, options, suggestions
 from daskmetrics.planning._workload import Workload
 
-ASSUMED_GPU = "l40s"
-"""GPU whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it."""
+ASSUMED_GPU = "l40s"  # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
 
 
 @dataclass(frozen=True)

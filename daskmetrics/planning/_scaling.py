@@ -15,8 +15,7 @@ import numpy as np
 from daskmetrics.core._estimate import Interval
 from daskmetrics.core._text import listed, plural
 
-WORTH = 0.5
-"""Efficiency at the knee: below it, an added worker counts as wasted."""
+WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
 
 
 @dataclass(frozen=True)

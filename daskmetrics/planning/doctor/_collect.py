@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import resource
 import shutil
 import socket
-import struct
 import subprocess
 import tempfile
 import time
@@ -16,6 +14,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import psutil
 
 from daskmetrics.cluster.slurm import _commands as commands
 from daskmetrics.cluster.slurm import _partitions as partitions
@@ -32,13 +32,14 @@ COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 PACKAGES = ("daskmetrics", "dask", "distributed", "torch", "transformers", "numpy", "zarr")
 VARIABLES = ("NCCL_", "GLOO_", "HF_", "TRANSFORMERS_", "OMP_", "MKL_", "CUDA_VISIBLE", "SLURM_", "DASKMETRICS_")
 SAMPLE = 4 * 2**20  # bytes of the timed write
-SIOCGIFADDR = 0x8915  # Linux's request for the address of an interface
 TIMEOUT = 20.0  # seconds for a command to answer
 
 
 def machine(interface: str | None = None) -> MachineFacts:
     """The machine of this process; also run on workers."""
-    driver, used = _nvidia()
+    query = ("--query-gpu=driver_version,memory.used,memory.total", "--format=csv,noheader,nounits")
+    lines = (printed("nvidia-smi", *query) or "").splitlines()
+    gpus = [line.split(", ") for line in lines if line.count(", ") == 2]
     addresses = interfaces()
     return MachineFacts(
         host=socket.gethostname(),
@@ -46,8 +47,8 @@ def machine(interface: str | None = None) -> MachineFacts:
         interfaces=addresses,
         cpus=len(os.sched_getaffinity(0)),
         gpus=tuple(gpu_models()),
-        gpu_driver=driver,
-        gpu_used=used,
+        gpu_driver=gpus[0][0] if gpus else None,
+        gpu_used=tuple(float(used) / float(total) for _, used, total in gpus),
         infiniband=any(Path("/sys/class/infiniband").glob("*")),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         variables={name: value for name, value in os.environ.items() if name.startswith(VARIABLES)},
@@ -63,17 +64,10 @@ def _version(name: str) -> str:
 
 
 def interfaces() -> Mapping[str, tuple[str, ...]]:
-    """IPv4 addresses of this machine by interface."""
-    addresses: dict[str, tuple[str, ...]] = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
-                addresses[name] = (socket.inet_ntoa(answer[20:24]),)
-            except OSError:  # the interface has no address
-                addresses[name] = ()
-    return addresses
+    """The first IPv4 address of each interface of this machine, if it has one."""
+    known = psutil.net_if_addrs()
+    names = [name for _, name in socket.if_nameindex()]
+    return {name: tuple(a.address for a in known.get(name, ()) if a.family == socket.AF_INET)[:1] for name in names}
 
 
 def _port_problem(addresses: tuple[str, ...]) -> str | None:
@@ -85,14 +79,6 @@ def _port_problem(addresses: tuple[str, ...]) -> str | None:
     except OSError as error:
         return f"no port can be opened on {address}: {error.strerror}"
     return None
-
-
-def _nvidia() -> tuple[str | None, tuple[float, ...]]:
-    """Version of the driver, and the used share of each GPU's memory."""
-    query = "--query-gpu=driver_version,memory.used,memory.total"
-    text = printed("nvidia-smi", query, "--format=csv,noheader,nounits")
-    rows = [line.split(", ") for line in (text or "").splitlines() if line.count(", ") == 2]
-    return (rows[0][0] if rows else None), tuple(float(used) / float(total) for _, used, total in rows)
 
 
 def printed(*words: str) -> str | None:
