@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from daskmetrics.planning._plan import Proposal
     from daskmetrics.planning.doctor import Finding
 
-NO_OPTION = 1
-"""Exit code of a plan in which no option can be used."""
+NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
 
@@ -187,8 +186,9 @@ def _probe(path: Path, settings: Sequence[str]) -> None:
 
 
 def _submit(context: click.Context, proposal: Proposal, number: int, replace: str | None, folder: Path | None) -> None:
-    """Run an option with `run`; an option of Slurm runs in a job of its own."""
+    """Run an option with `run`, an option of Slurm in a job of its own; first cancel the pending job ``replace``."""
     from daskmetrics.cli._run import run
+    from daskmetrics.cluster.slurm import _commands as commands
     from daskmetrics.core._files import RunFolder
     from daskmetrics.planning._plan import keep
 
@@ -196,7 +196,14 @@ def _submit(context: click.Context, proposal: Proposal, number: int, replace: st
         raise ConfigError("A scenario cannot be run. Plan an experiment with --profiles.")
     option = proposal.option(number)
     if replace:
-        _cancel(replace)
+        rows = commands.queue([replace])
+        if not rows:
+            raise ConfigError(f"Job {replace} is not in your queue. See: squeue --me")
+        if not rows[0].pending:
+            message = f"Job {replace} is {rows[0].state.lower()}, not pending, so it stays. See: squeue --me"
+            raise ConfigError(message)
+        commands.cancel([replace])
+        click.echo(f"Cancelled the pending job {replace} ({rows[0].name}).")
     place = RunFolder(folder or Path("runs") / proposal.name)
     keep(proposal, option, place)
     click.echo(f"\nOption {number}: {proposal.command(option)}")
@@ -207,19 +214,6 @@ def _submit(context: click.Context, proposal: Proposal, number: int, replace: st
         folder=place.path,
         submit=option.offer.partition is not None,
     )
-
-
-def _cancel(job: str) -> None:
-    """Cancel a pending job of the user."""
-    from daskmetrics.cluster.slurm import _commands as commands
-
-    rows = commands.queue([job])
-    if not rows:
-        raise ConfigError(f"Job {job} is not in your queue. See: squeue --me")
-    if not rows[0].pending:
-        raise ConfigError(f"Job {job} is {rows[0].state.lower()}, not pending, so it stays. See: squeue --me")
-    commands.cancel([job])
-    click.echo(f"Cancelled the pending job {job} ({rows[0].name}).")
 
 
 def _limits(deadline: str | None, budget: str | None) -> Limits:
@@ -257,8 +251,7 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 MARKS = {"ok": "ok", "warning": "WARN", "failure": "FAIL"}
-MOST = 100
-"""Larger exit codes have other meanings in shells."""
+MOST = 100  # larger exit codes have other meanings in shells
 
 
 @click.command()
@@ -276,7 +269,16 @@ def doctor(subject: str, worker: bool, as_json: bool, show_all: bool) -> None:
     from daskmetrics.planning import doctor as checks
 
     findings = checks.examine(checks.collect(checks.subject(subject), start_worker=worker))
-    click.echo(_json(findings) if as_json else _text(findings, show_all))
+    if as_json:
+        rows = {
+            name: {"severity": finding.severity.value, "message": finding.message, "remedy": finding.remedy}
+            if finding
+            else {"severity": "skipped"}
+            for name, finding in findings.items()
+        }
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        click.echo(_text(findings, show_all))
     sys.exit(min(MOST, sum(each is not None and each.severity.value == "failure" for each in findings.values())))
 
 
@@ -295,16 +297,6 @@ def _text(findings: Mapping[str, Finding | None], show_all: bool) -> str:
     skipped = f", {len(findings) - len(severities)} do not apply" if len(severities) < len(findings) else ""
     summary = f"{failed}, {warned}, {severities.count('ok')} passed{skipped}"
     return "\n".join([*lines, f"{plural(len(findings), 'check')}: {summary}."])
-
-
-def _json(findings: Mapping[str, Finding | None]) -> str:
-    rows = {
-        name: {"severity": finding.severity.value, "message": finding.message, "remedy": finding.remedy}
-        if finding
-        else {"severity": "skipped"}
-        for name, finding in findings.items()
-    }
-    return json.dumps(rows, indent=1)
 
 
 COMMANDS = (bench, plan, doctor)

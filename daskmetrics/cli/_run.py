@@ -63,8 +63,7 @@ def run(
 
     if submit and in_job:
         raise ConfigError("--submit and --in-job exclude each other: choose one.")
-    file = config or configuration.folder() / "demo.yaml"
-    loaded = configuration.load(file, _settings(settings, cluster, options))
+    loaded = configuration.load(config or configuration.folder() / "demo.yaml", _settings(settings, cluster, options))
     if in_job:
         loaded = _on_allocation(loaded, options["workers"])
     place = RunFolder(folder or Path("runs") / loaded.name)

@@ -72,10 +72,6 @@ class Bench:
         return scaling.fit(self.trials)
 
     @property
-    def verdict(self) -> str:
-        return scaling.verdict(self.rows)
-
-    @property
     def dispatch(self) -> float:
         """Seconds of the driver per unit: what the fewest workers took beyond their units, divided by the units."""
         fewest = [trial for trial in self.trials if trial.workers == min(t.workers for t in self.trials)]

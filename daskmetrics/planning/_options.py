@@ -175,8 +175,7 @@ def _option(number: int, workload: Workload, offer: Offer, limits: Limits) -> Op
     hours = run.interval * (offer.workers / 3600)
     # compared with one worker's work without its start, so that starting workers lowers the efficiency
     efficiency = min(1.0, alone / (offer.workers * run.value)) if run.value else 1.0
-    problems = tuple(_problems(workload, offer, total, hours, limits))
-    return Option(number, offer, run, total, hours, efficiency, problems)
+    return Option(number, offer, run, total, hours, efficiency, tuple(_problems(workload, offer, total, hours, limits)))
 
 
 def _problems(workload: Workload, offer: Offer, total: Interval, hours: Interval, limits: Limits) -> list[str]:

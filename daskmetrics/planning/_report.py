@@ -13,6 +13,7 @@ import numpy as np
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, plural
+from daskmetrics.planning import _scaling as scaling
 from daskmetrics.planning._bench import Bench
 from daskmetrics.planning._options import Option, available_now, break_even, named
 from daskmetrics.planning._plan import Proposal
@@ -136,7 +137,7 @@ def bench_table(bench: Bench) -> Table:
     error = "bounds are 90 % intervals of the geometric mean"
     if repeats == 1:
         error = "one repeat does not show the spread: bounds assume a factor of 1.25 either way"
-    return _scaling_table(title, bench.rows, (bench.verdict, law_text(bench.law), error))
+    return _scaling_table(title, bench.rows, (scaling.verdict(bench.rows), law_text(bench.law), error))
 
 
 def simulation_table(bench: Bench, most: int, units: int | None = None) -> Table:

@@ -142,6 +142,14 @@ def summary(jobs: Iterable[QueuedJob]) -> str:
     return f"{text}, first starts about {min(starts):%Y-%m-%d %H:%M}" if starts else text
 
 
+def queue_text(name: str) -> str:
+    """The summary of the user's jobs with a name, or why it is unknown."""
+    try:
+        return summary(queue(name=name))
+    except (SlurmError, ConfigError) as error:
+        return f"unknown: {error}"
+
+
 def draining() -> frozenset[str]:
     """Names of the nodes that take no more jobs."""
     return frozenset(slurm("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N").split())

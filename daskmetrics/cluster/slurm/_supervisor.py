@@ -58,24 +58,22 @@ class _PoolState:
         return _jobs.adaptive_size((workers for _, workers in self.demands), self.fewest, self.most)
 
 
-def _pool_state(pool: WorkerPool, profile: Cluster) -> _PoolState:
-    rules = Rules(
-        processes=pool.processes,
-        max_jobs=pool.max_jobs,
-        failures=profile.failures,
-        connect_within=profile.connect_within,
-        lead=min(LEAD, parse_walltime(pool.walltime) / 10),
-        early=early(pool),
-    )
-    return _PoolState(pool, rules, pool.fewest, pool.workers)
-
-
 class Supervisor:
     """Manages the jobs of one cluster, in the event loop of its `distributed.Scheduler`."""
 
     def __init__(self, profile: Cluster, launch: LaunchInfo, scheduler: Any, on_message: Callable[[str], None]) -> None:
         self.profile, self.launch, self.scheduler, self.on_message = profile, launch, scheduler, on_message
-        self.pools = {pool.name: _pool_state(pool, profile) for pool in pools(profile)}
+        self.pools: dict[str, _PoolState] = {}
+        for pool in pools(profile):
+            rules = Rules(
+                processes=pool.processes,
+                max_jobs=pool.max_jobs,
+                failures=profile.failures,
+                connect_within=profile.connect_within,
+                lead=min(LEAD, parse_walltime(pool.walltime) / 10),
+                early=early(pool),
+            )
+            self.pools[pool.name] = _PoolState(pool, rules, pool.fewest, pool.workers)
         self.problem: ClusterLostError | None = None
         self._canceller = CancelOnExit()
         self._numbers = count()
@@ -177,8 +175,7 @@ class Supervisor:
         """Set the resources of the jobs' workers to zero, which the driver sees; running tasks are not disturbed."""
         for worker in list(self.scheduler.workers.values()):
             if any(job.task_counts({str(worker.name): 0}) for job in jobs):
-                nothing = dict.fromkeys(worker.resources, 0)
-                self.scheduler.add_resources(worker=worker.address, resources=nothing)
+                self.scheduler.add_resources(worker=worker.address, resources=dict.fromkeys(worker.resources, 0))
 
     def _report_queue(self, snapshot: Snapshot) -> None:
         """Report the jobs to the user when the reasons that they wait for change; the live page shows them always."""

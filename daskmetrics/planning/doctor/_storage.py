@@ -7,9 +7,7 @@ from collections.abc import Callable
 from daskmetrics.planning.doctor._facts import Check, Facts, Finding, FolderFacts, failure, good, warning
 from daskmetrics.planning.doctor._machine import LOCAL
 
-SLOW = 5e6
-"""Bytes per second below which a run waits for its journal."""
-
+SLOW = 5e6  # bytes per second below which a run waits for its journal
 LEAST_SPACE = 1e9
 LEAST_FILES = 10_000
 REMEDIES = {
