@@ -191,8 +191,7 @@ def doublings(most: int) -> tuple[int, ...]:
     >>> doublings(10)
     (1, 2, 4, 8, 10)
     """
-    powers = [2**i for i in range(most.bit_length()) if 2**i <= most]
-    return tuple(dict.fromkeys([*powers, most]))
+    return tuple(dict.fromkeys([*(2**i for i in range(most.bit_length())), most]))
 
 
 def increasing(counts: Sequence[int]) -> bool:

@@ -152,13 +152,9 @@ def folder(what: str, path: Path) -> FolderFacts:
 
 def file_system(path: Path) -> str:
     """The kind of file system that holds a path."""
-    best, kind = "", ""
-    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-        _, mount, each, *_ = line.split()
-        mount = mount.encode().decode("unicode_escape")
-        if path.resolve().is_relative_to(mount) and len(mount) >= len(best):
-            best, kind = mount, each
-    return kind
+    path = path.resolve()
+    mounts = sorted(psutil.disk_partitions(all=True), key=lambda mount: len(mount.mountpoint))
+    return next((mount.fstype for mount in reversed(mounts) if path.is_relative_to(mount.mountpoint)), "")
 
 
 def hub(config: Config | None) -> HubFacts | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from statistics import median
 
-from daskmetrics.core._events import AttemptFailed, Event, Record, RunFinished, RunStarted, WorkerJoined
+from daskmetrics.core._events import AttemptFailed, RunFinished, RunStarted, WorkerJoined
 from daskmetrics.core._text import plural
 from daskmetrics.planning.doctor._facts import Check, Facts, Finding, RunHistory, failure, good, warning
 
@@ -107,22 +107,16 @@ def uneven(facts: Facts) -> Finding | None:
 
 def waiting(facts: Facts) -> Finding | None:
     """Workers compute most of the time, instead of waiting for data or for the driver."""
-    history = facts.history
-    if history is None or (busy := _busy_share(history.entries, history.records)) is None:
-        return None
+    entries, records = (facts.history.entries, facts.history.records) if facts.history else ((), ())
+    began = [entry.at for entry in entries if isinstance(entry, RunStarted)]
+    ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
+    workers = {entry.name for entry in entries if isinstance(entry, WorkerJoined)}
+    if len(began) != 1 or len(ended) != 1 or not workers or ended[0] <= began[0]:
+        return None  # unknown for a run that was interrupted
+    encoded = {r.value["encode_seconds"] for r in records if r.ok and r.kind == "score"}
+    work = sum(record.seconds for record in records) + sum(encoded)
+    busy = min(1.0, work / (len(workers) * (ended[0] - began[0])))
     message = f"workers computed {busy:.0%} of the time"
     if busy < IDLE:
         return warning(message, "loading or the driver is the limit: fewer workers, a faster file system, larger units")
     return good(message)
-
-
-def _busy_share(entries: tuple[Event, ...], records: tuple[Record, ...]) -> float | None:
-    """Share of the workers' time spent on units, for a run that finished without interruption; None if unknown."""
-    began = [entry.at for entry in entries if isinstance(entry, RunStarted)]
-    ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
-    workers = Counter(entry.name for entry in entries if isinstance(entry, WorkerJoined))
-    if len(began) != 1 or len(ended) != 1 or not workers or ended[0] <= began[0]:
-        return None
-    encoded = {r.value["encode_seconds"] for r in records if r.ok and r.kind == "score"}
-    work = sum(record.seconds for record in records) + sum(encoded)
-    return float(min(1.0, work / (len(workers) * (ended[0] - began[0]))))
