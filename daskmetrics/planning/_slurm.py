@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dask.utils import parse_bytes
@@ -83,7 +83,7 @@ def _wait(n: int, free: int, partition: str, state: SlurmState) -> Estimate:
     return replace(UNKNOWN_WAIT, at=state.at)
 
 
-def rehearsed(offer: Offer, profile: Cluster, walltime: str, now: Callable[[], float] = time.time) -> Offer:
+def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     """The offer with the start that Slurm expects for it (``sbatch --test-only``), or with Slurm's refusal."""
     per_node = -(-offer.workers // offer.nodes)
     kind = f":{profile.gpu_type}" if profile.gpu_type else ""
@@ -96,8 +96,9 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str, now: Callable[[], f
         return replace(offer, problem=f"Slurm refuses: {rehearsal.refusal}")
     if rehearsal.start is None:
         return offer
-    wait = max(0.0, rehearsal.start.timestamp() - now())
+    now = time.time()
+    wait = max(0.0, rehearsal.start.timestamp() - now)
     if wait < 30:  # Slurm's clock counts whole seconds, and it schedules periodically
-        return replace(offer, wait=Estimate(Interval.exactly(0.0), "free now (sbatch --test-only)", True, now()))
+        return replace(offer, wait=Estimate(Interval.exactly(0.0), "free now (sbatch --test-only)", True, now))
     # running jobs rarely use all of their time, and jobs of others may come before
-    return replace(offer, wait=Estimate(Interval(0.0, wait, 2 * wait), "sbatch --test-only", True, now()))
+    return replace(offer, wait=Estimate(Interval(0.0, wait, 2 * wait), "sbatch --test-only", True, now))

@@ -83,13 +83,10 @@ def _port_problem(addresses: tuple[str, ...]) -> str | None:
 
 def printed(*words: str) -> str | None:
     """The output of a command; None if it is not installed or fails."""
-    if shutil.which(words[0]) is None:
-        return None
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=TIMEOUT)
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=TIMEOUT).stdout
     except (subprocess.SubprocessError, OSError):
         return None
-    return done.stdout
 
 
 def slurm(profile: Cluster) -> SlurmFacts:

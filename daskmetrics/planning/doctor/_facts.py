@@ -89,7 +89,6 @@ class Facts:
     slurm: SlurmFacts | None = None
     worker: MachineFacts | None = None
     folders: tuple[FolderFacts, ...] = ()
-    needed: int = 0
     quota: str | None = None
     prefix: Path = Path("/")
     prefix_kind: str = ""
