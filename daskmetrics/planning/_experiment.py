@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from math import fsum
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from daskmetrics.core._costs import CostModel
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core.names import Cell, Checkpoint, Suite
+from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import latest, read, records
 from daskmetrics.experiment import Experiment
@@ -86,11 +87,9 @@ class _Remaining:
 def _measuring(experiment: Experiment, folder: RunFolder, past: Sequence[Record]) -> Iterator[_Remaining]:
     done = {record.key for record in past if record.ok}
     units = [unit for unit in measure.units(experiment, folder, past) if unit.key not in done]
-    for kind in ("train", "measure"):
-        for suite in experiment.suites:
-            names = [unit.name for unit in _of(suite, kind, units)]
-            assumed = partial(_mean_seconds, experiment, kind, names)
-            yield _Remaining(kind, suite.model, len(names), assumed, chains=1 if kind == "train" else None)
+    for kind, model, remaining in _by_suite(experiment, units):
+        assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in remaining])
+        yield _Remaining(kind, model, len(remaining), assumed, chains=1 if kind == "train" else None)
 
 
 def _searching(
@@ -117,11 +116,10 @@ def samples(experiment: Experiment, entries: Sequence[Event]) -> tuple[Sample, .
     """The measured seconds of the units in a run's journal, beside the assumed seconds."""
     finished = [record for record in records(entries) if record.ok]
     result = []
-    for kind in ("train", "measure"):
-        for suite in experiment.suites:
-            if units := _of(suite, kind, finished):
-                assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
-                result.append(Sample(kind, suite.model, tuple(record.seconds for record in units), assumed))
+    for kind, model, units in _by_suite(experiment, finished):
+        if units:
+            assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
+            result.append(Sample(kind, model, tuple(record.seconds for record in units), assumed))
     return (*result, *_search_sample(experiment, finished, entries))
 
 
@@ -172,9 +170,11 @@ def _gpu_gib(experiment: Experiment) -> float:
     return CUDA_GIB + _weights_gib(experiment, size) + states
 
 
-def _of(suite: Suite, kind: str, units: Sequence[Unit]) -> list[Unit]:
-    """The units of one kind on checkpoints of one suite."""
-    return [unit for unit in units if unit.kind == kind and Checkpoint.parse(unit.name).model == suite.model]
+def _by_suite(experiment: Experiment, units: Sequence[Unit]) -> Iterator[tuple[str, str, list[Unit]]]:
+    """Kind, model and units of each suite's training and measuring."""
+    for kind, suite in product(("train", "measure"), experiment.suites):
+        model = suite.model
+        yield kind, model, [each for each in units if each.kind == kind and Checkpoint.parse(each.name).model == model]
 
 
 def _mean_seconds(experiment: Experiment, kind: str, names: Sequence[str], costs: CostModel) -> float:

@@ -91,9 +91,8 @@ def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[
     """
     # with ids, squeue would fail for a single one that Slurm has forgotten
     filters = [f"--name={name}"] if name else []
-    jobs = parse_queue(
-        slurm("squeue", f"--user={os.getuid()}", "--noheader", "--states=all", f"--format={QUEUE_FORMAT}", *filters)
-    )
+    words = (f"--user={os.getuid()}", "--noheader", "--states=all", f"--format={QUEUE_FORMAT}", *filters)
+    jobs = parse_queue(slurm("squeue", *words))
     return jobs if ids is None else tuple(job for job in jobs if job.id in ids)
 
 

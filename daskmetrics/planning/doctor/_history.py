@@ -29,6 +29,7 @@ def no_faults(fault: str, status: str, fine: str, remedy: str) -> Check:
     """A check that no attempt ended by a fault, and that no unit was given up with its status."""
 
     def check(facts: Facts) -> Finding | None:
+        """No attempt ended by the fault."""
         if facts.history is None:
             return None
         attempts = [e for e in facts.history.entries if isinstance(e, AttemptFailed) and e.fault == fault]
@@ -40,7 +41,6 @@ def no_faults(fault: str, status: str, fine: str, remedy: str) -> Check:
             return warning(f"{plural(len(attempts), 'attempt')} failed ({fault}), but all units succeeded", remedy)
         return good(fine)
 
-    check.__doc__ = f"{fine.capitalize()}."
     return check
 
 

@@ -22,6 +22,7 @@ def writable(what: str) -> Check:
     """A check that a folder is writable."""
 
     def check(facts: Facts) -> Finding | None:
+        """The folder is writable."""
         folder = _folder(facts, what)
         if folder is None:
             return None
@@ -29,7 +30,6 @@ def writable(what: str) -> Check:
             return failure(f"{what} folder {folder.path}: {folder.problem}", REMEDIES[what])
         return good(f"{what} folder {folder.path} is writable")
 
-    check.__doc__ = f"The {what} folder is writable."
     return check
 
 
