@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,6 @@ from daskmetrics.cli._common import PATH, config_file, end_as_by_ctrl_c, friendl
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from daskmetrics.config import Config
     from daskmetrics.core._table import Table
     from daskmetrics.planning import Limits
@@ -62,7 +60,8 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     loaded = configuration.load(config or configuration.folder() / "demo.yaml", settings)
     end_as_by_ctrl_c()
-    with _runner(loaded, options) as (name, runner):
+    name, running = _runner(loaded, options)
+    with running as runner:
         result = _bench.bench(
             name,
             runner,
@@ -85,22 +84,19 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     click.echo(f"Calibration: {kept}")
 
 
-@contextmanager
-def _runner(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, Runner]]:
+def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
+    """The name of the work, and what does it."""
     from daskmetrics.planning._bench import experiment_runner, map_runner
 
-    if options["function"]:
-        from daskmetrics.execution.map._function import load
-        from daskmetrics.execution.map._source import MapOptions, make_spec
+    if not options["function"]:
+        return f"{config.name}, {options['workload']}", experiment_runner(config, options["workload"])
+    from daskmetrics.execution.map._function import load
+    from daskmetrics.execution.map._source import MapOptions, make_spec
 
-        map_options = MapOptions(options["batch_size"], 0, None)
-        function = load(options["function"])
-        spec = make_spec(function, range(options["iterations"]), map_options, reference=options["function"])
-        with map_runner(spec) as runner:
-            yield spec.function.name, runner
-    else:
-        with experiment_runner(config, options["workload"]) as runner:
-            yield f"{config.name}, {options['workload']}", runner
+    map_options = MapOptions(options["batch_size"], 0, None)
+    function = load(options["function"])
+    spec = make_spec(function, range(options["iterations"]), map_options, reference=options["function"])
+    return spec.function.name, map_runner(spec)
 
 
 def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None, units: int | None) -> None:
@@ -156,13 +152,9 @@ def plan(
     request = PlanRequest(
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
         counts=numbers(options["workers"], "--workers") if options["workers"] else (),
-        offers=options["offers"],
-        recorded=options["recorded"],
         limits=_limits(options["deadline"], options["budget"]),
         prices=dict(_price(text) for text in options["prices"]),
-        folder=options["folder"],
-        settings=options["settings"],
-        keep=options["keep"],
+        **{name: options[name] for name in ("offers", "recorded", "folder", "settings", "keep")},
     )
     if probe:
         _probe(path, request.settings)
