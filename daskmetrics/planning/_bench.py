@@ -49,8 +49,7 @@ class TrialResult:
     samples: tuple[Sample, ...]
 
 
-Runner = Callable[[Client], TrialResult]
-"""Does the whole work again on a client's workers."""
+Runner = Callable[[Client], TrialResult]  # does the whole work again on a client's workers
 
 
 @dataclass(frozen=True)

@@ -99,10 +99,7 @@ def _searching(
     if not experiment.tasks:
         return
 
-    @cache
-    def exhaustive(costs: CostModel) -> float:
-        return search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost
-
+    exhaustive = cache(partial(_exhaustive_cost, experiment))
     cells = len(experiment.arms) * len(experiment.tasks)
     budget = search.budget(experiment.config.search)
     total = exhaustive(CostModel(device))
@@ -141,16 +138,17 @@ def _search_sample(experiment: Experiment, finished: Sequence[Record], entries: 
     scores = [record for record in finished if record.kind == "score" and record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
     if spent > 0:
-        cells = [Cell.parse(record.name) for record in scores]
-        encoded = {
-            (cell.arm.checkpoint, cell.task): record.value["encode_seconds"]
-            for cell, record in zip(cells, scores, strict=True)
-        }
+        encoded = {}
+        for record in scores:
+            cell = Cell.parse(record.name)
+            encoded[cell.arm.checkpoint, cell.task] = record.value["encode_seconds"]
         seconds = fsum(record.seconds for record in scores) + fsum(encoded.values())
-        cpu, assumed = (
-            search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost for costs in (CPU, None)
-        )
+        cpu, assumed = (_exhaustive_cost(experiment, costs) for costs in (CPU, None))
         yield Sample("search", "cells", (seconds / len(scores),), spent / len(scores) * cpu / assumed)
+
+
+def _exhaustive_cost(experiment: Experiment, costs: CostModel | None) -> float:
+    return search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost
 
 
 def _weights_gib(experiment: Experiment, size: int) -> float:

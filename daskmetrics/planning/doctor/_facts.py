@@ -113,8 +113,7 @@ class Finding:
     remedy: str = ""
 
 
-Check = Callable[[Facts], Finding | None]
-"""Returns None where the check does not apply, or the facts are unknown."""
+Check = Callable[[Facts], Finding | None]  # returns None where the check does not apply, or the facts are unknown
 
 good = partial(Finding, Severity.GOOD)  # all is well
 warning = partial(Finding, Severity.WARNING)  # a run works, but slowly or unreliably
