@@ -172,7 +172,7 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
 
 
 def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
-    """Shows each result: the progress and the first failures; the end of the run lists all failures by cause."""
+    """A callback that shows the progress and the first failures; the end of the run lists all of them by cause."""
     from rich.markup import escape
 
     shown = 0

@@ -19,9 +19,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import latest, read, records
-from daskmetrics.experiment import Experiment
-from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment import _search as search
+from daskmetrics.experiment import Experiment, _measure, _search
 from daskmetrics.experiment._estimate import estimate, unit_seconds
 from daskmetrics.planning._calibration import Calibration, Sample, calibrated
 from daskmetrics.planning._workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
@@ -86,7 +84,7 @@ class _Remaining:
 
 def _measuring(experiment: Experiment, folder: RunFolder, past: Sequence[Record]) -> Iterator[_Remaining]:
     done = {record.key for record in past if record.ok}
-    units = [unit for unit in measure.units(experiment, folder, past) if unit.key not in done]
+    units = [unit for unit in _measure.units(experiment, folder, past) if unit.key not in done]
     for kind, model, remaining in _by_suite(experiment, units):
         assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in remaining])
         yield _Remaining(kind, model, len(remaining), assumed, chains=1 if kind == "train" else None)
@@ -101,11 +99,11 @@ def _searching(
 
     exhaustive = cache(partial(_exhaustive_cost, experiment))
     cells = len(experiment.arms) * len(experiment.tasks)
-    budget = search.budget(experiment.config.search)
+    budget = _search.budget(experiment.config.search)
     total = exhaustive(CostModel(device))
     allowed = min(budget.within(total) / total * cells, budget.cells or cells)
     scored = sum(record.kind == "score" and record.ok for record in past)
-    window = search.fixed_window(experiment, entries)
+    window = _search.fixed_window(experiment, entries)
     yield _Remaining("search", "cells", max(0, round(allowed) - scored), lambda on: exhaustive(on) / cells, window)
 
 
@@ -148,7 +146,7 @@ def _search_sample(experiment: Experiment, finished: Sequence[Record], entries: 
 
 
 def _exhaustive_cost(experiment: Experiment, costs: CostModel | None) -> float:
-    return search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost
+    return _search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost
 
 
 def _weights_gib(experiment: Experiment, size: int) -> float:

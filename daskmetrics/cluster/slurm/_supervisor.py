@@ -18,8 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.cluster.slurm import _commands as commands
-from daskmetrics.cluster.slurm import _jobs
+from daskmetrics.cluster.slurm import _commands, _jobs
 from daskmetrics.cluster.slurm._commands import SlurmError, summary
 from daskmetrics.cluster.slurm._jobs import Cancel, Drain, Job, JobSet, Report, Rules, Snapshot, Stop, SubmitJobs
 from daskmetrics.cluster.slurm._script import LaunchInfo, WorkerPool, early, job_name, pools, script
@@ -123,8 +122,8 @@ class Supervisor:
         now = time.monotonic()
         workers = {str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()}
         try:
-            queue = await asyncio.to_thread(commands.queue, name=job_name(self.launch.run))
-            draining = await asyncio.to_thread(commands.draining)
+            queue = await asyncio.to_thread(_commands.queue, name=job_name(self.launch.run))
+            draining = await asyncio.to_thread(_commands.draining)
         except SlurmError as error:
             if not self._slurm_is_silent:
                 self.on_message(f"Slurm does not answer ({error}). Jobs continue; lost jobs are replaced later.")
@@ -141,7 +140,7 @@ class Supervisor:
                 await self._submit(state, number)
             case Cancel(jobs):
                 with suppress(SlurmError):  # it has ended meanwhile, or is cancelled again at the end
-                    await asyncio.to_thread(commands.cancel, [job.id for job in jobs])
+                    await asyncio.to_thread(_commands.cancel, [job.id for job in jobs])
             case Drain(jobs):
                 self._drain(jobs)
             case Report(text):
@@ -167,7 +166,7 @@ class Supervisor:
             state.jobs = state.jobs.with_job(Job(job, name, time.monotonic()))
 
     def _sbatch(self, text: str) -> str:
-        job = commands.submit(text)
+        job = _commands.submit(text)
         self._canceller.add(job)  # in this thread, even if the coroutine that waits for it is cancelled
         return job
 
@@ -211,7 +210,7 @@ def rehearse(profile: Cluster, run: str) -> None:
     """Raise ConfigError, with Slurm's message, if Slurm would refuse a job of one of the pools."""
     for pool in pools(profile):
         try:
-            rehearsal = commands.rehearse(script(profile, pool, LaunchInfo(run=run)))
+            rehearsal = _commands.rehearse(script(profile, pool, LaunchInfo(run=run)))
         except SlurmError as error:
             raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None
         if rehearsal.refusal:
@@ -250,7 +249,7 @@ class CancelOnExit:
                 self._process.stdin.write(f"{job}\n")
                 self._process.stdin.flush()
                 return
-        commands.cancel([job])
+        _commands.cancel([job])
 
     def cancel_all(self) -> None:
         """Cancel all jobs; returns when Slurm has received the request, SlurmError if it does not answer."""

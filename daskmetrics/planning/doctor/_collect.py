@@ -17,8 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from daskmetrics.cluster.slurm import _commands as commands
-from daskmetrics.cluster.slurm import _partitions as partitions
+from daskmetrics.cluster.slurm import _commands, _partitions
 from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.cluster.slurm._script import script
 from daskmetrics.config import Cluster, Config
@@ -94,12 +93,12 @@ def slurm(profile: Cluster) -> SlurmFacts:
     if missing := tuple(name for name in COMMANDS if shutil.which(name) is None):
         return SlurmFacts(missing)
     try:
-        site = partitions.read_site()
-        refusal = commands.rehearse(script(profile)).refusal
+        site = _partitions.read_site()
+        refusal = _commands.rehearse(script(profile)).refusal
     except DaskmetricsError as error:
         return SlurmFacts(problem=str(error))
     addresses, reached_by = _first_node(profile, site)
-    accounts, limit = partitions.user_accounts(), partitions.job_limit()
+    accounts, limit = _partitions.user_accounts(), _partitions.job_limit()
     return SlurmFacts((), None, site, refusal, accounts, limit, addresses, reached_by)
 
 
@@ -109,11 +108,11 @@ def _first_node(profile: Cluster, site: Site) -> tuple[dict[str, str], str | Non
     hosts = next((nodes.names for each in own for nodes in each.nodes if nodes.names), "")
     with suppress(DaskmetricsError):
         if hosts:
-            name, address = partitions.first_node(hosts)
+            name, address = _partitions.first_node(hosts)
             ip = ""
             with suppress(OSError):
                 ip = socket.gethostbyname(address)
-            return {name: ip}, partitions.interface_to(address)
+            return {name: ip}, _partitions.interface_to(address)
     return {}, None
 
 
