@@ -20,15 +20,7 @@ from __future__ import annotations
 
 import click
 
-from daskmetrics.cli import _cluster as cluster
-from daskmetrics.cli import _data as data
-from daskmetrics.cli import _maintain as maintain
-from daskmetrics.cli import _map as map
-from daskmetrics.cli import _plan as plan
-from daskmetrics.cli import _replay as replay
-from daskmetrics.cli import _run as run
-from daskmetrics.cli import _show as show
-from daskmetrics.cli import _train as train
+from daskmetrics.cli import _cluster, _data, _maintain, _map, _plan, _replay, _run, _show, _train
 
 __all__ = ["main"]
 
@@ -46,6 +38,6 @@ def main() -> None:
     """
 
 
-for module in (run, plan, cluster, train, map, show, maintain, replay, data):
+for module in (_run, _plan, _cluster, _train, _map, _show, _maintain, _replay, _data):
     for command in module.COMMANDS:
         main.add_command(command)

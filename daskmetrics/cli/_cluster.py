@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +12,6 @@ from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from daskmetrics.config import Cluster
 
 
 @click.group()
@@ -32,20 +28,18 @@ def list_() -> None:
     from daskmetrics import config
 
     folder = config.folder() / "clusters"
-    profiles = {path: config.cluster(str(path)) for path in sorted(folder.glob("*.yaml"))}
-    rows = tuple((path.stem, *_cells(profile), path.name) for path, profile in profiles.items())
-    Table(("profile", "kind", "workers", "resources of each", "partition", "file"), rows).show()
+    rows = []
+    for path in sorted(folder.glob("*.yaml")):
+        profile = config.cluster(str(path))
+        gpu = f"1 {profile.gpu_type or 'GPU'}, " if profile.kind == "slurm" and profile.gpus_per_job else ""
+        memory = f", {profile.memory}" if profile.memory else ""
+        resources = f"{gpu}{plural(profile.threads, 'CPU')}{memory}"
+        rows.append((path.stem, profile.kind, str(profile.workers), resources, profile.partition or "", path.name))
+    Table(("profile", "kind", "workers", "resources of each", "partition", "file"), tuple(rows)).show()
     click.echo(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
     if settings := dask.config.get("daskmetrics.cluster", {}):
         keys = ", ".join(f"{key}: {value}" for key, value in settings.items())
         click.echo(f"Settings of your site (from Dask's configuration), which replace those of a profile: {keys}")
-
-
-def _cells(profile: Cluster) -> tuple[str, str, str, str]:
-    gpu = f"1 {profile.gpu_type or 'GPU'}, " if profile.kind == "slurm" and profile.gpus_per_job else ""
-    memory = f", {profile.memory}" if profile.memory else ""
-    resources = f"{gpu}{plural(profile.threads, 'CPU')}{memory}"
-    return profile.kind, str(profile.workers), resources, profile.partition or ""
 
 
 @cluster.command()

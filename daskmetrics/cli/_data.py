@@ -41,8 +41,7 @@ def prefetch(config: Path | None, settings: tuple[str, ...], tasks: tuple[str, .
     rows = [(each.kind, each.name, _size_text(size)) for each, size in zip(missing, sizes, strict=True)]
     Table(("what", "name", "size"), tuple(rows)).show()
     unknown = f", and {sizes.count(None)} of unknown size" if None in sizes else ""
-    total = _size_text(sum(size or 0 for size in sizes))
-    click.echo(f"{total} to download into '{_prefetch.cache()}'{unknown}.")
+    click.echo(f"{_size_text(sum(size or 0 for size in sizes))} to download into '{_prefetch.cache()}'{unknown}.")
     if dry_run:
         sys.exit(1)
     _prefetch.require_space(sizes, _prefetch.cache())

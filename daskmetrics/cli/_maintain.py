@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from daskmetrics.cli._common import PATH, friendly, run_folder
 from daskmetrics.core._files import RunFolder
 
 if TYPE_CHECKING:
-    from daskmetrics.execution.map import ResultDifference
     from daskmetrics.experiment._maintain import CheckResult
 
 DAMAGED = 1  # exit code of `verify`
@@ -85,7 +84,11 @@ def verify(run: Path, of: Path | None, **again: Any) -> None:
     if results_file.is_results(run):
         of = of or results_file.folder_of(run)
         differences = results_file.compare(run, of)
-        _report_rows(run, of, differences)
+        for each in differences[:SHOWN]:
+            click.echo(f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run")
+        rows = len({each.item for each in differences})
+        remedy = "; run the same map again to write the file again" if rows else ""
+        click.echo(f"'{run}' compared with '{of}': {rows} rows differ{remedy}.")
         sys.exit(max(_verify_map(of, again), DAMAGED if differences else 0))
     if is_map(run):
         sys.exit(_verify_map(run, again))
@@ -103,14 +106,6 @@ def _verify_map(run: Path, again: Mapping[str, Any]) -> int:
     result = map.verify(run, **again)
     click.echo(result.text())
     return 0 if result.ok else DAMAGED
-
-
-def _report_rows(path: Path, run: Path, differences: Sequence[ResultDifference]) -> None:
-    for each in differences[:SHOWN]:
-        click.echo(f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run")
-    rows = len({each.item for each in differences})
-    remedy = "; run the same map again to write the file again" if rows else ""
-    click.echo(f"'{path}' compared with '{run}': {rows} rows differ{remedy}.")
 
 
 @click.command()

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from daskmetrics.execution.map._source import MapSpec
     from daskmetrics.experiment import Display
 
-SOME_FAILED = 3
-"""Exit code if every item has a result and some of them failed."""
+SOME_FAILED = 3  # exit code if every item has a result and some of them failed
 SHOWN_FAILURES = 10
 
 
@@ -168,30 +167,28 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
         finished = len(tracker.results())
         _report_earlier_runs(spec, journal, finished, display)
         display.phase("map", len(spec.items), finished)
-        on_result = _Progress(display, len(tracker.failed()))
+        on_result = _progress(display, len(tracker.failed()))
         needs_workers = bool(tracker.unfinished()) and not command.serial
-        name = folder.path.resolve().name
-        with _client(profile, pins, name, display) if needs_workers else nullcontext() as client:
+        with _client(profile, pins, folder.path.resolve().name, display) if needs_workers else nullcontext() as client:
             return run(spec, client, journal, on_result, display.message)
 
 
-class _Progress:
-    """Shows the progress and the first failures; the end of the run lists all failures by cause."""
+def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
+    """A callback that shows the progress and the first failures; the end of the run lists all of them by cause."""
+    from rich.markup import escape
 
-    def __init__(self, display: Display, failed: int) -> None:
-        self.display, self.failed, self.shown = display, failed, 0
+    shown = 0
 
-    def __call__(self, result: ItemResult) -> None:
-        self.failed += not result.ok
-        if not result.ok and self.shown < SHOWN_FAILURES:
-            from rich.markup import escape
+    def on_result(result: ItemResult) -> None:
+        nonlocal failed, shown
+        failed += not result.ok
+        if not result.ok and shown < SHOWN_FAILURES:
+            shown += 1
+            last = "  (further failures at the end)" if shown == SHOWN_FAILURES else ""
+            display.message(f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}{last}[/]")
+        display.advance("map", f"{failed} failed" if failed else "")
 
-            self.shown += 1
-            last = "  (further failures at the end)" if self.shown == SHOWN_FAILURES else ""
-            self.display.message(
-                f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}{last}[/]"
-            )
-        self.display.advance("map", f"{self.failed} failed" if self.failed else "")
+    return on_result
 
 
 def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display: Display) -> None:

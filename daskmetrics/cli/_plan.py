@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,6 @@ from daskmetrics.cli._common import PATH, config_file, end_as_by_ctrl_c, friendl
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from daskmetrics.config import Config
     from daskmetrics.core._table import Table
     from daskmetrics.planning import Limits
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from daskmetrics.planning._plan import Proposal
     from daskmetrics.planning.doctor import Finding
 
-NO_OPTION = 1
-"""Exit code of a plan in which no option can be used."""
+NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
 
@@ -63,7 +60,8 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     loaded = configuration.load(config or configuration.folder() / "demo.yaml", settings)
     end_as_by_ctrl_c()
-    with _runner(loaded, options) as (name, runner):
+    name, running = _runner(loaded, options)
+    with running as runner:
         result = _bench.bench(
             name,
             runner,
@@ -86,22 +84,19 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     click.echo(f"Calibration: {kept}")
 
 
-@contextmanager
-def _runner(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, Runner]]:
+def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
+    """The name of the work, and what does it."""
     from daskmetrics.planning._bench import experiment_runner, map_runner
 
-    if options["function"]:
-        from daskmetrics.execution.map._function import load
-        from daskmetrics.execution.map._source import MapOptions, make_spec
+    if not options["function"]:
+        return f"{config.name}, {options['workload']}", experiment_runner(config, options["workload"])
+    from daskmetrics.execution.map._function import load
+    from daskmetrics.execution.map._source import MapOptions, make_spec
 
-        map_options = MapOptions(options["batch_size"], 0, None)
-        function = load(options["function"])
-        spec = make_spec(function, range(options["iterations"]), map_options, reference=options["function"])
-        with map_runner(spec) as runner:
-            yield spec.function.name, runner
-    else:
-        with experiment_runner(config, options["workload"]) as runner:
-            yield f"{config.name}, {options['workload']}", runner
+    map_options = MapOptions(options["batch_size"], 0, None)
+    function = load(options["function"])
+    spec = make_spec(function, range(options["iterations"]), map_options, reference=options["function"])
+    return spec.function.name, map_runner(spec)
 
 
 def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None, units: int | None) -> None:
@@ -157,13 +152,9 @@ def plan(
     request = PlanRequest(
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
         counts=numbers(options["workers"], "--workers") if options["workers"] else (),
-        offers=options["offers"],
-        recorded=options["recorded"],
         limits=_limits(options["deadline"], options["budget"]),
         prices=dict(_price(text) for text in options["prices"]),
-        folder=options["folder"],
-        settings=options["settings"],
-        keep=options["keep"],
+        **{name: options[name] for name in ("offers", "recorded", "folder", "settings", "keep")},
     )
     if probe:
         _probe(path, request.settings)
@@ -187,8 +178,9 @@ def _probe(path: Path, settings: Sequence[str]) -> None:
 
 
 def _submit(context: click.Context, proposal: Proposal, number: int, replace: str | None, folder: Path | None) -> None:
-    """Run an option with `run`; an option of Slurm runs in a job of its own."""
+    """Run an option with `run`, an option of Slurm in a job of its own; first cancel the pending job ``replace``."""
     from daskmetrics.cli._run import run
+    from daskmetrics.cluster.slurm import _commands as commands
     from daskmetrics.core._files import RunFolder
     from daskmetrics.planning._plan import keep
 
@@ -196,7 +188,14 @@ def _submit(context: click.Context, proposal: Proposal, number: int, replace: st
         raise ConfigError("A scenario cannot be run. Plan an experiment with --profiles.")
     option = proposal.option(number)
     if replace:
-        _cancel(replace)
+        rows = commands.queue([replace])
+        if not rows:
+            raise ConfigError(f"Job {replace} is not in your queue. See: squeue --me")
+        if not rows[0].pending:
+            message = f"Job {replace} is {rows[0].state.lower()}, not pending, so it stays. See: squeue --me"
+            raise ConfigError(message)
+        commands.cancel([replace])
+        click.echo(f"Cancelled the pending job {replace} ({rows[0].name}).")
     place = RunFolder(folder or Path("runs") / proposal.name)
     keep(proposal, option, place)
     click.echo(f"\nOption {number}: {proposal.command(option)}")
@@ -207,19 +206,6 @@ def _submit(context: click.Context, proposal: Proposal, number: int, replace: st
         folder=place.path,
         submit=option.offer.partition is not None,
     )
-
-
-def _cancel(job: str) -> None:
-    """Cancel a pending job of the user."""
-    from daskmetrics.cluster.slurm import _commands as commands
-
-    rows = commands.queue([job])
-    if not rows:
-        raise ConfigError(f"Job {job} is not in your queue. See: squeue --me")
-    if not rows[0].pending:
-        raise ConfigError(f"Job {job} is {rows[0].state.lower()}, not pending, so it stays. See: squeue --me")
-    commands.cancel([job])
-    click.echo(f"Cancelled the pending job {job} ({rows[0].name}).")
 
 
 def _limits(deadline: str | None, budget: str | None) -> Limits:
@@ -257,8 +243,7 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 MARKS = {"ok": "ok", "warning": "WARN", "failure": "FAIL"}
-MOST = 100
-"""Larger exit codes have other meanings in shells."""
+MOST = 100  # larger exit codes have other meanings in shells
 
 
 @click.command()
@@ -276,7 +261,16 @@ def doctor(subject: str, worker: bool, as_json: bool, show_all: bool) -> None:
     from daskmetrics.planning import doctor as checks
 
     findings = checks.examine(checks.collect(checks.subject(subject), start_worker=worker))
-    click.echo(_json(findings) if as_json else _text(findings, show_all))
+    if as_json:
+        rows = {
+            name: {"severity": finding.severity.value, "message": finding.message, "remedy": finding.remedy}
+            if finding
+            else {"severity": "skipped"}
+            for name, finding in findings.items()
+        }
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        click.echo(_text(findings, show_all))
     sys.exit(min(MOST, sum(each is not None and each.severity.value == "failure" for each in findings.values())))
 
 
@@ -295,16 +289,6 @@ def _text(findings: Mapping[str, Finding | None], show_all: bool) -> str:
     skipped = f", {len(findings) - len(severities)} do not apply" if len(severities) < len(findings) else ""
     summary = f"{failed}, {warned}, {severities.count('ok')} passed{skipped}"
     return "\n".join([*lines, f"{plural(len(findings), 'check')}: {summary}."])
-
-
-def _json(findings: Mapping[str, Finding | None]) -> str:
-    rows = {
-        name: {"severity": finding.severity.value, "message": finding.message, "remedy": finding.remedy}
-        if finding
-        else {"severity": "skipped"}
-        for name, finding in findings.items()
-    }
-    return json.dumps(rows, indent=1)
 
 
 COMMANDS = (bench, plan, doctor)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,6 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from daskmetrics.cluster.slurm._commands import JobState
     from daskmetrics.cluster.slurm._driver_job import Submitted
     from daskmetrics.config import Config
@@ -63,8 +60,7 @@ def run(
 
     if submit and in_job:
         raise ConfigError("--submit and --in-job exclude each other: choose one.")
-    file = config or configuration.folder() / "demo.yaml"
-    loaded = configuration.load(file, _settings(settings, cluster, options))
+    loaded = configuration.load(config or configuration.folder() / "demo.yaml", _settings(settings, cluster, options))
     if in_job:
         loaded = _on_allocation(loaded, options["workers"])
     place = RunFolder(folder or Path("runs") / loaded.name)
@@ -168,39 +164,32 @@ def attach(run: Path) -> None:
 
 
 def _follow(run: Path, job: Submitted | None) -> None:
-    """Show the progress until no process drives the run."""
+    """Show the state of the job and the progress of the run, at intervals, until no process drives the run."""
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console(stderr=True)
-    shown, shown_at = "", 0.0
+    from daskmetrics.cluster.slurm import _driver_job as driver_job
+
+    console, journal = Console(stderr=True), RunFolder(run).journal
+    before, shown, shown_at, size, loaded = "", "", 0.0, -1, None
     with console.status("Reading the run ...") if console.is_terminal else nullcontext() as spinner:
-        for state, progress in _updates(run, job, console):
+        while True:
+            state = _state(job) if job else None
+            description = driver_job.describe(job, state) if job else ""
+            if description != before:
+                console.print(description, highlight=False, markup=False, soft_wrap=True)
+                before = description
+            if (now := journal.stat().st_size if journal.exists() else 0) != size:
+                size, loaded = now, _loaded(run)
+            progress = _progress(loaded) if loaded else "nothing is recorded yet"
             if spinner is not None:
-                spinner.update(escape(f"{state}  {progress}"))
+                spinner.update(escape(f"{description}  {progress}"))
             elif progress != shown and time.monotonic() - shown_at > LINE_INTERVAL:
                 shown, shown_at = progress, time.monotonic()
                 console.print(escape(progress), highlight=False, soft_wrap=True)
-
-
-def _updates(run: Path, job: Submitted | None, console: Console) -> Iterator[tuple[str, str]]:
-    """The state of the job and the progress of the run, at intervals; prints the state when it changes."""
-    from daskmetrics.cluster.slurm import _driver_job as driver_job
-
-    journal = RunFolder(run).journal
-    before, size, loaded = "", -1, None
-    while True:
-        state = _state(job) if job else None
-        description = driver_job.describe(job, state) if job else ""
-        if description != before:
-            console.print(description, highlight=False, markup=False, soft_wrap=True)
-            before = description
-        if (now := journal.stat().st_size if journal.exists() else 0) != size:
-            size, loaded = now, _loaded(run)
-        yield description, _progress(loaded) if loaded else "nothing is recorded yet"
-        if (state is None or state.ended) if job else (loaded is None or loaded.driver is None):
-            return
-        time.sleep(INTERVAL)
+            if (state is None or state.ended) if job else (loaded is None or loaded.driver is None):
+                return
+            time.sleep(INTERVAL)
 
 
 def _state(job: Submitted) -> JobState | None:

@@ -41,7 +41,10 @@ def status(run: Path) -> None:
         click.echo(job)
     click.echo(report.status_text(loaded))
     if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
-        click.echo(f"jobs        {_worker_jobs(loaded.start.name)}")
+        from daskmetrics.cluster.slurm._commands import queue_text
+        from daskmetrics.cluster.slurm._script import job_name
+
+        click.echo(f"jobs        {queue_text(job_name(loaded.start.name))}")
 
 
 def _driver_job(run: Path) -> str | None:
@@ -56,16 +59,6 @@ def _driver_job(run: Path) -> str | None:
         return driver_job.describe(job, job_state(job.job))
     except (SlurmError, ConfigError) as error:
         return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
-
-
-def _worker_jobs(name: str) -> str:
-    from daskmetrics.cluster.slurm._commands import SlurmError, queue, summary
-    from daskmetrics.cluster.slurm._script import job_name
-
-    try:
-        return summary(queue(name=job_name(name)))
-    except (SlurmError, ConfigError) as error:
-        return f"unknown: {error}"
 
 
 @click.command()
@@ -143,9 +136,7 @@ def explain(run: Path, arm: str) -> None:
 @click.argument("run", type=PATH)
 @click.argument("other", type=PATH, required=False)
 @click.option(
-    "--published",
-    type=PATH,
-    help=f"Table of published scores (CSV).  [default: published_scores.csv.gz in ${DATA}]",
+    "--published", type=PATH, help=f"Table of published scores (CSV).  [default: published_scores.csv.gz in ${DATA}]"
 )
 @friendly
 def compare(run: Path, other: Path | None, published: Path | None) -> None:
@@ -159,15 +150,11 @@ def compare(run: Path, other: Path | None, published: Path | None) -> None:
     if other is None or published is not None:
         from daskmetrics.report import _score_tables as score_tables
 
-        source = published or _published()
-        click.echo(compare_published_text(one, score_tables.read(source).cells(), str(source)))
-
-
-def _published() -> Path:
-    folder = os.environ.get(DATA)
-    if folder is None:
-        raise ConfigError(f"Give a second RUN, or a table of published scores by --published FILE or ${DATA}.")
-    return Path(folder) / "published_scores.csv.gz"
+        if published is None:
+            if (folder := os.environ.get(DATA)) is None:
+                raise ConfigError(f"Give a second RUN, or a table of published scores by --published FILE or ${DATA}.")
+            published = Path(folder) / "published_scores.csv.gz"
+        click.echo(compare_published_text(one, score_tables.read(published).cells(), str(published)))
 
 
 @click.command()
@@ -194,11 +181,7 @@ def metrics() -> None:
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option(
-    "--runs",
-    type=PATH,
-    default=Path("runs"),
-    show_default=True,
-    help="Folder of earlier runs, for measured costs.",
+    "--runs", type=PATH, default=Path("runs"), show_default=True, help="Folder of earlier runs, for measured costs."
 )
 @friendly
 def tasks(names: tuple[str, ...], runs: Path) -> None:

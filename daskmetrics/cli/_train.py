@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ import click
 from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from daskmetrics.config import Config
     from daskmetrics.experiment._train import TrainedSuite
 

@@ -97,10 +97,7 @@ def _client(
 def _slurm_client(profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]) -> Iterator[Client]:
     from daskmetrics.cluster.slurm._cluster import SlurmCluster
 
-    with (
-        SlurmCluster(profile, run, prefix, on_message) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with SlurmCluster(profile, run, prefix, on_message) as cluster, Client(cluster, set_as_default=False) as client:
         try:
             yield client
         except ClusterLostError as error:

@@ -12,7 +12,7 @@ from distributed import Client
 
 from daskmetrics.cluster._connect import connect
 from daskmetrics.cluster._links import here, link_lines
-from daskmetrics.cluster.slurm._commands import SlurmError, queue, summary
+from daskmetrics.cluster.slurm._commands import queue_text
 from daskmetrics.cluster.slurm._script import job_name
 from daskmetrics.config import Cluster
 from daskmetrics.config import cluster as read_profile
@@ -60,8 +60,7 @@ class ProfileCluster:
         asynchronous: bool = False,
         **changes: Any,
     ) -> None:
-        keys = profile.model_dump() if isinstance(profile, Cluster) else profile
-        self.profile = read_profile(keys, **changes)
+        self.profile = read_profile(profile.model_dump() if isinstance(profile, Cluster) else profile, **changes)
         self.run, self.asynchronous = run, asynchronous
         self._stack = ExitStack()
         self._client: Client | None = None
@@ -114,9 +113,8 @@ class ProfileCluster:
             If the cluster is closed, or was not awaited yet.
         """
         if self._client is None:
-            raise RuntimeError(
-                "This cluster is closed" if not self.asynchronous else "This cluster is not open: await it"
-            )
+            state = "not open: await it" if self.asynchronous else "closed"
+            raise RuntimeError(f"This cluster is {state}")
         return self._client
 
     @property
@@ -178,12 +176,5 @@ class ProfileCluster:
             return {"state": "closed"}
         facts = {"workers": f"{len(workers(self.client))} of {self.profile.workers} have arrived"}
         if self.profile.kind == "slurm":
-            facts["jobs"] = _jobs(self.run)
+            facts["jobs"] = queue_text(job_name(self.run))
         return {**facts, "scheduler": self.scheduler_address}
-
-
-def _jobs(run: str) -> str:
-    try:
-        return summary(queue(name=job_name(run)))
-    except SlurmError as error:
-        return f"unknown: {error}"

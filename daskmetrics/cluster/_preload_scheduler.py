@@ -10,8 +10,7 @@ from typing import Any
 import dask
 from tornado.web import ErrorHandler
 
-PREFIX = "daskmetrics.dashboard-prefix"
-"""Key of Dask's configuration under which the scheduler finds its prefix."""
+PREFIX = "daskmetrics.dashboard-prefix"  # key of Dask's configuration under which the scheduler finds its prefix
 
 
 def dask_setup(scheduler: Any) -> None:

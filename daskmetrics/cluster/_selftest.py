@@ -107,8 +107,7 @@ def _check_folder(call: Callable[..., Any], folder: Path) -> Checked:
     try:
         ours.write_text("from the driver")
         if not call(_appears, ours, "from the driver"):
-            problem = f"the worker does not see '{folder}': use a file system that nodes share"
-            return SelfTestStatus.FAILED, problem
+            return SelfTestStatus.FAILED, f"the worker does not see '{folder}': use a file system that nodes share"
         call(Path.write_text, theirs, "from the worker")
         if not _appears(theirs, "from the worker"):
             return SelfTestStatus.FAILED, f"a file that the worker writes into '{folder}' does not appear here"

@@ -9,7 +9,7 @@ import socket
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count, cycle, islice
@@ -49,8 +49,7 @@ class TrialResult:
     samples: tuple[Sample, ...]
 
 
-Runner = Callable[[Client], TrialResult]
-"""Does the whole work again on a client's workers."""
+Runner = Callable[[Client], TrialResult]  # does the whole work again on a client's workers
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,6 @@ class Bench:
     @property
     def law(self) -> Amdahl | None:
         return scaling.fit(self.trials)
-
-    @property
-    def verdict(self) -> str:
-        return scaling.verdict(self.rows)
 
     @property
     def dispatch(self) -> float:
@@ -167,7 +162,7 @@ def _calibration(
         host=socket.gethostname(),
         at=time.time(),
         versions=versions(),
-        samples=_merged([sample for result in fewest for sample in result.samples]),
+        samples=_merged(sample for result in fewest for sample in result.samples),
         workers=max(trial.workers for trial in trials),
         serial=law.serial.bounds if law else (0.0, 0.0, 0.0),
         start=median_high(trial.start for trial in trials),
@@ -175,7 +170,7 @@ def _calibration(
     )
 
 
-def _merged(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+def _merged(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     """Samples of the same kind and group as one."""
     groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -193,56 +188,49 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "search": ("search",),
 }
 """Parts of an experiment that can be benched, with the kinds of their samples."""
-
-FEW = 5
-"""Checkpoints of each model that a probe measures."""
-
-PROBED_CELLS = 8
+FEW, PROBED_CELLS = 5, 8  # checkpoints of each model, and cells, that a probe measures
 
 
 @contextmanager
 def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
-    """The runner of one phase of an experiment, which must have it; the phases before it run once."""
+    """The runner of one phase of an experiment, which must have it: each call runs it again, in a new folder.
+
+    The phases before it run once: a trial starts from the suites and measurements of the first call.
+    """
     if phase not in PHASES:
         raise unknown("workload", phase, PHASES)
     if phase == "search" and not config.tasks:
         raise ConfigError("There is nothing to search: the configuration has no 'tasks'. Bench another --workload.")
     if phase == "train" and not any(model.train for model in config.models):
         raise ConfigError("No model of the configuration has a 'train' recipe. Bench another --workload.")
+    without_tasks = config.model_copy(update={"tasks": ()})
+    benched = without_tasks if phase in ("train", "measure") else config
+    kinds = ("train",) if phase == "train" else ("measure", "score")
+    numbers = count(1)
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
-        yield _ExperimentRunner(config, phase, Path(place))
+        base = RunFolder(Path(place) / "base")
 
+        def runner(client: Client) -> TrialResult:
+            if phase != "train" and not base.journal.exists():
+                experiment = prepare(without_tasks)
+                with connect(config.cluster) as base_client:
+                    _run_quietly(experiment, base, base_client)
+            number = next(numbers)
+            folder = RunFolder(Path(place) / f"trial{number}")
+            if phase == "search":
+                shutil.copytree(base.path, folder.path)
+            known = {r.key for r in records(read(folder.journal))} if folder.journal.exists() else set()
+            with _cache(Path(place) / f"cache{number}") if phase == "train" else nullcontext():
+                # a search keeps all of the client's workers busy, so the configuration has to say how many there are
+                cluster = config.cluster.model_copy(update={"workers": len(workers(client))})
+                prepared = prepare(benched.model_copy(update={"cluster": cluster}))
+                seconds = _run_quietly(prepared, folder, client)
+                entries = tuple(read(folder.journal))
+                units = [r for r in records(entries) if r.key not in known and r.ok and r.kind in kinds]
+                measured = tuple(s for s in samples(prepared, entries) if s.kind in PHASES[phase])
+            return TrialResult(seconds, _chains(units), measured)
 
-class _ExperimentRunner:
-    """Runs a phase of an experiment again at each call, in a folder of its own."""
-
-    def __init__(self, config: Config, phase: str, place: Path) -> None:
-        self.config = config.model_copy(update={"tasks": ()}) if phase in ("train", "measure") else config
-        self.phase, self.place, self.count = phase, place, 0
-        self.base = RunFolder(place / "base")
-
-    def __call__(self, client: Client) -> TrialResult:
-        train = self.phase == "train"
-        kinds = ("train",) if train else ("measure", "score")
-        if not train and not self.base.journal.exists():
-            # train the suites and measure the checkpoints, which trials then start from
-            base = prepare(self.config.model_copy(update={"tasks": ()}))
-            with connect(self.config.cluster) as base_client:
-                _run_quietly(base, self.base, base_client)
-        self.count += 1
-        folder = RunFolder(self.place / f"trial{self.count}")
-        if self.phase == "search":
-            shutil.copytree(self.base.path, folder.path)
-        known = {r.key for r in records(read(folder.journal))} if folder.journal.exists() else set()
-        with _cache(self.place / f"cache{self.count}") if train else nullcontext():
-            # a search keeps all of the client's workers busy, so the configuration has to say how many there are
-            cluster = self.config.cluster.model_copy(update={"workers": len(workers(client))})
-            prepared = prepare(self.config.model_copy(update={"cluster": cluster}))
-            seconds = _run_quietly(prepared, folder, client)
-            entries = tuple(read(folder.journal))
-            units = [r for r in records(entries) if r.key not in known and r.ok and r.kind in kinds]
-            measured = tuple(s for s in samples(prepared, entries) if s.kind in PHASES[self.phase])
-        return TrialResult(seconds, _chains(units), measured)
+        yield runner
 
 
 def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:

@@ -19,11 +19,9 @@ from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._files import atomic_write, cache_folder, private
 from daskmetrics.core.errors import DataError
 
-ASSUMED = 4.0
-"""Factor, up and down, by which an assumed time may be wrong."""
-
-OTHER_MODEL = 1.6
-"""Factor, up and down, by which the ratio of one model may be wrong for another."""
+# factors, up and down
+ASSUMED = 4.0  # by which an assumed time may be wrong
+OTHER_MODEL = 1.6  # by which the ratio of one model may be wrong for another
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from math import fsum
 from typing import TypeVar
 
@@ -15,28 +16,20 @@ from daskmetrics.core._costs import CostModel
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core.names import Cell, Checkpoint, Suite
+from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import latest, read, records
-from daskmetrics.experiment import Experiment
-from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment import _search as search
+from daskmetrics.experiment import Experiment, _measure, _search
 from daskmetrics.experiment._estimate import estimate, unit_seconds
 from daskmetrics.planning._calibration import Calibration, Sample, calibrated
 from daskmetrics.planning._workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
 
-WORKER_GIB = 1.5
-"""Assumed host memory of a worker with its libraries."""
-
-CUDA_GIB = 0.6
-"""Assumed GPU memory of a process that uses CUDA at all."""
-
-CPU = CostModel("cpu")
-"""Samples are compared with its seconds, whatever device measured them."""
+WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
+CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+CPU = CostModel("cpu")  # samples are compared with its seconds, whatever device measured them
 
 Unit = TypeVar("Unit", Record, WorkUnit)
-
-BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibration], device: str) -> Workload:
@@ -50,16 +43,19 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     remaining = [*_measuring(experiment, folder, past), *_searching(experiment, past, entries, device)]
     start = USUAL_START
     if starts := [each for each in known if each.start]:
-        source = f"measured on {starts[-1].host}"
-        start = Estimate(Interval.around(starts[-1].start, 2.0), source, True, starts[-1].at)
+        last = starts[-1]
+        start = Estimate(Interval.around(last.start, 2.0), f"measured on {last.host}", True, last.at)
+    missing = [f"{len(revisions):,} checkpoints of {model}" for model, revisions in experiment.missing.items()]
+    if absent := sum(not task.is_local for task in experiment.tasks):
+        missing.append(f"the data of {absent:,} tasks")
     return Workload(
         tuple(each.phase(known, device) for each in remaining if each.units),
         device,
         start,
-        vram_gib=gpu_gib(experiment),
-        host_gib=WORKER_GIB + weights_gib(experiment, 4),
+        vram_gib=_gpu_gib(experiment),
+        host_gib=WORKER_GIB + _weights_gib(experiment, 4),
         disk_bytes=estimate(experiment, folder, past).disk_bytes,
-        missing=tuple(_missing(experiment)),
+        missing=tuple(missing),
     )
 
 
@@ -88,12 +84,10 @@ class _Remaining:
 
 def _measuring(experiment: Experiment, folder: RunFolder, past: Sequence[Record]) -> Iterator[_Remaining]:
     done = {record.key for record in past if record.ok}
-    units = [unit for unit in measure.units(experiment, folder, past) if unit.key not in done]
-    for kind in ("train", "measure"):
-        for suite in experiment.suites:
-            names = [unit.name for unit in _of(suite, kind, units)]
-            assumed = partial(_mean_seconds, experiment, kind, names)
-            yield _Remaining(kind, suite.model, len(names), assumed, chains=1 if kind == "train" else None)
+    units = [unit for unit in _measure.units(experiment, folder, past) if unit.key not in done]
+    for kind, model, remaining in _by_suite(experiment, units):
+        assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in remaining])
+        yield _Remaining(kind, model, len(remaining), assumed, chains=1 if kind == "train" else None)
 
 
 def _searching(
@@ -103,16 +97,13 @@ def _searching(
     if not experiment.tasks:
         return
 
-    @cache
-    def exhaustive(costs: CostModel) -> float:
-        return search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost
-
+    exhaustive = cache(partial(_exhaustive_cost, experiment))
     cells = len(experiment.arms) * len(experiment.tasks)
-    budget = search.budget(experiment.config.search)
+    budget = _search.budget(experiment.config.search)
     total = exhaustive(CostModel(device))
     allowed = min(budget.within(total) / total * cells, budget.cells or cells)
     scored = sum(record.kind == "score" and record.ok for record in past)
-    window = search.fixed_window(experiment, entries)
+    window = _search.fixed_window(experiment, entries)
     yield _Remaining("search", "cells", max(0, round(allowed) - scored), lambda on: exhaustive(on) / cells, window)
 
 
@@ -120,11 +111,10 @@ def samples(experiment: Experiment, entries: Sequence[Event]) -> tuple[Sample, .
     """The measured seconds of the units in a run's journal, beside the assumed seconds."""
     finished = [record for record in records(entries) if record.ok]
     result = []
-    for kind in ("train", "measure"):
-        for suite in experiment.suites:
-            if units := _of(suite, kind, finished):
-                assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
-                result.append(Sample(kind, suite.model, tuple(record.seconds for record in units), assumed))
+    for kind, model, units in _by_suite(experiment, finished):
+        if units:
+            assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
+            result.append(Sample(kind, model, tuple(record.seconds for record in units), assumed))
     return (*result, *_search_sample(experiment, finished, entries))
 
 
@@ -146,25 +136,26 @@ def _search_sample(experiment: Experiment, finished: Sequence[Record], entries: 
     scores = [record for record in finished if record.kind == "score" and record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
     if spent > 0:
-        cells = [Cell.parse(record.name) for record in scores]
-        encoded = {
-            (cell.arm.checkpoint, cell.task): record.value["encode_seconds"]
-            for cell, record in zip(cells, scores, strict=True)
-        }
+        encoded = {}
+        for record in scores:
+            cell = Cell.parse(record.name)
+            encoded[cell.arm.checkpoint, cell.task] = record.value["encode_seconds"]
         seconds = fsum(record.seconds for record in scores) + fsum(encoded.values())
-        cpu, assumed = (
-            search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost for costs in (CPU, None)
-        )
+        cpu, assumed = (_exhaustive_cost(experiment, costs) for costs in (CPU, None))
         yield Sample("search", "cells", (seconds / len(scores),), spent / len(scores) * cpu / assumed)
 
 
-def weights_gib(experiment: Experiment, size: int) -> float:
+def _exhaustive_cost(experiment: Experiment, costs: CostModel | None) -> float:
+    return _search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost
+
+
+def _weights_gib(experiment: Experiment, size: int) -> float:
     """Assumed memory of the largest model's blocks, at a number of bytes per weight."""
     depth = {suite.model: suite.depth for suite in experiment.suites}
     return max(12.0 * width**2 * depth[model] * size for model, width in experiment.widths.items()) / 2**30
 
 
-def gpu_gib(experiment: Experiment) -> float:
+def _gpu_gib(experiment: Experiment) -> float:
     """Assumed GPU memory of a worker: weights, states of one batch, and CUDA itself."""
     protocol = experiment.config.protocol
     width = max(experiment.widths.values())
@@ -172,19 +163,14 @@ def gpu_gib(experiment: Experiment) -> float:
     size = BYTES[protocol.dtype]
     # states of all layers, and the widest intermediate ones (four widths, in and out) of one block
     states = protocol.batch_tokens * width * size * (depth + 1 + 8) / 2**30
-    return CUDA_GIB + weights_gib(experiment, size) + states
+    return CUDA_GIB + _weights_gib(experiment, size) + states
 
 
-def _missing(experiment: Experiment) -> Iterator[str]:
-    for model, revisions in experiment.missing.items():
-        yield f"{len(revisions):,} checkpoints of {model}"
-    if absent := sum(not task.is_local for task in experiment.tasks):
-        yield f"the data of {absent:,} tasks"
-
-
-def _of(suite: Suite, kind: str, units: Sequence[Unit]) -> list[Unit]:
-    """The units of one kind on checkpoints of one suite."""
-    return [unit for unit in units if unit.kind == kind and Checkpoint.parse(unit.name).model == suite.model]
+def _by_suite(experiment: Experiment, units: Sequence[Unit]) -> Iterator[tuple[str, str, list[Unit]]]:
+    """Kind, model and units of each suite's training and measuring."""
+    for kind, suite in product(("train", "measure"), experiment.suites):
+        model = suite.model
+        yield kind, model, [each for each in units if each.kind == kind and Checkpoint.parse(each.name).model == model]
 
 
 def _mean_seconds(experiment: Experiment, kind: str, names: Sequence[str], costs: CostModel) -> float:

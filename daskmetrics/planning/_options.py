@@ -10,11 +10,8 @@ from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._text import duration, listed
 from daskmetrics.planning._workload import Workload
 
-MARGIN = 1.2
-"""Factor between the upper bound of the run time and the requested walltime, so that no job is cut off."""
-
+MARGIN = 1.2  # between the upper bound of the run time and the requested walltime, so that no job is cut off
 QUARTER = 15 * 60
-
 UNKNOWN_WAIT = Estimate(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
 NO_WAIT = Estimate(Interval.exactly(0.0), "free now", measured=True)
 
@@ -178,11 +175,6 @@ def _option(number: int, workload: Workload, offer: Offer, limits: Limits) -> Op
     hours = run.interval * (offer.workers / 3600)
     # compared with one worker's work without its start, so that starting workers lowers the efficiency
     efficiency = min(1.0, alone / (offer.workers * run.value)) if run.value else 1.0
-    problems = tuple(_problems(workload, offer, total, hours, limits))
-    return Option(number, offer, run, total, hours, efficiency, problems)
-
-
-def _problems(workload: Workload, offer: Offer, total: Interval, hours: Interval, limits: Limits) -> list[str]:
     problems = [offer.problem] if offer.problem else []
     if offer.vram_gib is not None and workload.vram_gib > offer.vram_gib:
         problems.append(f"needs {workload.vram_gib:.0f} GiB of GPU memory, has {offer.vram_gib:.0f}")
@@ -194,7 +186,7 @@ def _problems(workload: Workload, offer: Offer, total: Interval, hours: Interval
         problems.append(f"needs more than {limits.worker_hours:,.0f} GPU-hours")
     if limits.cost is not None and offer.price is not None and hours.value * offer.price > limits.cost:
         problems.append(f"costs more than {limits.cost:,.0f}")
-    return problems
+    return Option(number, offer, run, total, hours, efficiency, tuple(problems))
 
 
 def expense(option: Option) -> float:
@@ -202,10 +194,15 @@ def expense(option: Option) -> float:
     return (option.cost or option.worker_hours).value
 
 
+def named(chosen: Sequence[Option]) -> str:
+    """Options by their numbers: ``option 1``, ``options 1 and 2``."""
+    return f"option{'s' * (len(chosen) > 1)} {listed([str(option.number) for option in chosen])}"
+
+
 def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
     """The possible options that no other option beats in both time and cost (Pareto), fastest first."""
     cost = _comparable(all_options)
-    points = [(option.total.value, cost(option), option) for option in all_options if option.possible]
+    points = [(option.total.value, cost(option).value, option) for option in all_options if option.possible]
     best = [
         option
         for time, price, option in points
@@ -214,11 +211,10 @@ def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
     return tuple(sorted(best, key=lambda option: option.total.value))
 
 
-def _comparable(all_options: Sequence[Option]) -> Callable[[Option], float]:
-    """Money only if the price of every option is known: hours and money cannot be compared."""
-    if all(option.cost is not None for option in all_options):
-        return expense
-    return lambda option: option.worker_hours.value
+def _comparable(all_options: Sequence[Option]) -> Callable[[Option], Interval]:
+    """Money only if the price of every option is known, else worker-hours: the two cannot be compared."""
+    priced = all(option.cost is not None for option in all_options)
+    return lambda option: (priced and option.cost) or option.worker_hours
 
 
 @dataclass(frozen=True)
@@ -240,25 +236,25 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     if not possible:
         return ()
     cost = _comparable(all_options)
-    fastest = min(possible, key=lambda o: (o.total.value, cost(o)))
-    cheapest = min(possible, key=lambda o: (cost(o), o.total.value))
-    balanced = min(possible, key=lambda o: (cost(o) * o.total.value, o.total.value))
+    fastest = min(possible, key=lambda o: (o.total.value, cost(o).value))
+    cheapest = min(possible, key=lambda o: (cost(o).value, o.total.value))
+    balanced = min(possible, key=lambda o: (cost(o).value * o.total.value, o.total.value))
     as_fast = _within_error(fastest, possible, lambda o: o.total)
-    priced = all(option.cost is not None for option in all_options)
-    as_cheap = _within_error(cheapest, possible, lambda o: (priced and o.cost) or o.worker_hours)
-    hours = f"takes {cheapest.worker_hours.value:,.2f} worker-hours (not all prices are known)"
+    as_cheap = _within_error(cheapest, possible, cost)
+    amount = f"costs {expense(cheapest):,.2f}"
+    if any(option.cost is None for option in all_options):
+        amount = f"takes {cheapest.worker_hours.value:,.2f} worker-hours (not all prices are known)"
     return (
         Suggestion("fastest", fastest, f"finishes in {duration(fastest.total.value)}, waiting included{as_fast}"),
-        Suggestion("cheapest", cheapest, (f"costs {expense(cheapest):,.2f}" if priced else hours) + as_cheap),
+        Suggestion("cheapest", cheapest, amount + as_cheap),
         Suggestion("balanced", balanced, "has the smallest product of time and cost"),
     )
 
 
 def _within_error(best: Option, possible: Sequence[Option], of: Callable[[Option], Interval]) -> str:
     """Which other options may be better, since their intervals overlap."""
-    numbers = [str(option.number) for option in possible if option is not best and of(option).overlaps(of(best))]
-    plural = "s" if len(numbers) > 1 else ""
-    return f"; the difference from option{plural} {listed(numbers)} is within the error" if numbers else ""
+    close = [option for option in possible if option is not best and of(option).overlaps(of(best))]
+    return f"; the difference from {named(close)} is within the error" if close else ""
 
 
 def break_even(now: Option, later: Option) -> Interval:

@@ -19,15 +19,12 @@ from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder, atomic_write, private
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import prepare
-from daskmetrics.planning import _calibration as calibration
-from daskmetrics.planning import _scenario as scenario
-from daskmetrics.planning import _slurm as slurm
+from daskmetrics.planning import _calibration, _scenario, _slurm
 from daskmetrics.planning._experiment import calibration_of_run, workload
 from daskmetrics.planning._options import NO_WAIT, Limits, Offer, Option, Suggestion, front, options, suggestions
 from daskmetrics.planning._workload import Workload
 
-ASSUMED_GPU = "l40s"
-"""GPU whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it."""
+ASSUMED_GPU = "l40s"  # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
 
 
 @dataclass(frozen=True)
@@ -92,10 +89,10 @@ class Proposal:
 
 def propose(path: Path, request: PlanRequest) -> Proposal:
     """The options for a configuration or a scenario; ConfigError if a file or Slurm cannot be used."""
-    given = scenario.workload(path) if scenario.is_workload(path) else configuration.load(path, request.settings)
+    given = _scenario.workload(path) if _scenario.is_workload(path) else configuration.load(path, request.settings)
     workload_on = _workloads(given, request) if isinstance(given, Config) else lambda device: given.workload()
     if request.offers is not None:
-        offers = scenario.offers(request.offers)
+        offers = _scenario.offers(request.offers)
     elif isinstance(given, Config):
         offers = _offers(given, request, workload_on)
     else:
@@ -112,7 +109,7 @@ def _workloads(config: Config, request: PlanRequest) -> Callable[[str], Workload
     folder = RunFolder(request.folder or Path("runs") / config.name)
     prepared = prepare(config)
     # what a run has recorded is a measurement, too, and often the latest
-    known = [*calibration.known(), *filter(None, [calibration_of_run(prepared, folder)])]
+    known = [*_calibration.known(), *filter(None, [calibration_of_run(prepared, folder)])]
     measured = {each.device: each.at for each in known}
     latest = max((name for name in measured if name != "cpu"), key=lambda name: measured[name], default=ASSUMED_GPU)
 
@@ -136,10 +133,10 @@ def _offers(config: Config, request: PlanRequest, workload_on: Callable[[str], W
             offers += [_local_offer(name, profile, n) for n in counts]
             continue
         state = state or (recorded_state(request.recorded) if request.recorded else read_state(request.keep))
-        for offer in slurm.offers(name, profile, counts, state):
+        for offer in _slurm.offers(name, profile, counts, state):
             if state.live and not offer.problem:
                 (option,) = options([(offer, workload_on(offer.device))])
-                offer = slurm.rehearsed(offer, profile, option.walltime)
+                offer = _slurm.rehearsed(offer, profile, option.walltime)
             offers.append(offer)
     return offers
 

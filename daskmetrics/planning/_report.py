@@ -12,9 +12,10 @@ import numpy as np
 
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._table import Table
-from daskmetrics.core._text import duration, listed, plural
+from daskmetrics.core._text import duration, plural
+from daskmetrics.planning import _scaling as scaling
 from daskmetrics.planning._bench import Bench
-from daskmetrics.planning._options import Option, available_now, break_even
+from daskmetrics.planning._options import Option, available_now, break_even, named
 from daskmetrics.planning._plan import Proposal
 from daskmetrics.planning._scaling import Amdahl, ScalingRow
 
@@ -23,28 +24,24 @@ SECONDS = {"s": 1, "min": 60, "h": 3600, "days": 86_400}
 
 def proposal_table(proposal: Proposal, now: float) -> Table:
     """One row for each option; the notes hold the suggestions and the sources of the numbers."""
-    costs = any(option.cost is not None for option in proposal.options)
-    cost = ("cost",) if costs else ()
+    cost = ("cost",) if any(option.cost is not None for option in proposal.options) else ()
     header = ("#", "workers", "free", "wait", "run", "total", "worker hours", *cost, "eff.", "walltime")
-    rows = tuple(_option_row(option, costs) for option in proposal.options)
-    return Table(header, rows, f"Plan of {proposal.name} (nothing is submitted)", tuple(_notes(proposal, now)))
-
-
-def _option_row(option: Option, costs: bool) -> tuple[str, ...]:
-    offer = option.offer
-    cost = amount(option.cost.value) if option.cost else "?"
-    return (
-        str(option.number),
-        offer.label,
-        "?" if offer.free is None else str(offer.free),
-        "none" if option.free_now else duration(offer.wait.value),
-        times(option.run.interval),
-        times(option.total),
-        amount(option.worker_hours.value),
-        *((cost,) if costs else ()),
-        f"{option.efficiency:.0%}",
-        option.walltime + (f" x {option.jobs}" if option.jobs > 1 else ""),
-    )
+    rows = [
+        (
+            str(option.number),
+            option.offer.label,
+            "?" if option.offer.free is None else str(option.offer.free),
+            "none" if option.free_now else duration(option.offer.wait.value),
+            times(option.run.interval),
+            times(option.total),
+            amount(option.worker_hours.value),
+            *((amount(option.cost.value) if option.cost else "?",) if cost else ()),
+            f"{option.efficiency:.0%}",
+            option.walltime + (f" x {option.jobs}" if option.jobs > 1 else ""),
+        )
+        for option in proposal.options
+    ]
+    return Table(header, tuple(rows), f"Plan of {proposal.name} (nothing is submitted)", tuple(_notes(proposal, now)))
 
 
 def amount(number: float) -> str:
@@ -80,21 +77,17 @@ def _notes(proposal: Proposal, now: float) -> Iterator[str]:
         if option.problems:
             yield f"option {option.number} cannot be used: {'; '.join(option.problems)}"
     if len(proposal.front) > 1:
-        yield f"front: {_numbers(proposal.front)}; no other option is both faster and cheaper"
+        yield f"front: {named(proposal.front)}; no other option is both faster and cheaper"
     yield from _waits(options)
     for what, of in {"run time": attrgetter("run"), "wait": attrgetter("offer.wait")}.items():
         for source in dict.fromkeys(of(option).source for option in options):
             same = [option for option in options if of(option).source == source]
-            yield f"{what} of {_numbers(same)}: {source}{age(of(same[0]), now)}"
+            yield f"{what} of {named(same)}: {source}{age(of(same[0]), now)}"
     yield from _needs(proposal)
     if proposal.config is not None:
         for option in dict.fromkeys(suggestion.option for suggestion in proposal.suggestions):
             yield f"run option {option.number}: {proposal.command(option)}"
         yield "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
-
-
-def _numbers(options: Sequence[Option]) -> str:
-    return f"option{'s' * (len(options) > 1)} {listed([str(option.number) for option in options])}"
 
 
 def _waits(options: Sequence[Option]) -> Iterator[str]:
@@ -144,7 +137,7 @@ def bench_table(bench: Bench) -> Table:
     error = "bounds are 90 % intervals of the geometric mean"
     if repeats == 1:
         error = "one repeat does not show the spread: bounds assume a factor of 1.25 either way"
-    return _scaling_table(title, bench.rows, (bench.verdict, law_text(bench.law), error))
+    return _scaling_table(title, bench.rows, (scaling.verdict(bench.rows), law_text(bench.law), error))
 
 
 def simulation_table(bench: Bench, most: int, units: int | None = None) -> Table:
@@ -224,9 +217,8 @@ def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | Non
     left, right = figure.subplots(1, 2)
     for ax, intervals in ((left, [row.seconds for row in rows]), (right, [row.speedup for row in rows])):
         low, value, high = np.array([interval.bounds for interval in intervals]).T
-        ax.errorbar(
-            counts, value, [value - low, high - value], fmt="o", color=MEASURED, capsize=3, label="measured, 90 %"
-        )
+        error = [value - low, high - value]
+        ax.errorbar(counts, value, error, fmt="o", color=MEASURED, capsize=3, label="measured, 90 %")
         ax.set(xlabel="workers", xscale="log", yscale="log")
     if law:
         grid = np.geomspace(counts[0], most, 100)

@@ -15,8 +15,7 @@ import numpy as np
 from daskmetrics.core._estimate import Interval
 from daskmetrics.core._text import listed, plural
 
-WORTH = 0.5
-"""Efficiency at the knee: below it, an added worker counts as wasted."""
+WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
 
 
 @dataclass(frozen=True)
@@ -192,8 +191,7 @@ def doublings(most: int) -> tuple[int, ...]:
     >>> doublings(10)
     (1, 2, 4, 8, 10)
     """
-    powers = [2**i for i in range(most.bit_length()) if 2**i <= most]
-    return tuple(dict.fromkeys([*powers, most]))
+    return tuple(dict.fromkeys([*(2**i for i in range(most.bit_length())), most]))
 
 
 def increasing(counts: Sequence[int]) -> bool:

@@ -20,12 +20,8 @@ from daskmetrics.planning._workload import DEVICES, Phase, Workload
 S = TypeVar("S", bound=Section)
 
 
-def _time(text: Any) -> Any:
-    # zero is valid here, and `parse_duration` refuses it
-    return 0.0 if text in (0, "0", "0h", "0s") else parse_duration(text)
-
-
-Time = Annotated[float, BeforeValidator(_time)]
+# zero is valid here, and `parse_duration` refuses it
+Time = Annotated[float, BeforeValidator(lambda text: 0.0 if text in (0, "0", "0h", "0s") else parse_duration(text))]
 
 
 def _date(text: str) -> str:

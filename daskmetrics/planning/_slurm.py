@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dask.utils import parse_bytes
@@ -22,27 +22,24 @@ from daskmetrics.planning._workload import DEVICES
 
 def offers(name: str, profile: Cluster, counts: Sequence[int], state: SlurmState) -> list[Offer]:
     """One offer for each number of workers; one that the partition cannot give states its problem."""
-    partition = _partition(profile, state)
-    if isinstance(partition, str):
-        device = profile.gpu_type or "cpu"
-        return [Offer(name, device, 1, n, partition=profile.partition, problem=partition) for n in counts]
+    requested, partitions = profile.partition, {each.name: each for each in state.partitions}
+    default = next((each for each in state.partitions if each.default), None)
+    partition = partitions.get(requested) if requested else default
+    if partition is None:
+        device, problem = profile.gpu_type or "cpu", "the profile names no partition, and the site has no default one"
+        problem = str(unknown("partition", requested, partitions)) if requested else problem
+        return [Offer(name, device, 1, n, partition=requested, problem=problem) for n in counts]
     nodes = [node for node in state.nodes if node.partition == partition.name]
     return [_offer(name, profile, n, partition, nodes, state) for n in counts]
-
-
-def _partition(profile: Cluster, state: SlurmState) -> Partition | str:
-    """The partition of a profile, or why there is none."""
-    partitions = {each.name: each for each in state.partitions}
-    if profile.partition:
-        return partitions.get(profile.partition) or str(unknown("partition", profile.partition, partitions))
-    default = (each for each in state.partitions if each.default)
-    return next(default, "the profile names no partition, and the site has no default one")
 
 
 def _offer(
     name: str, profile: Cluster, n: int, partition: Partition, nodes: Sequence[Node], state: SlurmState
 ) -> Offer:
-    device = _device(profile, nodes)
+    device = "cpu"
+    if profile.gpus_per_job:
+        kinds = Counter(kind for node in nodes for kind in node.gpus if kind)
+        device = profile.gpu_type or next((kind for kind, _ in kinds.most_common(1)), "gpu")
     able = [node for node in nodes if node.has(device)]
     per_node = max((node.has(device) for node in able), default=1) if device != "cpu" else max(1, n)
     free = sum(node.free(device) for node in able)
@@ -60,13 +57,6 @@ def _offer(
         partition=partition.name,
         problem=_problem(n, device, partition, nodes),
     )
-
-
-def _device(profile: Cluster, nodes: Sequence[Node]) -> str:
-    if not profile.gpus_per_job:
-        return "cpu"
-    kinds = Counter(kind for node in nodes for kind in node.gpus if kind)
-    return profile.gpu_type or (kinds.most_common(1)[0][0] if kinds else "gpu")
 
 
 def _problem(n: int, device: str, partition: Partition, nodes: Sequence[Node]) -> str | None:
@@ -93,7 +83,7 @@ def _wait(n: int, free: int, partition: str, state: SlurmState) -> Estimate:
     return replace(UNKNOWN_WAIT, at=state.at)
 
 
-def rehearsed(offer: Offer, profile: Cluster, walltime: str, now: Callable[[], float] = time.time) -> Offer:
+def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     """The offer with the start that Slurm expects for it (``sbatch --test-only``), or with Slurm's refusal."""
     per_node = -(-offer.workers // offer.nodes)
     kind = f":{profile.gpu_type}" if profile.gpu_type else ""
@@ -106,8 +96,9 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str, now: Callable[[], f
         return replace(offer, problem=f"Slurm refuses: {rehearsal.refusal}")
     if rehearsal.start is None:
         return offer
-    wait = max(0.0, rehearsal.start.timestamp() - now())
+    now = time.time()
+    wait = max(0.0, rehearsal.start.timestamp() - now)
     if wait < 30:  # Slurm's clock counts whole seconds, and it schedules periodically
-        return replace(offer, wait=Estimate(Interval.exactly(0.0), "free now (sbatch --test-only)", True, now()))
+        return replace(offer, wait=Estimate(Interval.exactly(0.0), "free now (sbatch --test-only)", True, now))
     # running jobs rarely use all of their time, and jobs of others may come before
-    return replace(offer, wait=Estimate(Interval(0.0, wait, 2 * wait), "sbatch --test-only", True, now()))
+    return replace(offer, wait=Estimate(Interval(0.0, wait, 2 * wait), "sbatch --test-only", True, now))

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.planning._scaling import divided, makespan
 
-SPEED_FACTOR = 1.5
-"""Factor, up and down, by which the ratio of two datasheets may miss the ratio of two runs."""
+SPEED_FACTOR = 1.5  # up and down, by which the ratio of two datasheets may miss the ratio of two runs
+UNKNOWN_DEVICE = Interval.around(1.0, 3.0)  # assumed speed of an unknown device relative to the measured one
+USUAL_START = Estimate(Interval(5.0, 20.0, 120.0))  # assumed seconds until workers have imported their libraries
+NOTHING_SERIAL = Interval.exactly(0.0)
+MANY = 20_000  # units beyond which their order no longer matters, so that work is simply divided
 
 
 @dataclass(frozen=True)
@@ -54,18 +57,6 @@ def speed(device: str, reference: str) -> Interval | None:
     one, other = DEVICES[device], DEVICES[reference]
     ratio = (one.tflops / other.tflops * one.bandwidth / other.bandwidth) ** 0.5
     return Interval.around(ratio, SPEED_FACTOR)
-
-
-UNKNOWN_DEVICE = Interval.around(1.0, 3.0)
-"""Assumed speed of an unknown device relative to the measured one."""
-
-USUAL_START = Estimate(Interval(5.0, 20.0, 120.0))
-"""Assumed seconds until workers have connected and imported their libraries."""
-
-NOTHING_SERIAL = Interval.exactly(0.0)
-
-MANY = 20_000
-"""Units beyond which their order no longer matters, so that work is simply divided."""
 
 
 @dataclass(frozen=True)

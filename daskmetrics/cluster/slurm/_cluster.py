@@ -8,8 +8,8 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from distributed import Security
@@ -32,14 +32,6 @@ except ValueError:  # Python allows this in the main thread only
 signal.signal(signal.SIGINT, _before)
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class MinMax:
-    """Limits of a number of workers."""
-
-    minimum: int
-    maximum: int
 
 
 class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
@@ -85,9 +77,9 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
             workers = n if n is not None else (jobs or 0) * self.supervisor.processes(pool)
             self.supervisor.scale(workers, workers, pool)
 
-    def adapt(self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any) -> MinMax:
+    def adapt(self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any) -> SimpleNamespace:
         """Let the number of workers of a pool follow the work between two limits; the lower is at least 1."""
-        limits = MinMax(max(1, minimum), max(1, minimum, maximum))
+        limits = SimpleNamespace(minimum=max(1, minimum), maximum=max(1, minimum, maximum))
         if self.supervisor:
             self.supervisor.scale(limits.minimum, limits.maximum, pool)
         return limits

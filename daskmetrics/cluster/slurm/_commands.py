@@ -91,9 +91,8 @@ def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[
     """
     # with ids, squeue would fail for a single one that Slurm has forgotten
     filters = [f"--name={name}"] if name else []
-    jobs = parse_queue(
-        slurm("squeue", f"--user={os.getuid()}", "--noheader", "--states=all", f"--format={QUEUE_FORMAT}", *filters)
-    )
+    words = (f"--user={os.getuid()}", "--noheader", "--states=all", f"--format={QUEUE_FORMAT}", *filters)
+    jobs = parse_queue(slurm("squeue", *words))
     return jobs if ids is None else tuple(job for job in jobs if job.id in ids)
 
 
@@ -140,6 +139,14 @@ def summary(jobs: Iterable[QueuedJob]) -> str:
         text += f": {', '.join(reason for reason, _ in reasons.most_common())}"
     starts = [job.start for job in waiting if job.start]
     return f"{text}, first starts about {min(starts):%Y-%m-%d %H:%M}" if starts else text
+
+
+def queue_text(name: str) -> str:
+    """The summary of the user's jobs with a name, or why it is unknown."""
+    try:
+        return summary(queue(name=name))
+    except (SlurmError, ConfigError) as error:
+        return f"unknown: {error}"
 
 
 def draining() -> frozenset[str]:

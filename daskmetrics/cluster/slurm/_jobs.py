@@ -147,17 +147,12 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tupl
         *_unless_empty(Cancel, (update.job for update in updates if update.cancel)),
         *_unless_empty(Drain, (update.job for update in updates if update.drain)),
     ]
-    if (stop := should_stop(jobs, rules)) is not None:
-        return jobs, (*actions, stop)
+    if jobs.failed >= rules.failures and jobs.last and not any(job.arrived for job in jobs.jobs):
+        # no job has workers that could continue alone
+        reason = f"{jobs.failed} jobs in a row failed; the last: {jobs.last.reason}."
+        return jobs, (*actions, Stop(reason, jobs.last.job))
     jobs, more = _resize(jobs, snapshot, rules, -(-workers // rules.processes))
     return jobs, (*actions, *more)
-
-
-def should_stop(jobs: JobSet, rules: Rules) -> Stop | None:
-    """Whether to give up: too many failures in a row, and no job with workers that could continue alone."""
-    if jobs.failed < rules.failures or jobs.last is None or any(job.arrived for job in jobs.jobs):
-        return None
-    return Stop(f"{jobs.failed} jobs in a row failed; the last: {jobs.last.reason}.", jobs.last.job)
 
 
 def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:

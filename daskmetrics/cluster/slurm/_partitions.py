@@ -162,19 +162,19 @@ def interface_to(address: str) -> str | None:
 
 def user_accounts() -> tuple[str, ...] | None:
     """The user's accounts, or None where the site has no accounting."""
-    return tuple(dict.fromkeys(_accounting("associations", f"user={os.environ.get('USER', '')}", "account"))) or None
+    return tuple(dict.fromkeys(_accounting("associations", "account"))) or None
 
 
 def job_limit() -> int | None:
     """The smallest limit on the user's submitted jobs, of associations and QOS; None if there is none."""
-    words = _accounting("associations", f"user={os.environ.get('USER', '')}", "maxsubmitjobs")
-    words += _accounting("qos", "", "maxsubmitjobsperuser")
+    words = _accounting("associations", "maxsubmitjobs") + _accounting("qos", "maxsubmitjobsperuser")
     return min((int(word) for word in words if word.isdigit()), default=None)
 
 
-def _accounting(table: str, condition: str, field: str) -> list[str]:
-    """One column of a table of ``sacctmgr``; nothing where the site has no accounting."""
+def _accounting(table: str, field: str) -> list[str]:
+    """One column of a table of ``sacctmgr``, of associations only the user's; nothing without accounting."""
+    user = [f"user={os.environ.get('USER', '')}"] if table == "associations" else []
     try:
-        return slurm("sacctmgr", "-nP", "show", table, *filter(None, [condition]), f"format={field}").split()
+        return slurm("sacctmgr", "-nP", "show", table, *user, f"format={field}").split()
     except DaskmetricsError:
         return []

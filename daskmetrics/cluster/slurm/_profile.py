@@ -37,10 +37,6 @@ def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
 
 def profile_text(site: Site, partition: Partition, nodes: Nodes, interface: str | None) -> str:
     """The YAML of a profile for a partition and its nodes; the site's other partitions are listed in comments."""
-    return "\n".join([*_header(site), *_body(partition, nodes, interface), ""])
-
-
-def _header(site: Site) -> list[str]:
     lines = [f"# Written by `daskmetrics cluster init` from the output of sinfo and scontrol of Slurm {site.version}."]
     lines += ["# Test it with: daskmetrics cluster test FILE", "#", "# Partitions:"]
     for each in site.partitions:
@@ -48,7 +44,7 @@ def _header(site: Site) -> list[str]:
         only = f", only for accounts {','.join(each.accounts)}" if each.accounts else ""
         lines.append(f"#   {each.name}{'*' if each.default else ''}: {limit}{'' if each.up else ', not up'}{only}")
         lines += [f"#     {_describe(nodes)}" for nodes in each.nodes]
-    return [*lines, ""]
+    return "\n".join([*lines, "", *_body(partition, nodes, interface), ""])
 
 
 def _describe(nodes: Nodes) -> str:

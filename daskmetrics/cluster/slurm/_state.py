@@ -15,8 +15,7 @@ from daskmetrics.core.errors import ConfigError
 NODES = "Partition:|,NodeList:|,StateLong:|,CPUsState:|,Memory:|,Gres:|,GresUsed:|"
 """Format of ``sinfo -N -O``: one line per node and partition."""
 
-JOBS = "%T|%L|%P|%D|%b"
-"""Format of ``squeue -a -o``: state, time left, partition, nodes, GRES of one node."""
+JOBS = "%T|%L|%P|%D|%b"  # format of ``squeue -a -o``: state, time left, partition, nodes, GRES of one node
 
 COMMANDS = {
     "sinfo.txt": ("sinfo", "-h", "-N", "-O", NODES),

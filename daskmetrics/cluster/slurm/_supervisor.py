@@ -18,8 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.cluster.slurm import _commands as commands
-from daskmetrics.cluster.slurm import _jobs
+from daskmetrics.cluster.slurm import _commands, _jobs
 from daskmetrics.cluster.slurm._commands import SlurmError, summary
 from daskmetrics.cluster.slurm._jobs import Cancel, Drain, Job, JobSet, Report, Rules, Snapshot, Stop, SubmitJobs
 from daskmetrics.cluster.slurm._script import LaunchInfo, WorkerPool, early, job_name, pools, script
@@ -58,24 +57,22 @@ class _PoolState:
         return _jobs.adaptive_size((workers for _, workers in self.demands), self.fewest, self.most)
 
 
-def _pool_state(pool: WorkerPool, profile: Cluster) -> _PoolState:
-    rules = Rules(
-        processes=pool.processes,
-        max_jobs=pool.max_jobs,
-        failures=profile.failures,
-        connect_within=profile.connect_within,
-        lead=min(LEAD, parse_walltime(pool.walltime) / 10),
-        early=early(pool),
-    )
-    return _PoolState(pool, rules, pool.fewest, pool.workers)
-
-
 class Supervisor:
     """Manages the jobs of one cluster, in the event loop of its `distributed.Scheduler`."""
 
     def __init__(self, profile: Cluster, launch: LaunchInfo, scheduler: Any, on_message: Callable[[str], None]) -> None:
         self.profile, self.launch, self.scheduler, self.on_message = profile, launch, scheduler, on_message
-        self.pools = {pool.name: _pool_state(pool, profile) for pool in pools(profile)}
+        self.pools: dict[str, _PoolState] = {}
+        for pool in pools(profile):
+            rules = Rules(
+                processes=pool.processes,
+                max_jobs=pool.max_jobs,
+                failures=profile.failures,
+                connect_within=profile.connect_within,
+                lead=min(LEAD, parse_walltime(pool.walltime) / 10),
+                early=early(pool),
+            )
+            self.pools[pool.name] = _PoolState(pool, rules, pool.fewest, pool.workers)
         self.problem: ClusterLostError | None = None
         self._canceller = CancelOnExit()
         self._numbers = count()
@@ -125,8 +122,8 @@ class Supervisor:
         now = time.monotonic()
         workers = {str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()}
         try:
-            queue = await asyncio.to_thread(commands.queue, name=job_name(self.launch.run))
-            draining = await asyncio.to_thread(commands.draining)
+            queue = await asyncio.to_thread(_commands.queue, name=job_name(self.launch.run))
+            draining = await asyncio.to_thread(_commands.draining)
         except SlurmError as error:
             if not self._slurm_is_silent:
                 self.on_message(f"Slurm does not answer ({error}). Jobs continue; lost jobs are replaced later.")
@@ -143,7 +140,7 @@ class Supervisor:
                 await self._submit(state, number)
             case Cancel(jobs):
                 with suppress(SlurmError):  # it has ended meanwhile, or is cancelled again at the end
-                    await asyncio.to_thread(commands.cancel, [job.id for job in jobs])
+                    await asyncio.to_thread(_commands.cancel, [job.id for job in jobs])
             case Drain(jobs):
                 self._drain(jobs)
             case Report(text):
@@ -169,7 +166,7 @@ class Supervisor:
             state.jobs = state.jobs.with_job(Job(job, name, time.monotonic()))
 
     def _sbatch(self, text: str) -> str:
-        job = commands.submit(text)
+        job = _commands.submit(text)
         self._canceller.add(job)  # in this thread, even if the coroutine that waits for it is cancelled
         return job
 
@@ -177,8 +174,7 @@ class Supervisor:
         """Set the resources of the jobs' workers to zero, which the driver sees; running tasks are not disturbed."""
         for worker in list(self.scheduler.workers.values()):
             if any(job.task_counts({str(worker.name): 0}) for job in jobs):
-                nothing = dict.fromkeys(worker.resources, 0)
-                self.scheduler.add_resources(worker=worker.address, resources=nothing)
+                self.scheduler.add_resources(worker=worker.address, resources=dict.fromkeys(worker.resources, 0))
 
     def _report_queue(self, snapshot: Snapshot) -> None:
         """Report the jobs to the user when the reasons that they wait for change; the live page shows them always."""
@@ -214,7 +210,7 @@ def rehearse(profile: Cluster, run: str) -> None:
     """Raise ConfigError, with Slurm's message, if Slurm would refuse a job of one of the pools."""
     for pool in pools(profile):
         try:
-            rehearsal = commands.rehearse(script(profile, pool, LaunchInfo(run=run)))
+            rehearsal = _commands.rehearse(script(profile, pool, LaunchInfo(run=run)))
         except SlurmError as error:
             raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None
         if rehearsal.refusal:
@@ -253,7 +249,7 @@ class CancelOnExit:
                 self._process.stdin.write(f"{job}\n")
                 self._process.stdin.flush()
                 return
-        commands.cancel([job])
+        _commands.cancel([job])
 
     def cancel_all(self) -> None:
         """Cancel all jobs; returns when Slurm has received the request, SlurmError if it does not answer."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import resource
 import shutil
 import socket
-import struct
 import subprocess
 import tempfile
 import time
@@ -17,8 +15,9 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from daskmetrics.cluster.slurm import _commands as commands
-from daskmetrics.cluster.slurm import _partitions as partitions
+import psutil
+
+from daskmetrics.cluster.slurm import _commands, _partitions
 from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.cluster.slurm._script import script
 from daskmetrics.config import Cluster, Config
@@ -32,13 +31,14 @@ COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 PACKAGES = ("daskmetrics", "dask", "distributed", "torch", "transformers", "numpy", "zarr")
 VARIABLES = ("NCCL_", "GLOO_", "HF_", "TRANSFORMERS_", "OMP_", "MKL_", "CUDA_VISIBLE", "SLURM_", "DASKMETRICS_")
 SAMPLE = 4 * 2**20  # bytes of the timed write
-SIOCGIFADDR = 0x8915  # Linux's request for the address of an interface
 TIMEOUT = 20.0  # seconds for a command to answer
 
 
 def machine(interface: str | None = None) -> MachineFacts:
     """The machine of this process; also run on workers."""
-    driver, used = _nvidia()
+    query = ("--query-gpu=driver_version,memory.used,memory.total", "--format=csv,noheader,nounits")
+    lines = (printed("nvidia-smi", *query) or "").splitlines()
+    gpus = [line.split(", ") for line in lines if line.count(", ") == 2]
     addresses = interfaces()
     return MachineFacts(
         host=socket.gethostname(),
@@ -46,8 +46,8 @@ def machine(interface: str | None = None) -> MachineFacts:
         interfaces=addresses,
         cpus=len(os.sched_getaffinity(0)),
         gpus=tuple(gpu_models()),
-        gpu_driver=driver,
-        gpu_used=used,
+        gpu_driver=gpus[0][0] if gpus else None,
+        gpu_used=tuple(float(used) / float(total) for _, used, total in gpus),
         infiniband=any(Path("/sys/class/infiniband").glob("*")),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         variables={name: value for name, value in os.environ.items() if name.startswith(VARIABLES)},
@@ -63,17 +63,10 @@ def _version(name: str) -> str:
 
 
 def interfaces() -> Mapping[str, tuple[str, ...]]:
-    """IPv4 addresses of this machine by interface."""
-    addresses: dict[str, tuple[str, ...]] = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
-                addresses[name] = (socket.inet_ntoa(answer[20:24]),)
-            except OSError:  # the interface has no address
-                addresses[name] = ()
-    return addresses
+    """The first IPv4 address of each interface of this machine, if it has one."""
+    known = psutil.net_if_addrs()
+    names = [name for _, name in socket.if_nameindex()]
+    return {name: tuple(a.address for a in known.get(name, ()) if a.family == socket.AF_INET)[:1] for name in names}
 
 
 def _port_problem(addresses: tuple[str, ...]) -> str | None:
@@ -87,23 +80,12 @@ def _port_problem(addresses: tuple[str, ...]) -> str | None:
     return None
 
 
-def _nvidia() -> tuple[str | None, tuple[float, ...]]:
-    """Version of the driver, and the used share of each GPU's memory."""
-    query = "--query-gpu=driver_version,memory.used,memory.total"
-    text = printed("nvidia-smi", query, "--format=csv,noheader,nounits")
-    rows = [line.split(", ") for line in (text or "").splitlines() if line.count(", ") == 2]
-    return (rows[0][0] if rows else None), tuple(float(used) / float(total) for _, used, total in rows)
-
-
 def printed(*words: str) -> str | None:
     """The output of a command; None if it is not installed or fails."""
-    if shutil.which(words[0]) is None:
-        return None
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=TIMEOUT)
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=TIMEOUT).stdout
     except (subprocess.SubprocessError, OSError):
         return None
-    return done.stdout
 
 
 def slurm(profile: Cluster) -> SlurmFacts:
@@ -111,12 +93,12 @@ def slurm(profile: Cluster) -> SlurmFacts:
     if missing := tuple(name for name in COMMANDS if shutil.which(name) is None):
         return SlurmFacts(missing)
     try:
-        site = partitions.read_site()
-        refusal = commands.rehearse(script(profile)).refusal
+        site = _partitions.read_site()
+        refusal = _commands.rehearse(script(profile)).refusal
     except DaskmetricsError as error:
         return SlurmFacts(problem=str(error))
     addresses, reached_by = _first_node(profile, site)
-    accounts, limit = partitions.user_accounts(), partitions.job_limit()
+    accounts, limit = _partitions.user_accounts(), _partitions.job_limit()
     return SlurmFacts((), None, site, refusal, accounts, limit, addresses, reached_by)
 
 
@@ -126,11 +108,11 @@ def _first_node(profile: Cluster, site: Site) -> tuple[dict[str, str], str | Non
     hosts = next((nodes.names for each in own for nodes in each.nodes if nodes.names), "")
     with suppress(DaskmetricsError):
         if hosts:
-            name, address = partitions.first_node(hosts)
+            name, address = _partitions.first_node(hosts)
             ip = ""
             with suppress(OSError):
                 ip = socket.gethostbyname(address)
-            return {name: ip}, partitions.interface_to(address)
+            return {name: ip}, _partitions.interface_to(address)
     return {}, None
 
 
@@ -166,13 +148,9 @@ def folder(what: str, path: Path) -> FolderFacts:
 
 def file_system(path: Path) -> str:
     """The kind of file system that holds a path."""
-    best, kind = "", ""
-    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-        _, mount, each, *_ = line.split()
-        mount = mount.encode().decode("unicode_escape")
-        if path.resolve().is_relative_to(mount) and len(mount) >= len(best):
-            best, kind = mount, each
-    return kind
+    path = path.resolve()
+    mounts = sorted(psutil.disk_partitions(all=True), key=lambda mount: len(mount.mountpoint))
+    return next((mount.fstype for mount in reversed(mounts) if path.is_relative_to(mount.mountpoint)), "")
 
 
 def hub(config: Config | None) -> HubFacts | None:

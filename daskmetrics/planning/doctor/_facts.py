@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from daskmetrics.cluster.slurm._partitions import Site
@@ -88,7 +89,6 @@ class Facts:
     slurm: SlurmFacts | None = None
     worker: MachineFacts | None = None
     folders: tuple[FolderFacts, ...] = ()
-    needed: int = 0
     quota: str | None = None
     prefix: Path = Path("/")
     prefix_kind: str = ""
@@ -113,20 +113,8 @@ class Finding:
     remedy: str = ""
 
 
-Check = Callable[[Facts], Finding | None]
-"""Returns None where the check does not apply, or the facts are unknown."""
+Check = Callable[[Facts], Finding | None]  # returns None where the check does not apply, or the facts are unknown
 
-
-def good(message: str) -> Finding:
-    """All is well."""
-    return Finding(Severity.GOOD, message)
-
-
-def warning(message: str, remedy: str) -> Finding:
-    """A run works, but slowly or unreliably."""
-    return Finding(Severity.WARNING, message, remedy)
-
-
-def failure(message: str, remedy: str) -> Finding:
-    """A run will fail."""
-    return Finding(Severity.FAILURE, message, remedy)
+good = partial(Finding, Severity.GOOD)  # all is well
+warning = partial(Finding, Severity.WARNING)  # a run works, but slowly or unreliably
+failure = partial(Finding, Severity.FAILURE)  # a run will fail

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from statistics import median
 
-from daskmetrics.core._events import AttemptFailed, Event, Record, RunFinished, RunStarted, WorkerJoined
+from daskmetrics.core._events import AttemptFailed, RunFinished, RunStarted, WorkerJoined
 from daskmetrics.core._text import plural
 from daskmetrics.planning.doctor._facts import Check, Facts, Finding, RunHistory, failure, good, warning
 
-SLOWER = 1.5
-"""Ratio of a node's median seconds to the other nodes' above which it counts as slow."""
-
-ENOUGH = 5
-"""The smallest number of units by which a node is judged."""
-
+SLOWER = 1.5  # ratio of a node's median seconds to the other nodes' above which it counts as slow
+ENOUGH = 5  # the smallest number of units by which a node is judged
 UNEVEN = 10.0
 IDLE = 0.5
 
@@ -24,17 +20,16 @@ def driven(facts: Facts) -> Finding | None:
     history = facts.history
     if history is None:
         return None
-    if history.finished:
-        return good("finished")
-    if history.driver is None:
+    if not history.finished and history.driver is None:
         return failure("unfinished, and no process drives it", "run the same command again: it resumes")
-    return good(f"driven by {history.driver}")
+    return good("finished" if history.finished else f"driven by {history.driver}")
 
 
 def no_faults(fault: str, status: str, fine: str, remedy: str) -> Check:
     """A check that no attempt ended by a fault, and that no unit was given up with its status."""
 
     def check(facts: Facts) -> Finding | None:
+        """No attempt ended by the fault."""
         if facts.history is None:
             return None
         attempts = [e for e in facts.history.entries if isinstance(e, AttemptFailed) and e.fault == fault]
@@ -46,7 +41,6 @@ def no_faults(fault: str, status: str, fine: str, remedy: str) -> Check:
             return warning(f"{plural(len(attempts), 'attempt')} failed ({fault}), but all units succeeded", remedy)
         return good(fine)
 
-    check.__doc__ = f"{fine.capitalize()}."
     return check
 
 
@@ -82,18 +76,17 @@ def slow_node(facts: Facts) -> Finding | None:
 def pace(history: RunHistory) -> dict[str, float]:
     """For each host the median of its units' seconds over the median of the same model's units on other hosts."""
     hosts = {entry.name: entry.host for entry in history.entries if isinstance(entry, WorkerJoined)}
-    times: dict[tuple[str, str], dict[str, list[float]]] = {}
+    times: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in history.records:
         host = hosts.get(record.worker or "")
         if record.ok and host and record.kind != "train":
-            group = record.kind, record.name.partition("@")[0]
-            times.setdefault(group, {}).setdefault(host, []).append(record.seconds)
-    ratios: dict[str, list[float]] = {}
+            times[record.kind, record.name.partition("@")[0]][host].append(record.seconds)
+    ratios: dict[str, list[float]] = defaultdict(list)
     for by_host in times.values():
         for host, seconds in by_host.items():
             others = [each for other, theirs in by_host.items() if other != host for each in theirs]
             if len(seconds) >= ENOUGH and len(others) >= ENOUGH and median(others) > 0:
-                ratios.setdefault(host, []).append(median(seconds) / median(others))
+                ratios[host].append(median(seconds) / median(others))
     return {host: median(values) for host, values in ratios.items()}
 
 
@@ -114,22 +107,16 @@ def uneven(facts: Facts) -> Finding | None:
 
 def waiting(facts: Facts) -> Finding | None:
     """Workers compute most of the time, instead of waiting for data or for the driver."""
-    history = facts.history
-    if history is None or (busy := busy_share(history.entries, history.records)) is None:
-        return None
-    if busy < IDLE:
-        message = f"workers computed {busy:.0%} of the time"
-        return warning(message, "loading or the driver is the limit: fewer workers, a faster file system, larger units")
-    return good(f"workers computed {busy:.0%} of the time")
-
-
-def busy_share(entries: tuple[Event, ...], records: tuple[Record, ...]) -> float | None:
-    """Share of the workers' time spent on units, for a run that finished without interruption; None if unknown."""
+    entries, records = (facts.history.entries, facts.history.records) if facts.history else ((), ())
     began = [entry.at for entry in entries if isinstance(entry, RunStarted)]
     ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
-    workers = Counter(entry.name for entry in entries if isinstance(entry, WorkerJoined))
+    workers = {entry.name for entry in entries if isinstance(entry, WorkerJoined)}
     if len(began) != 1 or len(ended) != 1 or not workers or ended[0] <= began[0]:
-        return None
+        return None  # unknown for a run that was interrupted
     encoded = {r.value["encode_seconds"] for r in records if r.ok and r.kind == "score"}
     work = sum(record.seconds for record in records) + sum(encoded)
-    return float(min(1.0, work / (len(workers) * (ended[0] - began[0]))))
+    busy = min(1.0, work / (len(workers) * (ended[0] - began[0])))
+    message = f"workers computed {busy:.0%} of the time"
+    if busy < IDLE:
+        return warning(message, "loading or the driver is the limit: fewer workers, a faster file system, larger units")
+    return good(message)

@@ -12,8 +12,8 @@ from daskmetrics.planning.doctor._facts import Facts, Finding, MachineFacts, fai
 
 OLDEST = (3, 11)
 FILES_PER_WORKER = 20
-CUDA_DRIVERS = {"12": 525, "13": 580}
-"""The oldest driver of each CUDA version that torch is built for."""
+CUDA_DRIVERS = {"12": 525, "13": 580}  # the oldest driver of each CUDA version that torch is built for
+LOCAL = frozenset({"ext4", "ext3", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "ramfs"})  # no other machine sees them
 
 
 def interface(facts: Facts) -> Finding | None:
@@ -64,16 +64,15 @@ def names(facts: Facts) -> Finding | None:
         return None
     node, address = next(iter(facts.slurm.addresses.items()))
     if not address:
-        message = f"the name of node {node} cannot be resolved here"
-        return warning(message, "if workers do not connect, ask the site's support")
+        remedy = "if workers do not connect, ask the site's support"
+        return warning(f"the name of node {node} cannot be resolved here", remedy)
     return good(f"the name of node {node} can be resolved")
 
 
 def ports(facts: Facts) -> Finding | None:
     """A network port can be opened for the workers."""
     if facts.here.port_problem:
-        remedy = "name another interface: --set cluster.interface=NAME; or use --in-job"
-        return failure(facts.here.port_problem, remedy)
+        return failure(facts.here.port_problem, "name another interface: --set cluster.interface=NAME; or use --in-job")
     return good("a port can be opened")
 
 
@@ -145,15 +144,12 @@ def skew(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, tuple[
     >>> skew({"python": "3.11.2", "torch": "2.6+cpu"}, {"python": "3.12.1", "torch": "2.6+cu126"})
     {'python': ('3.11.2', '3.12.1')}
     """
-    return {
-        name: (version, theirs[name])
-        for name, version in ours.items()
-        if name in theirs and _plain(name, version) != _plain(name, theirs[name])
-    }
 
+    def plain(name: str, version: str) -> str:
+        return ".".join(version.split(".")[:2]) if name == "python" else version.partition("+")[0]
 
-def _plain(name: str, version: str) -> str:
-    return ".".join(version.split(".")[:2]) if name == "python" else version.partition("+")[0]
+    both = {name: (version, theirs[name]) for name, version in ours.items() if name in theirs}
+    return {name: (one, other) for name, (one, other) in both.items() if plain(name, one) != plain(name, other)}
 
 
 def environment_is_shared(facts: Facts) -> Finding | None:
@@ -164,10 +160,6 @@ def environment_is_shared(facts: Facts) -> Finding | None:
         remedy = "check that the nodes have the same one (with --worker), or install on a shared file system"
         return warning(f"Python is in {facts.prefix}, on a local disk of this machine ({facts.prefix_kind})", remedy)
     return good(f"Python is in {facts.prefix} ({facts.prefix_kind or 'seen by a worker'})")
-
-
-LOCAL = frozenset({"ext4", "ext3", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "ramfs"})
-"""File systems that no other machine sees."""
 
 
 def threads(facts: Facts) -> Finding | None:

@@ -37,8 +37,7 @@ def partition_of(facts: Facts) -> Partition | None:
     """The partition of the profile's jobs, if it exists."""
     if facts.slurm is None or facts.slurm.site is None:
         return None
-    name = facts.profile.partition
-    partitions = facts.slurm.site.partitions
+    name, partitions = facts.profile.partition, facts.slurm.site.partitions
     return next((each for each in partitions if (each.name == name if name else each.default)), None)
 
 
@@ -161,7 +160,7 @@ def task_layout(facts: Facts) -> Finding | None:
     profile = facts.profile
     requested, workers = _requested_gpus(profile.directives), max(1, profile.gpus_per_job)
     processes = "1 worker process" if workers == 1 else f"{workers} worker processes"
-    if requested and requested > workers:
+    if requested > workers:
         message = f"a job requests {requested} GPUs and starts {processes}: {requested - workers} idle"
         return failure(message, f"remove that directive and write: gpus_per_job: {requested}")
     tasks = (re.match(r"--ntasks(?:-per-node)?[= ](\d+)", line) for line in profile.directives)
@@ -174,14 +173,13 @@ def task_layout(facts: Facts) -> Finding | None:
     return good(f"{processes} per job" + (", one for each GPU" if profile.gpus_per_job else ""))
 
 
-def _requested_gpus(directives: Iterable[str]) -> int | None:
-    """The GPUs of a job that directives request, if any."""
+def _requested_gpus(directives: Iterable[str]) -> int:
+    """The number of GPUs of a job that directives request; 0 without such a directive."""
     for line in directives:
         if match := re.match(r"--(gres|gpus|gpus-per-node|gpus-per-task)[= ](.+)", line):
             text = match[2].split()[0]
-            number = sum(parse_gpus(text).values()) if match[1] == "gres" else int(text.rpartition(":")[2] or 0)
-            return number or None
-    return None
+            return sum(parse_gpus(text).values()) if match[1] == "gres" else int(text.rpartition(":")[2] or 0)
+    return 0
 
 
 def allocation_layout(facts: Facts) -> Finding | None:

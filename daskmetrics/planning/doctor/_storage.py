@@ -7,9 +7,7 @@ from collections.abc import Callable
 from daskmetrics.planning.doctor._facts import Check, Facts, Finding, FolderFacts, failure, good, warning
 from daskmetrics.planning.doctor._machine import LOCAL
 
-SLOW = 5e6
-"""Bytes per second below which a run waits for its journal."""
-
+SLOW = 5e6  # bytes per second below which a run waits for its journal
 LEAST_SPACE = 1e9
 LEAST_FILES = 10_000
 REMEDIES = {
@@ -24,6 +22,7 @@ def writable(what: str) -> Check:
     """A check that a folder is writable."""
 
     def check(facts: Facts) -> Finding | None:
+        """The folder is writable."""
         folder = _folder(facts, what)
         if folder is None:
             return None
@@ -31,7 +30,6 @@ def writable(what: str) -> Check:
             return failure(f"{what} folder {folder.path}: {folder.problem}", REMEDIES[what])
         return good(f"{what} folder {folder.path} is writable")
 
-    check.__doc__ = f"The {what} folder is writable."
     return check
 
 
@@ -41,7 +39,7 @@ def _folder(facts: Facts, what: str) -> FolderFacts | None:
 
 def room(facts: Facts) -> Finding | None:
     """There is free space for what the run writes."""
-    return _least(facts, lambda folder: folder.free, facts.needed + LEAST_SPACE, lambda n: f"{n / 1e9:.1f} GB")
+    return _least(facts, lambda folder: folder.free, LEAST_SPACE, lambda n: f"{n / 1e9:.1f} GB")
 
 
 def files(facts: Facts) -> Finding | None:
