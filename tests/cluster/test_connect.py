@@ -28,12 +28,13 @@ def test_a_client_without_certificate_is_refused(client):
         Client(client.scheduler.address.replace("tls://", "tcp://"), timeout=3, set_as_default=False)
 
 
-def test_the_dashboard_is_on_loopback_behind_a_private_prefix(client):
-    link = client.dashboard_link
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/status", link)
-    assert urllib.request.urlopen(link, timeout=30).status == 200
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(re.sub(r"/[\w-]{20,}/", "/", link), timeout=30)
+def test_the_dashboard_is_on_loopback_behind_a_private_prefix():
+    with connect(Cluster(workers=1)) as client:
+        link = client.dashboard_link
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/status", link)
+        assert urllib.request.urlopen(link, timeout=30).status == 200
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(re.sub(r"/[\w-]{20,}/", "/", link), timeout=30)
 
 
 def test_all_sockets_listen_on_loopback_only(client):
