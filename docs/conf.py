@@ -35,7 +35,8 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"
 
-# API
+# API; single backticks are code, in docstrings and in the help of commands
+default_role = "code"
 autosummary_generate = True
 autosummary_imported_members = True
 autodoc_typehints = "none"

@@ -33,7 +33,7 @@ def main() -> None:
     Begin with `daskmetrics run`: a demo on this machine that needs neither a network nor a GPU.
 
     A suite is the checkpoints of one model. An arm is one candidate embedding: a layer of a checkpoint, written
-    MODEL@REVISION/LAYER. A cell is the score of one arm on one task. A work unit is one call that Dask runs, and a
+    `MODEL@REVISION/LAYER`. A cell is the score of one arm on one task. A work unit is one call that Dask runs, and a
     record is its stored result.
     """
 

@@ -125,7 +125,7 @@ def _share(text: str) -> float:
 @click.argument("arm")
 @friendly
 def explain(run: Path, arm: str) -> None:
-    """Explain why the search of RUN chose ARM (MODEL@REVISION/LAYER) or not: posterior, decisions, scores, metrics."""
+    """Explain why the search of RUN chose ARM (`MODEL@REVISION/LAYER`) or not: posterior, decisions, scores, metrics."""
     from daskmetrics import report
     from daskmetrics.report._explain import explain_text
 
