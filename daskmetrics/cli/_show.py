@@ -125,7 +125,10 @@ def _share(text: str) -> float:
 @click.argument("arm")
 @friendly
 def explain(run: Path, arm: str) -> None:
-    """Explain why the search of RUN chose ARM (`MODEL@REVISION/LAYER`) or not: posterior, decisions, scores, metrics."""
+    """Explain why the search of RUN chose ARM or not: posterior, decisions, scores, metrics.
+
+    ARM is written `MODEL@REVISION/LAYER`.
+    """
     from daskmetrics import report
     from daskmetrics.report._explain import explain_text
 
