@@ -40,7 +40,7 @@ def journal(run: Path, types: tuple[str, ...], tail: int | None, as_json: bool) 
 def logs(run: Path, key: str) -> None:
     """Print the attempts of the work unit KEY of RUN with their tracebacks, and its worker's log if there is one.
 
-    KEY is a unit's name, such as tiny@step8, its key, or the beginning of either.
+    KEY is a unit's name, such as `tiny@step8`, its key, or the beginning of either.
     """
     from daskmetrics.report import _log as log
 
