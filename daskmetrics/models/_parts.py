@@ -128,7 +128,8 @@ def parts_of(model: Any) -> NetworkParts:
     reader = model.get_encoder() if model.config.is_encoder_decoder else model
     depth = int(reader.config.num_hidden_layers)
     parts = NetworkParts(reader, depth, (), None)
-    trace, last = _traced(parts)
+    with _Trace(reader) as trace:
+        last = _read_probe(parts).last_hidden_state
     lists = [calls for calls in trace.lists if len(calls) == depth]
     chain = next((calls for calls in lists if _chains(calls)), None)
     in_place = chain is not None and all(call.returned.shape[:2] == (1, TOKENS) for call in chain)
@@ -139,18 +140,14 @@ def parts_of(model: Any) -> NetworkParts:
     return NetworkParts(reader, depth, blocks, norm, problem, *_positions(reader.config, trace.outside))
 
 
-def _traced(parts: NetworkParts) -> tuple[_Trace, Tensor]:
-    """The calls of a forward pass over the probe, and the last hidden state."""
+def _read_probe(parts: NetworkParts, **options: bool) -> Any:
+    """What the network returns for the probe."""
     ids = probe(parts.reader, TOKENS)[None]
-    with _Trace(parts.reader) as trace:
-        try:
-            output = parts.reader(**parts.inputs(ids, torch.ones_like(ids), numbered=False), **parts.options)
-            return trace, output.last_hidden_state
-        except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
-            kind = parts.reader.config.model_type
-            raise DataError(f"A {kind} cannot be read as a model of text: from token ids alone, {error!r}.") from error
+    try:
+        return parts.reader(**parts.inputs(ids, torch.ones_like(ids), numbered=False), **parts.options, **options)
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        kind = parts.reader.config.model_type
+        raise DataError(f"A {kind} cannot be read as a model of text: from token ids alone, {error!r}.") from error
 
 
 def probe(network: Any, tokens: int) -> Tensor:
@@ -172,9 +169,7 @@ def _chains(calls: Sequence[_Call]) -> bool:
 
 
 def _check_outputs(parts: NetworkParts) -> None:
-    ids = probe(parts.reader, TOKENS)[None]
-    inputs = parts.inputs(ids, torch.ones_like(ids), numbered=False)
-    hidden = parts.reader(**inputs, output_hidden_states=True, **parts.options).hidden_states
+    hidden = _read_probe(parts, output_hidden_states=True).hidden_states
     if len(hidden) != parts.depth + 1:
         raise DataError(
             f"A {parts.reader.config.model_type} of {parts.depth} blocks cannot be read: the blocks do not pass their "

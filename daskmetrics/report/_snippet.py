@@ -13,7 +13,7 @@ hooks = [
     for name, module in model.named_modules()
     if name and not any(part.isdigit() for part in name.split("."))
 ]
-last = model(**tokenizer("any text", return_tensors="pt")).last_hidden_state
+last = model(tokenizer("any text", return_tensors="pt")["input_ids"]).last_hidden_state
 for hook in hooks:
     hook.remove()
 norms = (m for m, out in calls if torch.is_tensor(out) and torch.equal(out.reshape(-1), last.reshape(-1)))
