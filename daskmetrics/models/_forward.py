@@ -77,15 +77,16 @@ def numbering(parts: NetworkParts, side: str) -> bool | None:
     first way that gives the same states, up to rounding in their dtype, is used for all texts. A network whose states
     depend on the padding either way is read in batches of texts of equal length.
     """
-    texts = [row.tolist() for row in probe(parts.reader, TOKENS).split([TOKENS // 2 - 1, TOKENS // 2 + 1])]
+    ids = probe(parts.reader, TOKENS).tolist()
+    texts = [ids[:3], ids[3:]]
     pad = getattr(parts.reader.config, "pad_token_id", None) or 0
     device = next(parts.reader.parameters()).device
 
     def states(batch: list[list[int]], numbered: bool) -> dict[int, Tensor]:
         """States of the tokens of the first text at all layers."""
-        ids, mask = (each.to(device) for each in pad_batch(batch, pad, side))
+        padded, mask = (each.to(device) for each in pad_batch(batch, pad, side))
         found: dict[int, Tensor] = {}
-        inputs = parts.inputs(ids, mask, numbered)
+        inputs = parts.inputs(padded, mask, numbered)
         run(parts, inputs, range(parts.depth + 1), lambda layer, raw: found.__setitem__(layer, raw[0, mask[0]]))
         return found
 

@@ -177,7 +177,7 @@ def row(kind: str, folder: Path) -> list[str]:
             network.numbering("left")
         ]
         cells = [kind, norm, "yes" if network.parts.blocks else "no", left]
-    return [*cells, f"{largest_difference(folder):.0e}"]
+    return [*cells, f"{largest_difference(folder):.0e}".replace("0e+00", "0")]
 
 
 def main() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 
 import numpy as np
 import pytest
@@ -95,5 +96,7 @@ def test_a_hub_revision_and_hostile_names_are_quoted(tmp_path):
 @pytest.mark.parametrize("kind", ["phi", "opt", "esm", "roberta", "t5", "modernbert", "albert"])
 def test_the_snippet_finds_the_final_norm(tmp_path, minilm, kind):
     folder = build(kind, tmp_path / kind, minilm)
+    stated = json.loads((folder / "tokenizer_config.json").read_text())  # as a RoBERTa's tokenizer states its positions
+    (folder / "tokenizer_config.json").write_text(json.dumps({**stated, "model_max_length": 64}))
     for layer, state_norm in ((1, "final_ln"), (3, "raw")):
         agree(*embedded(folder, layer, Protocol(state_norm=state_norm, padding="left"), depth=3))
