@@ -38,6 +38,7 @@ SLOW = (
     "experiment/test_transfer.py",
     "faults/",
     "models/test_architectures.py",
+    "models/test_padding.py",
     "planning/test_bench.py",
     "planning/test_documented.py",
     "report/plots/",

@@ -16,6 +16,9 @@ from daskmetrics.core.names import Key, Suite, content_key, select_revisions, tr
 _WHOLE = 4 << 20  # files up to 4 MiB are read completely
 _BLOCK = 1 << 16
 _BESIDE_WEIGHTS = (".json", ".txt", ".model")
+_TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.codes", "tekken.json")
+_VOCABULARY = ("vocab_size", "n_words", "num_hash_buckets")  # the last is CANINE's, which reads characters
+_OTHER_INPUTS = {"image_size": "images", "num_mel_bins": "sound", "feat_extract_norm": "sound"}
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ def _find_folder(model: Model, folder: Path) -> LocatedSuite:
         raise ConfigError(f"Model '{model.name}': no model in '{folder}': no config.json in it or in its sub-folders.")
     revisions = revisions_of(model, training_order(folders))
     depth, width = _shape(folders[revisions[0]] / "config.json")
+    for name in revisions:
+        _check_tokenizer(folders[name])
     suite = Suite(model.name, revisions, layers_of(model, depth), depth)
     locations = tuple(
         Location(str(folders[name].resolve()), None, fingerprint(folders[name], model.pickled), model.pickled)
@@ -145,15 +150,33 @@ def require_on_hub(model: Model, missing: Sequence[str]) -> None:
         )
 
 
+def _check_tokenizer(folder: Path) -> None:
+    # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
+    if not any(path for pattern in _TOKENIZER for path in folder.glob(pattern)):
+        raise ConfigError(
+            f"'{folder}' has no tokenizer: no tokenizer.json, tokenizer_config.json or vocabulary. Copy tokenizer.json "
+            "and tokenizer_config.json of the base model into it, or write them with "
+            f"AutoTokenizer.from_pretrained(BASE).save_pretrained('{folder}')."
+        )
+
+
 def _shape(config: Path) -> tuple[int, int]:
-    """Number of blocks and hidden size."""
+    """Number of blocks and hidden size of a model that reads text."""
     try:
         data = dict(json.loads(config.read_text(encoding="utf-8")))
     except (ValueError, OSError) as error:
         raise DataError(f"'{config}' cannot be read as JSON: {error}") from None
+    other = next((what for name, what in _OTHER_INPUTS.items() if name in data), None)
+    if other or not any(name in data for name in _VOCABULARY):
+        kind = data.get("model_type", "model of an unknown type")
+        reason = f"it reads {other}" if other else "it has no vocabulary (vocab_size)"
+        raise ConfigError(f"'{config}' is of a {kind}, which is no model that reads text: {reason}.")
     depth, width = (
         next((data[name] for name in names if isinstance(data.get(name), int)), None)
-        for names in (("num_hidden_layers", "n_layer", "num_layers"), ("hidden_size", "n_embd", "d_model"))
+        for names in (
+            ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"),
+            ("hidden_size", "n_embd", "d_model", "dim", "emb_dim"),
+        )
     )
     if depth is None or width is None:
         raise DataError(f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size).")

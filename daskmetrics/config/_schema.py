@@ -80,7 +80,7 @@ class Protocol(Section):
         examples=["last"],
     )
     padding: Literal["right", "left"] = Field(
-        "right", description="Side on which shorter texts are padded.", examples=["left"]
+        "right", description="Side on which shorter texts are padded; it changes no vector.", examples=["left"]
     )
     max_length: int = Field(256, ge=2, description="Tokens of a text that are read.", examples=[2048])
     state_norm: Literal["raw", "final_ln", "hidden_states"] = Field(

@@ -17,6 +17,7 @@ from daskmetrics.config import Protocol, Recipe
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import UndefinedError
 from daskmetrics.core.names import Checkpoint, Key, seed_of
+from daskmetrics.core.status import EQUAL
 from daskmetrics.execution import Record
 from daskmetrics.experiment._embeddings import LayerEmbeddings, memory_budget
 
@@ -147,10 +148,12 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
 
 
 def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:
-    """The task's score of one layer, with the protocol and versions behind it; `UndefinedError` if not finite."""
+    """The task's score of one layer, with the protocol and versions behind it; `UndefinedError` if there is none."""
     vectors = embeddings.at(layer)
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
+    if len(vectors) > 1 and np.ptp(vectors, axis=0).max() <= EQUAL * np.abs(vectors).max():
+        raise UndefinedError(f"The embeddings of layer {layer} are equal for all {len(vectors)} texts.")
     result = task.evaluate(vectors, seed)
     if not np.isfinite(result.value):
         raise UndefinedError(f"{task.name} gave {result.value} at layer {layer}.")

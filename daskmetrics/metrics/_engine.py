@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daskmetrics.core._text import plural
-from daskmetrics.core.status import Status
+from daskmetrics.core.status import EQUAL, Status
 from daskmetrics.metrics._metric import Metric, Reduced
 from daskmetrics.metrics._spectra import Spectra, of_pooled, of_tokens
 
@@ -48,7 +48,7 @@ class Reducer:
     >>> from daskmetrics.metrics import resolve
     >>> reducer = Reducer(resolve(["curvature", "anisotropy"]), layers=[0], prompts=2)
     >>> states, mask = torch.eye(4).expand(2, 4, 4), torch.ones(2, 4, dtype=torch.bool)
-    >>> reducer.add(0, torch.arange(2), states, mask, pooled=states.mean(1))
+    >>> reducer.add(0, torch.arange(2), states, mask, pooled=states[:, 0] * torch.tensor([[1], [2]]))
     >>> reducer.finish().values.round(4)
     array([[2.0944, 1.    ]])
     """
@@ -158,7 +158,7 @@ class Reducer:
             if len(read) == 1:
                 return _Entry(status=Status.NOT_APPLICABLE)
         for each in read:
-            if problem := self._problem(each, metric.views):
+            if problem := self._problem(each, metric):
                 return _undefined(each, problem)
         kept, function = [self._kept[each] for each in read], self._functions[metric.name]
         if metric.takes == "tokens":
@@ -175,18 +175,26 @@ class Reducer:
             return entry
         return _undefined(layer, f"{metric.name} is not defined for these states")
 
-    def _problem(self, layer: int, views: int) -> str:
-        """Why a metric that reads this many views has no value at a layer; empty if it has."""
+    def _problem(self, layer: int, metric: Metric) -> str:
+        """Why a metric has no value at a layer; empty if it has."""
         if layer not in self._kept:
             return "no states were added"
         kept = self._kept[layer]
-        for view in range(views):
+        for view in range(metric.views):
             which = "" if view == 0 else " of the second view" if view == 1 else f" of view {view}"
             if missing := int((~kept.seen[view]).sum()):
                 return f"states{which} are missing for {missing} of {self._prompts} prompts"
             if broken := int((~kept.finite[view]).sum()):
                 return f"states{which} are not finite for {broken} of {self._prompts} prompts"
+            # tokens may differ where vectors do not: the first token of every text is the same at layer 0
+            if metric.takes != "tokens" and _are_equal(kept.vectors[view]):
+                return f"the vectors{which} of all {self._prompts} prompts are equal"
         return ""
+
+
+def _are_equal(vectors: Tensor) -> bool:
+    span = (vectors.amax(0) - vectors.amin(0)).max()
+    return len(vectors) > 1 and bool(span <= EQUAL * vectors.abs().max())
 
 
 def _undefined(layer: int, reason: str) -> _Entry:

@@ -4,7 +4,8 @@
 `_model`     a loaded checkpoint that reads texts
 `_networks`  networks of this process, into which the weights of the next checkpoint are copied
 `_weights`   the tensors of safetensors files, read in the background if wanted
-`_forward`   one forward pass that hands out the states of each layer; where architectures keep them
+`_forward`   one forward pass that hands out the states of each layer
+`_parts`     blocks, final norm and positions of a network, found by what they do
 `_tokens`    texts as token ids, cached by tokenizer; batches, padding and pooling
 ============ =====================================================================================
 

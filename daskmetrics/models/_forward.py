@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from daskmetrics.core.errors import DataError
+from daskmetrics.models._parts import TOKENS, NetworkParts, probe, states_given, states_returned
+from daskmetrics.models._tokens import pad_batch
 
 OnStates = Callable[[int, Tensor], None]
 """Receives a layer and its raw states (B, T, D), which are not kept."""
@@ -23,97 +21,89 @@ class _StopForward(Exception):
 
 
 @torch.inference_mode()
-def run(
-    network: Any, parts: NetworkParts, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
-) -> None:
+def run(parts: NetworkParts, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates) -> None:
     """Call ``on_states`` with the states of each requested layer as its block returns them, before any final norm.
 
     Layer 0 is the input of the first block. Where the blocks are known, no states are kept and no block after the
     deepest requested layer runs; otherwise all states are kept until the pass ends.
     """
     if not parts.blocks:
-        _by_outputs(network, parts.final_norm, inputs, layers, on_states)
+        _by_outputs(parts, inputs, layers, on_states)
         return
-    deepest = max(layers)
+    deepest, layer = max(layers), 0
 
-    def show(layer: int, states: Tensor) -> None:
-        on_states(layer, states)
+    def show(states: Tensor) -> None:
+        if layer in layers:
+            on_states(layer, states)
         if layer == deepest:
             raise _StopForward
 
-    with ExitStack() as hooks, suppress(_StopForward):
-        for layer in layers:
-            hooks.callback(_hook(parts.blocks, layer, show).remove)
-        network(**inputs, use_cache=False, return_dict=True)
-
-
-def _hook(blocks: tuple[nn.Module, ...], layer: int, show: OnStates) -> RemovableHandle:
-    def before(_: nn.Module, args: tuple[Any, ...]) -> None:
-        show(0, args[0])
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if layer == 0:
+            show(states_given(args, kwargs))
 
     def after(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
-        show(layer, output[0] if isinstance(output, tuple) else output)
+        nonlocal layer
+        layer += 1
+        show(states_returned(output))
 
-    block = blocks[max(layer - 1, 0)]
-    return block.register_forward_hook(after) if layer else block.register_forward_pre_hook(before)
+    with ExitStack() as hooks, suppress(_StopForward):
+        hooks.callback(parts.blocks[0].register_forward_pre_hook(before, with_kwargs=True).remove)
+        for block in dict.fromkeys(parts.blocks[:deepest]):
+            hooks.callback(block.register_forward_hook(after).remove)
+        parts.reader(**inputs, **parts.options)
 
 
 def _by_outputs(
-    network: Any, norm: nn.Module | None, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
+    parts: NetworkParts, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
 ) -> None:
     before_norm: list[Tensor] = []
     with ExitStack() as hooks:
-        if norm is not None:
-            handle = norm.register_forward_pre_hook(lambda _, args: before_norm.append(args[0]))
+        if parts.final_norm is not None:
+            handle = parts.final_norm.register_forward_pre_hook(
+                lambda _, args, kwargs: before_norm.append(states_given(args, kwargs)), with_kwargs=True
+            )
             hooks.callback(handle.remove)
-        hidden = network(**inputs, output_hidden_states=True, use_cache=False, return_dict=True).hidden_states
-    depth = int(network.config.num_hidden_layers)
-    if len(hidden) != depth + 1:
-        raise DataError(
-            f"A {network.config.model_type} of {depth} blocks returned {len(hidden)} hidden states where {depth + 1} "
-            "were expected. Add the architecture to daskmetrics.models._forward.ARCHITECTURES."
-        )
+        hidden = parts.reader(**inputs, output_hidden_states=True, **parts.options).hidden_states
     for layer in sorted(layers):
         # transformers has applied the final norm to the last layer only
-        on_states(layer, before_norm[0] if before_norm and layer == depth else hidden[layer])
+        on_states(layer, before_norm[0] if before_norm and layer == parts.depth else hidden[layer])
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """Names of the parts of a network, as ``AutoModel`` builds it."""
+def numbering(parts: NetworkParts, side: str) -> bool | None:
+    """Whether positions are passed with padded texts; None if texts of different lengths must not share a batch.
 
-    blocks: str  # the list of blocks; block k reads layer k and returns layer k + 1
-    final_norm: str | None  # after the last block; encoders such as BERT have it inside each block
+    A short text is read alone, and beside a longer one: with positions if the padding is on the left, then without. The
+    first way that gives the same states, up to rounding in their dtype, is used for all texts. A network whose states
+    depend on the padding either way is read in batches of texts of equal length.
+    """
+    ids = probe(parts.reader, TOKENS).tolist()
+    texts = [ids[:3], ids[3:]]
+    pad = getattr(parts.reader.config, "pad_token_id", None) or 0
+    device = next(parts.reader.parameters()).device
 
+    def states(batch: list[list[int]], numbered: bool) -> dict[int, Tensor]:
+        """States of the tokens of the first text at all layers."""
+        padded, mask = (each.to(device) for each in pad_batch(batch, pad, side))
+        found: dict[int, Tensor] = {}
+        inputs = parts.inputs(padded, mask, numbered)
+        run(parts, inputs, range(parts.depth + 1), lambda layer, raw: found.__setitem__(layer, raw[0, mask[0]]))
+        return found
 
-ARCHITECTURES: Mapping[str, Architecture] = {
-    "gpt_neox": Architecture("layers", "final_layer_norm"),
-    "gpt2": Architecture("h", "ln_f"),
-    "gpt_neo": Architecture("h", "ln_f"),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "olmo2", "phi3"), Architecture("layers", "norm")),
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), Architecture("encoder.layer", None)),
-    # transformers leaves the embeddings out of a Mamba's hidden_states and shifts the rest by one
-    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), Architecture("layers", "norm_f")),
-}
-"""The architectures whose states are read block by block, by ``model_type``."""
-
-_FINAL_NORMS = ("final_layer_norm", "ln_f", "norm", "norm_f", "final_norm")
-"""Names of the final norm in architectures that are not in the table."""
-
-
-@dataclass(frozen=True)
-class NetworkParts:
-    """The parts of one network. If its blocks are unknown, states come from ``output_hidden_states``."""
-
-    blocks: tuple[nn.Module, ...]
-    final_norm: nn.Module | None
+    alone = states(texts[:1], numbered=False)
+    ways = [True, False] if side == "left" and "position_ids" in parts.takes else [False]
+    for way in ways:
+        beside = states(texts, way)
+        if all(_are_close(alone[layer], beside[layer]) for layer in alone):
+            return way
+    return None
 
 
-def parts_of(network: Any) -> NetworkParts:
-    """Find the blocks and the final norm of a network."""
-    architecture = ARCHITECTURES.get(network.config.model_type)
-    if architecture is None:
-        norms = (getattr(network, name, None) for name in _FINAL_NORMS)
-        return NetworkParts((), next((module for module in norms if isinstance(module, nn.Module)), None))
-    blocks = tuple(attrgetter(architecture.blocks)(network))
-    return NetworkParts(blocks, getattr(network, architecture.final_norm) if architecture.final_norm else None)
+def _are_close(a: Tensor, b: Tensor) -> bool:
+    """Whether states are equal up to rounding in their dtype; half precision may overflow, in both or in none."""
+    tolerance = 1e-4 if a.dtype.itemsize >= 4 else 8 * torch.finfo(a.dtype).eps
+    finite = a.isfinite()
+    if not torch.equal(finite, b.isfinite()):
+        return False
+    a, b = a[finite].float(), b[finite].float()
+    return bool((a - b).norm() <= tolerance * a.norm())

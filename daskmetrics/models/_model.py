@@ -76,10 +76,9 @@ class LoadedModel:
 
     @property
     def max_length(self) -> int:
-        """Tokens of a text that are read: the limit of the protocol, or the model's number of positions."""
-        config = self.network.module.config
-        positions = getattr(config, "max_position_embeddings", None) or self.protocol.max_length
-        return min(self.protocol.max_length, int(positions))
+        """Tokens of a text that are read: the smallest limit of protocol, model and tokenizer."""
+        limits = (self.protocol.max_length, self.network.parts.positions, self._tokenizer.limit)
+        return min(limit for limit in limits if limit is not None)
 
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
         """Run one forward pass over all texts, in batches of texts of similar length.
@@ -92,14 +91,22 @@ class LoadedModel:
         on_batch : callable
             Called with each layer of each batch. Rows may come again: a batch that runs out of memory is repeated in
             halves, and one that overflows in half precision is repeated in float32.
+
+        Raises
+        ------
+        DataError
+            If the final norm that the protocol asks for is not known, or distinct texts become the same tokens.
         """
         if not texts or not layers:
             return
+        self.network.parts.check(self.protocol.state_norm, layers)
         tokens = self._tokenizer(texts, self.max_length)
         overflow = self._pass(self.network, tokens, None, layers, on_batch)
         if overflow:
             if torch.float32 not in self._networks:
-                self._networks[torch.float32] = NETWORKS.borrow(self._location, torch.float32, self.device)
+                self._networks[torch.float32] = NETWORKS.borrow(
+                    self._location, torch.float32, self.device, read_ahead=False
+                )
             self._pass(self._networks[torch.float32], tokens, overflow, layers, on_batch)
 
     def encode(self, texts: Sequence[str], layers: Sequence[int], pooling: str) -> np.ndarray:
@@ -118,7 +125,8 @@ class LoadedModel:
     ) -> list[int]:
         """Read some rows; returns the rows of batches that overflowed in half precision."""
         budget = min(_BUDGETS.get(network.key, self.protocol.batch_tokens), self.protocol.batch_tokens)
-        waiting = deque(plan_batches(tokens.lengths, budget, rows))
+        equal = network.numbering(self.protocol.padding) is None
+        waiting = deque(plan_batches(tokens.lengths, budget, rows, equal))
         read: list[tuple[list[int], Tensor]] = []
         while waiting:
             batch = waiting[0]
@@ -128,7 +136,7 @@ class LoadedModel:
                 if len(batch) == 1:
                     raise
                 budget = _BUDGETS[network.key] = reduced_budget(batch, tokens.lengths, budget)
-                waiting = deque(plan_batches(tokens.lengths, budget, chain.from_iterable(waiting)))
+                waiting = deque(plan_batches(tokens.lengths, budget, chain.from_iterable(waiting), equal))
             else:
                 read.append((waiting.popleft(), finite))
         # read at the end, so that the loop does not wait for the device
@@ -149,7 +157,8 @@ class LoadedModel:
                 finite = (raw.abs().amax(-1).isfinite() | ~mask).all()
             on_batch(layer, index, self._normed(network, layer, raw), mask)
 
-        forward.run(network.module, network.parts, {"input_ids": ids, "attention_mask": mask.long()}, layers, on_states)
+        inputs = network.parts.inputs(ids, mask, bool(network.numbering(self.protocol.padding)))
+        forward.run(network.parts, inputs, layers, on_states)
         return finite
 
     def _normed(self, network: Network, layer: int, raw: Tensor) -> Tensor:

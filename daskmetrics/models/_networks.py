@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from threading import Lock
 from typing import Any
@@ -17,7 +17,8 @@ from torch import Tensor
 
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.models._forward import NetworkParts, parts_of
+from daskmetrics.models._forward import numbering
+from daskmetrics.models._parts import NetworkParts, parts_of
 from daskmetrics.models._tokens import import_transformers
 from daskmetrics.models._weights import Prefetch, Weights, folder_of, open_weights
 
@@ -40,6 +41,13 @@ class Network:
     layout: Layout  # of the files that the weights came from
     names: dict[str, str] | None  # in the files, by parameter; None if weights cannot be copied into the module
     location: Location  # of the checkpoint whose weights it has
+    _numbering: dict[str, bool | None] = field(default_factory=dict)  # of these weights, by side of the padding
+
+    def numbering(self, side: str) -> bool | None:
+        """Whether positions are passed with padded texts; None if texts of different lengths must not share a batch."""
+        if side not in self._numbering:
+            self._numbering[side] = numbering(self.parts, side)
+        return self._numbering[side]
 
     def swap(self, location: Location, weights: Weights) -> bool:
         """Copy weights of the same layout into the network; returns False, changing nothing, if the layout differs."""
@@ -50,6 +58,7 @@ class Network:
             for name, name_in_file in self.names.items():
                 parameters[name].copy_(weights[name_in_file], non_blocking=True)
         self.location = location
+        self._numbering.clear()  # positions that were zero at first may not be so any more
         return True
 
 
@@ -61,14 +70,17 @@ class NetworkPool:
         self._idle: OrderedDict[str, Network] = OrderedDict()
         self._lock = Lock()
 
-    def borrow(self, location: Location, dtype: torch.dtype, device: torch.device) -> Network:
-        """A network with this checkpoint's weights, bit for bit as ``AutoModel.from_pretrained`` loads them."""
+    def borrow(self, location: Location, dtype: torch.dtype, device: torch.device, read_ahead: bool = True) -> Network:
+        """A network with this checkpoint's weights, bit for bit as ``from_pretrained`` loads them.
+
+        ``read_ahead=False`` leaves the weights that were read ahead to the checkpoint that is loaded next.
+        """
         key = key_of(location, dtype, device)
         with self._lock:
             idle = self._idle.pop(key, None)
         if idle is not None and idle.location == location:
             return idle
-        weights = self.prefetch.take(location) or open_weights(location)
+        weights = (self.prefetch.take(location) if read_ahead else None) or open_weights(location)
         if idle is not None and weights is not None and idle.swap(location, weights):
             return idle
         return load(location, dtype, device, key, weights)
@@ -148,13 +160,15 @@ def _from_pretrained(location: Location, dtype: torch.dtype) -> Any:
     if location.pickled and tuple(map(int, torch.__version__.split(".")[:2])) < SAFE_UNPICKLING:
         raise ConfigError(f"Pickled weights need torch 2.10 or later, this is {torch.__version__}.")
     try:
-        module, info = import_transformers().AutoModel.from_pretrained(
+        transformers = import_transformers()
+        place = {"revision": location.revision or "main", "trust_remote_code": False}
+        config = transformers.AutoConfig.from_pretrained(location.path, **place)
+        module, info = _auto_class(transformers, config).from_pretrained(
             location.path,
-            revision=location.revision or "main",
+            **place,
             dtype=dtype,
             use_safetensors=None if location.pickled else True,  # None: safetensors where there are some
             weights_only=True,
-            trust_remote_code=False,
             output_loading_info=True,
         )
     except Exception as error:  # foreign files can fail in any way
@@ -164,3 +178,11 @@ def _from_pretrained(location: Location, dtype: torch.dtype) -> Any:
     if missing:
         raise DataError(f"The weights in '{location.path}' lack {len(missing)} parameters, such as {missing[0]}.")
     return module.eval()
+
+
+def _auto_class(transformers: Any, config: Any) -> Any:
+    """The class that loads a model: of an encoder-decoder model only the encoder, where transformers can."""
+    # the class, since a T5 that was saved as an encoder says of itself that it has no decoder
+    has_decoder = type(config).is_encoder_decoder or config.is_encoder_decoder
+    loads_encoder = has_decoder and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
+    return transformers.AutoModelForTextEncoding if loads_encoder else transformers.AutoModel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ _FILES = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
+
+_SANE = (8, 1_000_000)  # other lengths stand for no limit
+_ORDINARY = 2  # tokens that are not special, at least; a tokenizer without vocabulary has none
+_LOST = 0.1  # share of texts that may have the tokens of another text
 
 V = TypeVar("V")
 
@@ -87,6 +92,12 @@ class Tokenizer:
         candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0)
         return next(int(token) for token in candidates if token is not None)
 
+    @property
+    def limit(self) -> int | None:
+        """Tokens of the longest text that the tokenizer was made for; None if it states no such number."""
+        limit = self._tokenizer.model_max_length
+        return int(limit) if _SANE[0] <= limit <= _SANE[1] else None
+
     def __call__(self, texts: Sequence[str], max_length: int) -> Tokens:
         """The first ``max_length`` tokens of each text."""
         key = (self._key, digest(texts), max_length)
@@ -99,6 +110,7 @@ class Tokenizer:
             encoded = self._tokenizer(chunk, truncation=True, max_length=max_length, padding=False)["input_ids"]
             # a text without tokens becomes one padding token, so that it has a vector
             rows += [np.array(row or [self.pad], np.int32) for row in encoded]
+        _check_distinct(texts, rows, max_length)
         lengths = tuple(map(len, rows))
         starts = np.cumsum([0, *lengths], dtype=np.int64)[:-1]
         return Tokens(np.concatenate(rows) if rows else np.empty(0, np.int32), lengths, starts)
@@ -115,11 +127,59 @@ def _content_key(location: Location) -> Hashable:
 
 def _load(location: Location) -> Any:
     try:
-        return import_transformers().AutoTokenizer.from_pretrained(
+        tokenizer = import_transformers().AutoTokenizer.from_pretrained(
             location.path, revision=location.revision or "main", trust_remote_code=False
         )
     except Exception as error:
         raise DataError(f"Cannot load the tokenizer in '{location.path}': {error}") from error
+    if len(tokenizer) - len(set(tokenizer.all_special_ids)) < _ORDINARY:
+        raise DataError(
+            f"The tokenizer in '{location.path}' has no vocabulary ({len(tokenizer)} tokens, nearly all special): all "
+            "texts would be the same to the model. Copy tokenizer.json and tokenizer_config.json of the base model "
+            "into the folder, or write them with the save_pretrained of its tokenizer."
+        )
+    return tokenizer
+
+
+def _check_distinct(texts: Sequence[str], rows: Sequence[np.ndarray], max_length: int) -> None:
+    """Check that distinct texts become distinct tokens; a `DataError` that names two of them otherwise.
+
+    Two texts are distinct if they differ in more than what tokenizers drop: case, accents, white space and control
+    characters. Of texts that were cut at ``max_length`` tokens, only the beginning counts that the tokens cover even
+    when each is a quarter of a character, as bytes are. It is an error if more than one text and a tenth of the
+    distinct texts have the tokens of another one, or if all have the same tokens. A few coincidences are healthy: a
+    vocabulary without emoji makes the same unknown token of each.
+    """
+    by_tokens: dict[bytes, dict[str, bool]] = {}
+    for text, row in zip(texts, rows, strict=True):
+        by_tokens.setdefault(row.tobytes(), {})[text] = len(row) >= max_length
+    distinct = [_distinct(list(group), max_length if any(group.values()) else None) for group in by_tokens.values()]
+    total = sum(map(len, distinct))
+    lost = total - len(distinct)
+    if lost and (len(distinct) == 1 or lost > max(1, _LOST * total)):
+        first, second, *_ = max(distinct, key=len)
+        raise DataError(
+            f"{lost} of {total} distinct texts become the same tokens as another text, such as {first[:50]!r} and "
+            f"{second[:50]!r}. The tokenizer does not know their characters or is not the one of this model: copy "
+            "tokenizer.json and tokenizer_config.json of the base model, or choose texts in a language that it reads."
+        )
+
+
+def _distinct(texts: list[str], max_length: int | None) -> list[str]:
+    """The distinct ones among texts of equal tokens, which were cut at so many tokens, or not cut."""
+    if len(texts) == 1:
+        return texts
+    # up to four tokens are special, and up to four are one character
+    begins = texts if max_length is None else [text[: max(0, max_length - 4) // 4] for text in texts]
+    plain = [_plain(text) for text in begins]
+    length = None if max_length is None else min(map(len, plain))
+    return list({form[:length]: text for form, text in zip(plain, texts, strict=True)}.values())
+
+
+def _plain(text: str) -> str:
+    """A text without what tokenizers drop."""
+    folded = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(char for char in folded if unicodedata.category(char)[0] not in "MZC")
 
 
 def import_transformers() -> Any:
@@ -132,7 +192,9 @@ def import_transformers() -> Any:
     return transformers
 
 
-def plan_batches(lengths: Sequence[int], budget: int, rows: Iterable[int] | None = None) -> list[list[int]]:
+def plan_batches(
+    lengths: Sequence[int], budget: int, rows: Iterable[int] | None = None, equal: bool = False
+) -> list[list[int]]:
     """Rows of texts, sorted by length and cut into batches of at most ``budget`` padded tokens.
 
     A text longer than the budget has a batch of its own.
@@ -145,6 +207,8 @@ def plan_batches(lengths: Sequence[int], budget: int, rows: Iterable[int] | None
         Padded tokens per batch.
     rows : iterable of int, optional
         Texts to plan; by default all.
+    equal : bool
+        Whether a batch has texts of one length only.
 
     Examples
     --------
@@ -153,7 +217,8 @@ def plan_batches(lengths: Sequence[int], budget: int, rows: Iterable[int] | None
     """
     batches: list[list[int]] = []
     for row in sorted(range(len(lengths)) if rows is None else rows, key=lambda row: (lengths[row], row)):
-        if batches and (len(batches[-1]) + 1) * lengths[row] <= budget:
+        joins = batches and (not equal or lengths[batches[-1][0]] == lengths[row])
+        if joins and (len(batches[-1]) + 1) * lengths[row] <= budget:
             batches[-1].append(row)
         else:
             batches.append([row])

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.names import Arm
 
-_FINAL_NORM = {"gpt_neox": "final_layer_norm", "gpt2": "ln_f", "llama": "norm", "mistral": "norm", "qwen2": "norm"}
-
-_ANY_NORM = """norms = ("final_layer_norm", "ln_f", "norm", "norm_f")  # names in common architectures
-final_norm = next((getattr(model, name) for name in norms if hasattr(model, name)), torch.nn.Identity())"""
+_FIND_NORM = """calls = []  # of the modules outside the blocks, whose names have no number
+hooks = [
+    module.register_forward_hook(lambda module, given, output: calls.append((module, output)))
+    for name, module in model.named_modules()
+    if name and not any(part.isdigit() for part in name.split("."))
+]
+last = model(tokenizer("any text", return_tensors="pt")["input_ids"]).last_hidden_state
+for hook in hooks:
+    hook.remove()
+norms = (m for m, out in calls if torch.is_tensor(out) and torch.equal(out.reshape(-1), last.reshape(-1)))
+final_norm = next(norms, torch.nn.Identity())  # the first module that gives the last hidden state"""
 
 _FORWARD = """output = model(batch["input_ids"], attention_mask=batch["attention_mask"], output_hidden_states=True)
     states = output.hidden_states[{layer}]"""
 
 _LAST_RAW = """raw = []  # hidden_states[{layer}] is after the norm, so a hook captures the input of the norm
     hook = final_norm.register_forward_pre_hook(lambda norm, args: raw.append(args[0]))
-    model(batch["input_ids"], attention_mask=batch["attention_mask"])
+    output = model(batch["input_ids"], attention_mask=batch["attention_mask"])
     hook.remove()
-    states = raw[0]"""
+    states = raw[0] if raw else output.last_hidden_state  # encoders such as BERT have no final norm"""
 
 _POOLING = {
     "mean": """mask = batch["attention_mask"].unsqueeze(-1)
@@ -46,10 +51,12 @@ def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) 
 from transformers import AutoModel, AutoTokenizer
 
 path = {location["path"]!r}
-tokenizer = AutoTokenizer.from_pretrained(path{revision}, padding_side={protocol["padding"]!r})
+tokenizer = AutoTokenizer.from_pretrained(path{revision}, padding_side="right")
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 model = AutoModel.from_pretrained(path{revision}, dtype=torch.{protocol["dtype"]}).eval()
-max_length = min({protocol["max_length"]}, getattr(model.config, "max_position_embeddings", {protocol["max_length"]}))
+model = model.get_encoder() if model.config.is_encoder_decoder else model
+positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
+max_length = min({protocol["max_length"]}, positions, tokenizer.model_max_length)
 {norm}
 
 @torch.inference_mode()
@@ -66,21 +73,9 @@ print(embed(["Which layer is best?"]).shape)
 def _states(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) -> tuple[str, str]:
     """Source that finds the final norm, if it is needed, and source of the states (n, tokens, D)."""
     last = arm.layer == location["depth"]
-    norm = _final_norm(Path(location["path"]))
     forward = _FORWARD.format(layer=arm.layer)
-    if norm and protocol["state_norm"] == "raw" and last:
-        return norm + "\n", _LAST_RAW.format(layer=arm.layer)
-    if norm and protocol["state_norm"] == "final_ln" and not last:  # the last layer is after the norm
-        return norm + "\n", f"{forward}\n    states = final_norm(states)  # as if the model ended at this layer"
+    if protocol["state_norm"] == "raw" and last:
+        return _FIND_NORM + "\n", _LAST_RAW.format(layer=arm.layer)
+    if protocol["state_norm"] == "final_ln" and not last:  # the last layer is after the norm
+        return _FIND_NORM + "\n", f"{forward}\n    states = final_norm(states)  # as if the model ended at this layer"
     return "", forward
-
-
-def _final_norm(folder: Path) -> str | None:
-    """Source that finds the norm after the last block; None for the BERT family, which has none."""
-    try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except (OSError, ValueError, KeyError):
-        return _ANY_NORM  # a hub id
-    if kind in ("bert", "roberta", "distilbert", "mpnet"):
-        return None
-    return f"final_norm = model.{_FINAL_NORM[kind]}" if kind in _FINAL_NORM else _ANY_NORM

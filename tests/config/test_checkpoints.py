@@ -8,15 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
+import transformers
 
 from daskmetrics.config import Model
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.core.errors import ConfigError, DataError
+from tests.models.architectures import DEPTH, KINDS, SMALL, build
 
 
 def checkpoint(folder: Path, weights: bytes = b"w", **config) -> Path:
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"num_hidden_layers": 2, "hidden_size": 8, **config}))
+    shape = {"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 100}
+    (folder / "config.json").write_text(json.dumps({**shape, **config}))
+    (folder / "tokenizer.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(weights)
     return folder
 
@@ -71,6 +75,41 @@ def test_pickled_weights_are_not_loaded(tmp_path):
 def test_a_config_without_a_shape_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no depth and width of the model"):
         checkpoints.locate(model(checkpoint(tmp_path / "one", hidden_size=None)))
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model"])
+def test_a_folder_without_a_tokenizer_is_refused_with_the_remedy(tmp_path, file):
+    for step in (0, 8):
+        (checkpoint(tmp_path / f"step{step}") / "tokenizer.json").rename(tmp_path / f"step{step}" / file)
+    assert checkpoints.locate(model(tmp_path)).suite.revisions == ("step0", "step8")
+    (tmp_path / "step8" / file).unlink()
+    with pytest.raises(ConfigError, match=r"step8' has no tokenizer.*Copy tokenizer\.json.*save_pretrained"):
+        checkpoints.locate(model(tmp_path))
+    assert checkpoints.locate(model(tmp_path, revisions=["step0"])).width == 8  # the one that is not used
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("vit", "it reads images"), ("wav2vec2", "it reads sound")])
+def test_a_model_that_reads_no_text_is_refused(tmp_path, kind, reason):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **sizes))
+    network.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=f"of a {kind}, which is no model that reads text: {reason}"):
+        checkpoints.locate(model(tmp_path))
+
+
+def test_a_model_without_a_vocabulary_is_refused(tmp_path):
+    folder = checkpoint(tmp_path / "one")
+    (folder / "config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 8, "model_type": "patchtst"}')
+    with pytest.raises(ConfigError, match=r"of a patchtst, .*no vocabulary \(vocab_size\)"):
+        checkpoints.locate(model(folder))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_shape_of_every_architecture_is_known(tmp_path, kind):
+    build(kind, tmp_path, tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    located = checkpoints.locate(model(tmp_path))
+    assert (located.suite.depth, located.width) == (DEPTH, SMALL["hidden_size"])
 
 
 def test_a_hub_id_needs_no_network_to_be_counted(tmp_path, monkeypatch):

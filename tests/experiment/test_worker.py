@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 
+import numpy as np
 import pytest
 
 from daskmetrics import store
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core.errors import UndefinedError
+from daskmetrics.core.status import Status
 from daskmetrics.execution import Record
 from daskmetrics.experiment import _measure as measuring
 from daskmetrics.experiment import _worker as worker
+from daskmetrics.experiment._embeddings import LayerEmbeddings, MemoryBudget
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
+PROMPTS = ["one two three", "four five", "six seven eight nine", "ten"]
 NOWHERE = Location("nowhere", None, "nowhere")
 
 
@@ -22,10 +28,10 @@ NOWHERE = Location("nowhere", None, "nowhere")
 def measured(prepared, tmp_path):
     """Measures the first checkpoint with these metrics; earlier records are taken into account."""
 
-    def measure(metrics, records=(), keep_states=True, without_model=False):
-        experiment = prepared(metrics=metrics, keep_states=keep_states)
+    def measure(metrics, records=(), keep_states=True, without_model=False, prompts=PROMPTS, **changes):
+        experiment = prepared(metrics=metrics, keep_states=keep_states, **changes)
         folder = RunFolder(tmp_path / "run").create()
-        folder.corpus.write_text('["one two three", "four five", "six seven eight nine", "ten"]')
+        folder.corpus.write_text(json.dumps(prompts))
         units = measuring.units(experiment, folder, records)
         first = next(unit for unit in units if unit.kind == "measure")
         train = next((unit for unit in units if unit.key in first.requires), None)
@@ -74,3 +80,29 @@ def test_kept_states_have_another_key(measured):
     assert kept[0].key != dropped[0].key
     assert kept[0].value["values"] != dropped[0].value["values"]
     assert worker.columns_of(kept[0].value).keys() == worker.columns_of(dropped[0].value).keys()
+
+
+def test_a_layer_whose_vectors_are_equal_is_measured_as_undefined(measured):
+    """The first token of these texts is the same, and it sees no other token of a causal model."""
+    prompts = [f"one {end}" for end in ("two", "three", "four five")]
+    record, block = measured(FEW, keep_states=False, prompts=prompts, protocol={"pooling": "cls"})
+    names = record.value["names"]
+    assert block.status[:, names.index("anisotropy")].tolist() == [Status.NAN] * 3
+    assert (block.status[:, names.index("curvature")] == Status.OK).all()
+    assert [0, "anisotropy", "layer 0: the vectors of all 3 prompts are equal"] in record.value["reasons"]
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared, equal):
+    task = prepared().tasks[0]
+    texts = len(task.texts())
+    vectors = np.random.default_rng(0).normal(size=(1, texts, 8)).astype(np.float32)
+    if equal:
+        vectors[:] = vectors[:, :1] * (1 + 1e-7 * vectors)  # up to rounding
+    embeddings = LayerEmbeddings((3,), texts, 8, MemoryBudget(tmp_path, 2 * vectors.nbytes), "key")
+    embeddings.put(np.arange(texts), vectors)
+    if equal:
+        with pytest.raises(UndefinedError, match=f"layer 3 are equal for all {texts} texts"):
+            worker.score(embeddings, task, 3, 0, "protocol")
+    else:
+        assert np.isfinite(worker.score(embeddings, task, 3, 0, "protocol")["score"])

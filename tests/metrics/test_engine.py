@@ -156,8 +156,25 @@ def test_a_metric_that_no_prompt_defines_has_a_reason(states):
     assert np.isnan(reduced.values).all()
     assert reduced.reasons == {
         (0, "curvature"): "layer 0: curvature is not defined for these states",
-        (0, "effective_rank"): "layer 0: effective_rank is not defined for these states",
+        (0, "effective_rank"): "layer 0: the vectors of all 3 prompts are equal",
     }
+
+
+def test_equal_vectors_of_a_layer_are_a_status_and_not_a_number(states):
+    for view in range(4):
+        states[2, view][:] = states[2, view][0]
+    reducer = Reducer(resolve(["all"]), LAYERS, PROMPTS)
+    for layer, view in states:
+        array = states[layer, view]  # the vector of the first token, as the pooling `cls` reads it
+        reducer.add(layer, torch.arange(PROMPTS), array, torch.ones(PROMPTS, TOKENS), array[:, 0], view)
+    reduced = reducer.finish()
+    ofvectors = [metric.takes != "tokens" for metric in resolve(["all"])]
+    assert (reduced.status[1, ofvectors] == Status.NAN).all() and np.isnan(reduced.values[1, ofvectors]).all()
+    assert np.isfinite(reduced.values[1, np.logical_not(ofvectors)]).all()  # tokens differ within each prompt
+    assert {reduced.reasons[2, name] for name in ("anisotropy", "lidar", "cka_next")} == {
+        "layer 2: the vectors of all 8 prompts are equal"
+    }
+    assert (reduced.status[0, ofvectors] == Status.OK).sum() == sum(ofvectors) - 1  # all but the CKA with layer 2
 
 
 def test_a_single_prompt_has_no_standard_error():

@@ -14,7 +14,7 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.models import _networks as networks
 from daskmetrics.models._weights import open_weights
 
-from .conftest import at, build
+from .architectures import at, build
 
 CPU = torch.device("cpu")
 

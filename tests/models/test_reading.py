@@ -11,8 +11,9 @@ from daskmetrics.config import Protocol
 from daskmetrics.models import LoadedModel, pad_batch, plan_batches, pool
 from daskmetrics.models import _model as model
 from daskmetrics.models import _tokens as tokens
+from daskmetrics.models._weights import open_weights
 
-from .conftest import at, build
+from .architectures import at, build
 
 TEXTS = [f"{'word ' * (i % 7)}number {i}" for i in range(40)] + [""]
 
@@ -32,7 +33,10 @@ def straightforward(folder, protocol, layers, pooling="mean"):
     with torch.inference_mode():
         for rows in plan_batches([len(row) for row in ids], protocol.batch_tokens):
             padded, mask = pad_batch([ids[row] for row in rows], tokenizer.pad_token_id, protocol.padding)
-            hidden = list(network(padded, attention_mask=mask.long(), output_hidden_states=True).hidden_states)
+            inputs = {"attention_mask": mask.long(), "output_hidden_states": True}
+            if protocol.padding == "left":
+                inputs["position_ids"] = (mask.long().cumsum(1) - 1).clamp(min=0)
+            hidden = list(network(padded, **inputs).hidden_states)
             last, hidden[-1] = hidden[-1], raw.pop()
             if protocol.state_norm == "final_ln":
                 hidden = [*map(network.final_layer_norm, hidden[:-1]), last]
@@ -96,6 +100,7 @@ class Memory:
     """Memory for so many padded tokens; records each request."""
 
     def __init__(self, read, tokens):
+        read.network.numbering(read.protocol.padding)  # reads a few tokens, too
         self.requests, self.tokens = [], tokens
         read.network.module.register_forward_pre_hook(self.allocate, with_kwargs=True)
 
@@ -160,6 +165,25 @@ def test_texts_that_overflow_in_half_precision_are_read_in_float32(tmp_path, min
     assert np.array_equal(half[:, 0], full[:, 0])
     assert not np.array_equal(half[:, 1], full[:, 1])
     np.testing.assert_allclose(half, full, rtol=0.02, atol=0.02)
+
+
+def test_reading_in_float32_keeps_the_checkpoint_that_was_read_ahead(tmp_path, minilm, fresh_pool, monkeypatch):
+    folder, following = (build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1))
+    network = AutoModel.from_pretrained(folder)
+    with torch.no_grad():
+        network.embed_in.weight[tokens.Tokenizer(at(folder))(["overflow"], 8)[0][1]] *= 1e6
+    network.save_pretrained(folder)
+    read = []
+    monkeypatch.setattr(
+        "daskmetrics.models._networks.open_weights", lambda place: read.append(place.path) or open_weights(place)
+    )
+    half = Protocol(dtype="float16")
+    with LoadedModel(at(folder), half, following=at(following)) as model:
+        model.encode(["overflow"], [0, 3], "mean")
+        assert torch.float32 in model._networks
+    with LoadedModel(at(following), half) as model:
+        assert model.encode(["fine"], [3], "mean").shape == (1, 1, 32)
+    assert read == [str(folder)] * 2  # once for each dtype; the other was read in the background
 
 
 def test_nothing_to_read(neox):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from daskmetrics.models._weights import Prefetch, open_weights
 
-from .conftest import at, build
+from .architectures import at, build
 
 
 def test_no_more_than_one_checkpoint_is_held(tmp_path, minilm):

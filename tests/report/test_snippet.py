@@ -14,6 +14,7 @@ from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.names import Arm
 from daskmetrics.models import LoadedModel
 from daskmetrics.report._snippet import snippet
+from tests.models.architectures import build
 
 TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
 VOCABULARY = 31_000
@@ -79,11 +80,6 @@ def test_the_snippet_of_an_encoder_without_a_final_norm(minilm):
     agree(*embedded(minilm, 3, Protocol(), depth=6))
 
 
-def test_the_snippet_of_an_unknown_model_type(gpt2, monkeypatch):
-    monkeypatch.setattr("daskmetrics.report._snippet._FINAL_NORM", {})
-    agree(*embedded(gpt2, 1, Protocol()))
-
-
 def test_a_hook_captures_the_last_layer_before_the_norm(neox):
     location = {"path": str(neox), "revision": None, "depth": 2}
     code = snippet(Arm("m", "step0", 2), location, Protocol(state_norm="raw").model_dump())
@@ -97,7 +93,10 @@ def test_a_hub_revision_and_hostile_names_are_quoted(tmp_path):
     assert f"path = {location['path']!r}" in code and f"revision={location['revision']!r}" in code
 
 
-def test_the_snippet_of_a_model_with_an_unreadable_configuration(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"no": "type"}))
-    code = snippet(Arm("m", "step0", 1), {"path": str(tmp_path), "revision": None, "depth": 2}, Protocol().model_dump())
-    assert "torch.nn.Identity()" in code
+@pytest.mark.parametrize("kind", ["phi", "opt", "esm", "roberta", "t5", "modernbert", "albert"])
+def test_the_snippet_finds_the_final_norm(tmp_path, minilm, kind):
+    folder = build(kind, tmp_path / kind, minilm)
+    stated = json.loads((folder / "tokenizer_config.json").read_text())  # as a RoBERTa's tokenizer states its positions
+    (folder / "tokenizer_config.json").write_text(json.dumps({**stated, "model_max_length": 64}))
+    for layer, state_norm in ((1, "final_ln"), (3, "raw")):
+        agree(*embedded(folder, layer, Protocol(state_norm=state_norm, padding="left"), depth=3))

@@ -1,0 +1,223 @@
+"""The parts of a network, found by what they do in a forward pass over a few tokens, and not by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from inspect import signature
+from itertools import cycle, islice, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from daskmetrics.core.errors import DataError
+
+TOKENS = 8  # of the probe
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkParts:
+    """The parts of one network.
+
+    If the blocks are not known, states come from ``output_hidden_states``.
+    """
+
+    reader: Any  # the network that reads texts: a model, or the encoder of an encoder-decoder model
+    depth: int
+    blocks: tuple[nn.Module, ...]  # in the order of their calls; ALBERT calls one block again and again
+    final_norm: nn.Module | None
+    problem: str = ""  # why the final norm is not known; empty if it is
+    first_position: int = 0  # RoBERTa and its kin number tokens from 2
+    positions: int | None = None  # tokens of the longest text
+
+    def check(self, state_norm: str, layers: Iterable[int]) -> None:
+        """Check that these layers can be read in this way; a `DataError` with the reason otherwise."""
+        # what a block returns is raw, and what transformers returns is after the norm, whatever that is
+        at_end = "hidden_states" if self.blocks else "raw"
+        if self.problem and (state_norm == "final_ln" or (state_norm == at_end and self.depth in layers)):
+            kind, other = self.reader.config.model_type, "raw" if self.blocks else "hidden_states"
+            raise DataError(
+                f"'state_norm: {state_norm}' cannot be applied to this {kind}: {self.problem}. "
+                f"Use 'state_norm: {other}'."
+            )
+
+    def inputs(self, ids: Tensor, mask: Tensor, numbered: bool) -> dict[str, Tensor]:
+        """Arguments of the network's forward for token ids and mask (B, T), with or without positions."""
+        inputs = {"input_ids": ids, "attention_mask": mask.long()}
+        if numbered:
+            inputs["position_ids"] = self.first_position + (mask.long().cumsum(1) - 1).clamp(min=0)
+        return inputs
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Names of the arguments of the network's forward."""
+        return frozenset(signature(self.reader.forward).parameters)
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """Options of every forward pass."""
+        return {"return_dict": True} | ({"use_cache": False} if "use_cache" in self.takes else {})
+
+
+def states_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The first tensor among a module's arguments, None without one; a block's is its states."""
+    return next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
+
+
+def states_returned(output: Any) -> Any:
+    """The states that a block returns."""
+    return output[0] if isinstance(output, tuple) else output
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    module: nn.Module
+    given: Any
+    returned: Any
+
+
+class _Trace:
+    """The calls of all modules outside lists, and of the members of each outermost list, in one forward pass."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.outside: list[_Call] = []
+        self.lists: list[list[_Call]] = []
+        self._hooks = ExitStack()
+        self._watch(network)
+
+    def _watch(self, module: nn.Module) -> None:
+        for child in module.children():
+            if isinstance(child, nn.ModuleList):
+                self.lists.append([])
+                for member in child:
+                    self._record(member, self.lists[-1])
+            else:
+                self._record(child, self.outside)
+                self._watch(child)
+
+    def _record(self, module: nn.Module, calls: list[_Call]) -> None:
+        def after(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            pair = states_given(args, kwargs), states_returned(output)
+            # copies, since the network may change its tensors
+            calls.append(_Call(module, *(each.clone() if isinstance(each, Tensor) else None for each in pair)))
+
+        self._hooks.callback(module.register_forward_hook(after, with_kwargs=True).remove)
+
+    def __enter__(self) -> _Trace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hooks.close()
+
+
+@torch.inference_mode()
+def parts_of(model: Any) -> NetworkParts:
+    """Find the parts of a network by one forward pass over a few tokens.
+
+    The blocks are the members of a list of modules that are called as often as there are blocks, each with the states
+    that the one before returned. The final norm is the module outside the blocks that turns the states of the last
+    block into ``last_hidden_state``, each token by itself; there is none if these states are ``last_hidden_state``.
+
+    Raises
+    ------
+    DataError
+        If the network does not read token ids, or does not give the states of all its layers.
+    """
+    reader = model.get_encoder() if model.config.is_encoder_decoder else model
+    depth = int(reader.config.num_hidden_layers)
+    parts = NetworkParts(reader, depth, (), None)
+    with _Trace(reader) as trace:
+        last = _read_probe(parts).last_hidden_state
+    lists = [calls for calls in trace.lists if len(calls) == depth]
+    chain = next((calls for calls in lists if _chains(calls)), None)
+    in_place = chain is not None and all(call.returned.shape[:2] == (1, TOKENS) for call in chain)
+    if not in_place:
+        _check_outputs(parts)
+    norm, problem = _final_norm(trace.outside, [calls[-1].returned for calls in ([chain] if chain else lists)], last)
+    blocks = tuple(call.module for call in chain) if chain and in_place else ()
+    return NetworkParts(reader, depth, blocks, norm, problem, *_positions(reader.config, trace.outside))
+
+
+def _read_probe(parts: NetworkParts, **options: bool) -> Any:
+    """What the network returns for the probe."""
+    ids = probe(parts.reader, TOKENS)[None]
+    try:
+        return parts.reader(**parts.inputs(ids, torch.ones_like(ids), numbered=False), **parts.options, **options)
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        kind = parts.reader.config.model_type
+        raise DataError(f"A {kind} cannot be read as a model of text: from token ids alone, {error!r}.") from error
+
+
+def probe(network: Any, tokens: int) -> Tensor:
+    """Distinct token ids (tokens,) in descending order, unlike positions; none is the padding token."""
+    config = network.config
+    size = int(getattr(config, "vocab_size", None) or 128)  # CANINE reads code points
+    step = max(1, size // (tokens + 2))
+    ids = [token for token in range(size - 2, 0, -step) if token != getattr(config, "pad_token_id", None)]
+    device = next(network.parameters()).device
+    return torch.tensor(list(islice(cycle(ids or [0]), tokens)), device=device)
+
+
+def _chains(calls: Sequence[_Call]) -> bool:
+    """Whether each call is given what the one before returned, in states of one width."""
+    states = [state for call in calls for state in (call.given, call.returned)]
+    if not all(isinstance(state, Tensor) and state.is_floating_point() and state.dim() > 1 for state in states):
+        return False
+    return len({state.shape for state in states}) == 1 and all(_same(a.returned, b.given) for a, b in pairwise(calls))
+
+
+def _check_outputs(parts: NetworkParts) -> None:
+    hidden = _read_probe(parts, output_hidden_states=True).hidden_states
+    if len(hidden) != parts.depth + 1:
+        raise DataError(
+            f"A {parts.reader.config.model_type} of {parts.depth} blocks cannot be read: the blocks do not pass their "
+            f"states on to each other, and transformers returns {len(hidden)} hidden states, not {parts.depth + 1}."
+        )
+
+
+def _final_norm(outside: Sequence[_Call], ends: Sequence[Any], last: Tensor) -> tuple[nn.Module | None, str]:
+    """The final norm, or None; and why it is not known, if it is not."""
+    width = last.shape[-1]
+    wanted = last.reshape(-1, width)
+
+    def is_states(given: Any, states: Tensor) -> bool:
+        if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
+            return False
+        return _same(given.reshape(-1, width)[:TOKENS], states)  # Longformer pads within
+
+    raw = [end for end in ends if isinstance(end, Tensor) and end.dim() > 1 and end.shape[-1] == width]
+    for call in outside:
+        given = any(is_states(call.given, end.reshape(-1, width)[:TOKENS]) for end in raw)
+        # a dropout changes nothing; a norm may do so by chance, but it has parameters
+        changes = not is_states(call.given, wanted) or any(True for _ in call.module.parameters())
+        if given and changes and is_states(call.returned, wanted) and _acts_on_tokens(call, width):
+            return call.module, ""
+    if any(is_states(end, wanted) for end in raw):
+        return None, ""
+    return None, "no single module turns the states of its last block into its last hidden state"
+
+
+def _acts_on_tokens(call: _Call, width: int) -> bool:
+    """Whether a module, called with the states of one token alone, gives what it gave among others."""
+    one, wanted = (each.reshape(-1, width)[None, :1] for each in (call.given, call.returned))
+    try:
+        return torch.allclose(call.module(one), wanted, rtol=1e-2, atol=1e-4, equal_nan=True)
+    except (TypeError, ValueError, RuntimeError):  # it needs other arguments
+        return False
+
+
+def _positions(config: Any, outside: Sequence[_Call]) -> tuple[int, int | None]:
+    """Number of a text's first token, and tokens of the longest text; None without a limit."""
+    limit = max(0, getattr(config, "max_position_embeddings", None) or 0) or None  # XLNet's is -1
+    for module, ids in ((call.module, call.given) for call in outside):
+        if isinstance(module, nn.Embedding) and isinstance(ids, Tensor) and ids.numel() >= TOKENS:
+            first, *rest = ids.flatten()[:TOKENS].long().tolist()
+            if rest == list(range(first + 1, first + TOKENS)):  # it embeds positions
+                return first, min(module.num_embeddings - first, limit or module.num_embeddings)
+    return 0, limit
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
