@@ -96,7 +96,7 @@ class MtebTask:
     @property
     def description(self) -> str:
         usual = self.chosen is not None or self.target in LAYER_BY_LAYER
-        english = usual or _declaration(self.target).is_in([subsets.LANGUAGE], self.selection.subsets)
+        english = usual or subsets.LANGUAGE in _declaration(self.target).codes(self.selection.subsets)
         return f"{self.benchmark_name} of MTEB" + ("" if english else ", all languages: none of its data is in English")
 
     @cached_property
@@ -252,7 +252,7 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
 def _drawn(part: Mapping[str, Any], samples: int, experiments: int) -> float:
     """Expected share of the training texts that some experiment of a classification draws."""
     counts = [each["count"] for each in part["label_statistics"]["labels"].values()]
-    return sum(n * (1 - (1 - min(1.0, samples / n)) ** experiments) for n in counts) / sum(counts)
+    return sum(n - n * float(1 - min(1.0, samples / n)) ** experiments for n in counts) / sum(counts)
 
 
 def _parts(splits: Mapping[str, Any], split: str, selection: Selection) -> list[Mapping[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -57,6 +57,10 @@ class Declaration:
             raise ConfigError(f"'{task}' has no subset that is in 'languages' and in 'subsets'. Give one of the two.")
         return Selection(tuple(s for s in self.splits if s in splits), tuple(s for s in self.languages if s in subsets))
 
+    def codes(self, subsets: Iterable[str]) -> set[str]:
+        """The languages in these subsets, without scripts."""
+        return {code.partition("-")[0] for subset in subsets for code in self.languages[subset]}
+
     def is_in(self, languages: Sequence[str], subsets: Sequence[str]) -> bool:
         """Whether these subsets contain no language but these."""
         codes = (code for subset in subsets for code in self.languages[subset])
@@ -67,7 +71,7 @@ class Declaration:
         found = [name for name in self.languages if self.is_in(languages or [LANGUAGE], [name])]
         if languages is None:
             return found or list(self.languages)
-        codes = {code.partition("-")[0] for each in self.languages.values() for code in each}
+        codes = self.codes(self.languages)
         for language in languages:
             if language not in codes.union(*self.languages.values()):
                 raise unknown(f"language of '{task}'", language, sorted(codes))
