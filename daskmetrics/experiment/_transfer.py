@@ -79,9 +79,9 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     """
     names = _model_names(yaml.safe_load(folder.must_exist().config.read_text(encoding="utf-8"))["models"])
     scores = _scores(folder)
-    of_mteb = ((cell.arm, record) for cell, _, record in scores if (record.value.get("detail") or {}).get("scores"))
-    written = results.write((_result(arm, record, names) for arm, record in of_mteb), path)
-    return written, len(scores) - written
+    of_mteb = [(cell.arm, record) for cell, _, record in scores if (record.value.get("detail") or {}).get("scores")]
+    results.write(results.merge(_result(arm, record, names) for arm, record in of_mteb), path)
+    return len(of_mteb), len(scores) - len(of_mteb)
 
 
 def _result(arm: Arm, record: Record, names: Mapping[str, str]) -> BenchmarkResult:

@@ -159,7 +159,7 @@ def _alike(run: Run, others: Mapping[Cell, KnownScore], name: str) -> tuple[dict
         other = by_name.get(_plain(cell))
         if other is None and detail and (said := by_name.get(_plain(Cell(cell.arm, detail["task_name"])))):
             other = said if said.says_what else None  # a variant of the task, in a table that says which
-        if other is None:
+        if other is None or (other.content and not detail):
             continue
         try:
             alike[cell] = other.over(detail) if detail else other.score

@@ -28,9 +28,10 @@ ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_ty
 
 @dataclass(frozen=True)
 class KnownScore:
-    """A score of a run, of a table or of a result file, and what it is a mean of, as far as that is known.
+    """A score of a run or a table, and what it is a mean of, as far as that is known.
 
-    `content` is a result of mteb. A table has the split, and how many subsets its score is a mean of, all in English.
+    `content` is a result of mteb, with the score of each subset. A table has the split, and the number of subsets, all
+    in English.
     """
 
     score: float
@@ -65,10 +66,7 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
         return dict(_described(path))
     if (path / "journal.jsonl").is_file():
         return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
-    found = {}
-    for arm, result in _mteb_results(path):
-        if (score := _mean(result.content)) is not None:
-            found[Cell(arm, result.task)] = KnownScore(score, result.content)
+    found = {Cell(arm, result.task): KnownScore(math.nan, result.content) for arm, result in _mteb_results(path)}
     return found or {cell: KnownScore(score) for cell, score in read(path).cells().items()}  # says what is missing
 
 

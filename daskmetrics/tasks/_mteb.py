@@ -252,7 +252,7 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
 def _drawn(part: Mapping[str, Any], samples: int, experiments: int) -> float:
     """Expected share of the training texts that some experiment of a classification draws."""
     counts = [each["count"] for each in part["label_statistics"]["labels"].values()]
-    return sum(n - n * float(1 - min(1.0, samples / n)) ** experiments for n in counts) / sum(counts)
+    return float(sum(n - n * (1 - min(1.0, samples / n)) ** experiments for n in counts) / sum(counts))
 
 
 def _parts(splits: Mapping[str, Any], split: str, selection: Selection) -> list[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
     """The content with the scores of the wanted splits and subsets; `DataError` if it lacks one of them."""
     scores: dict[str, list[Any]] = {}
     for split in wanted.splits:
-        by_subset = {subset.get("hf_subset", ONLY): subset for subset in content.get("scores", {}).get(split, ())}
+        by_subset = _by_subset(content.get("scores", {}).get(split, ()))
         if missing := [name for name in wanted.subsets if name not in by_subset]:
             names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
             raise DataError(f"split '{split}' has no score of {names}")
@@ -104,7 +104,7 @@ def usual(content: Mapping[str, Any]) -> Selection:
     """
     scores = content.get("scores", {})
     splits = (SPLIT,) if scores.get(SPLIT) else tuple(scores)
-    subsets = {each.get("hf_subset", ONLY): each for split in splits for each in scores[split]}
+    subsets = {name: each for split in splits for name, each in _by_subset(scores[split]).items()}
     english = [name for name, subset in subsets.items() if _is_english(subset)]
     return Selection(splits, tuple(english or subsets))
 
@@ -112,8 +112,28 @@ def usual(content: Mapping[str, Any]) -> Selection:
 def selection_of(content: Mapping[str, Any]) -> Selection:
     """The splits and subsets that a result holds."""
     scores = content["scores"]
-    subsets = {each.get("hf_subset", ONLY): None for split in scores.values() for each in split}
-    return Selection(tuple(scores), tuple(subsets))
+    return Selection(
+        tuple(scores), tuple(dict.fromkeys(name for split in scores.values() for name in _by_subset(split)))
+    )
+
+
+def merge(parts: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
+    """One result per model, revision, layer and task: variants of a task share a file of the benchmark."""
+    merged: dict[tuple[str, str, int, str], BenchmarkResult] = {}
+    for part in parts:
+        place = part.model, part.revision, part.layer, part.task
+        first = merged.get(place)
+        merged[place] = _joined(first, part) if first else part
+    return list(merged.values())
+
+
+def _joined(first: BenchmarkResult, second: BenchmarkResult) -> BenchmarkResult:
+    """Both results in one; a subset of a split that both have is the first's."""
+    scores = {split: list(subsets) for split, subsets in first.content["scores"].items()}
+    for split, subsets in second.content["scores"].items():
+        there = scores.setdefault(split, [])
+        there += [each for name, each in _by_subset(subsets).items() if name not in _by_subset(there)]
+    return replace(first, content={**first.content, "scores": scores})
 
 
 def in_english(content: Mapping[str, Any]) -> bool:
@@ -146,6 +166,11 @@ def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
         error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / draws)
     detail = {name: part for name, part in content.items() if name != "spread"}
     return Score(value, float(error), n, detail)
+
+
+def _by_subset(scores: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The scores of a split by the name of their subset; scores without a name get one."""
+    return {each.get("hf_subset", f"{ONLY}-{i}" if i else ONLY): each for i, each in enumerate(scores)}
 
 
 def _is_english(subset: Mapping[str, Any]) -> bool:

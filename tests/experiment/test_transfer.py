@@ -167,6 +167,13 @@ def test_only_the_splits_and_subsets_of_the_task_are_imported(
         "minilm@main/3s=deu)": 0.9,
         "minilm@main/6s=deu)": 0.9,
     }
+    assert transfer.to_mteb(run, tmp_path / "out") == (4, 0)  # variants of a task share a file
+    again = RunFolder(tmp_path / "again")
+    counts = transfer.import_results(wanted, again, tmp_path / "out")
+    assert (counts.new, counts.incomplete) == (4, 2)
+    assert {name: record.value["score"] for name, record in scores(again).items()} == {
+        name: pytest.approx(record.value["score"]) for name, record in scores(run).items()
+    }
 
 
 def test_scores_are_exported_as_csv_for_a_replay(first: RunFolder, tmp_path: Path) -> None:
