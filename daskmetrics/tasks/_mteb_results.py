@@ -112,9 +112,8 @@ def usual(content: Mapping[str, Any]) -> Selection:
 def selection_of(content: Mapping[str, Any]) -> Selection:
     """The splits and subsets that a result holds."""
     scores = content["scores"]
-    return Selection(
-        tuple(scores), tuple(dict.fromkeys(name for split in scores.values() for name in _by_subset(split)))
-    )
+    names = dict.fromkeys(name for subsets in scores.values() for name in _by_subset(subsets))
+    return Selection(tuple(scores), tuple(names))
 
 
 def merge(parts: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
@@ -133,7 +132,8 @@ def _joined(first: BenchmarkResult, second: BenchmarkResult) -> BenchmarkResult:
     for split, subsets in second.content["scores"].items():
         there = scores.setdefault(split, [])
         there += [each for name, each in _by_subset(subsets).items() if name not in _by_subset(there)]
-    return replace(first, content={**first.content, "scores": scores})
+    seconds = sum(each.content.get("evaluation_time") or 0.0 for each in (first, second))
+    return replace(first, content={**first.content, "scores": scores, "evaluation_time": seconds})
 
 
 def in_english(content: Mapping[str, Any]) -> bool:
