@@ -265,7 +265,8 @@ def _parts(splits: Mapping[str, Any], split: str, selection: Selection) -> list[
 def _sizes(part: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Distinct texts and characters of each column of texts."""
     columns = (each for name, each in part.items() if each and re.fullmatch(r"(.*text|text[12])_statistics", name))
-    return [(each["unique_texts"], each["total_text_length"]) for each in columns]
+    sizes = ((each["unique_texts"], each.get("total_text_length"), each["average_text_length"]) for each in columns)
+    return [(texts, round(average * texts) if total is None else total) for texts, total, average in sizes]
 
 
 @lru_cache

@@ -32,8 +32,8 @@ def benchmark() -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
 
 
-def select(languages: dict[str, tuple[str, ...]], splits: tuple[str, ...], **options: list[str]) -> Selection:
-    return Declaration(languages, splits).select("mteb:Some", options)
+def select(world: dict[str, tuple[str, ...]], splits_of: tuple[str, ...], /, **options: list[str]) -> Selection:
+    return Declaration(world, splits_of).select("mteb:Some", options)
 
 
 def test_english_and_the_test_split_are_the_default() -> None:
@@ -167,7 +167,7 @@ def test_every_listed_size_can_be_read() -> None:
     folder = subsets.package()
     assert folder is not None
     files = sorted((folder / "descriptive_stats").glob("*/*.json"))
-    for file in files[::10]:
+    for file in [*files[::10], *(folder / "descriptive_stats").glob("*/SynPerTextToneClassification.json")]:
         found = declared(file.stem)
         size = mteb_tasks._read_statistics(file, file.stem, found.select(file.stem, {})) if found else None
         assert size is None or size.texts >= 0
@@ -190,4 +190,4 @@ def test_the_preset_is_what_the_paper_published() -> None:
         assert {int(row["n_subsets"]) for row in found} == {8 if name == "STS17" else len(selection.subsets)}
         for row in found:
             score, first, english = (float(row[key]) for key in ("main_score", "score_first_subset", "score_en"))
-            assert score == pytest.approx((first + english) / 2 if len(selection.subsets) == 2 else english, abs=1e-9)
+            assert score == pytest.approx((first + english) / 2 if len(selection.subsets) == 2 else english, abs=1e-6)
