@@ -122,6 +122,7 @@ assert not {"torch", "sklearn", "mteb", "dask", "transformers"} & set(sys.module
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.filterwarnings("ignore:The task")  # that some are in beta
 def test_the_source_says_what_the_benchmark_says() -> None:
     import mteb
     from mteb.get_tasks import _TASKS_REGISTRY
