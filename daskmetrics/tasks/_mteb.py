@@ -130,7 +130,7 @@ class MtebTask:
     def fetch(self) -> Sequence[str]:
         """Load the data, from the hub if it is not cached, and write the texts to the cache folder."""
         try:
-            texts = benchmark.texts_of(self.target, self.content, self.selection)
+            texts = benchmark.texts_of(self.target, self.content, selection=self.selection)
         except ConfigError:
             raise
         except Exception as error:  # the benchmark and the hub fail in many ways
@@ -164,7 +164,7 @@ class MtebTask:
                     f"The data of '{self.name}' has changed. Remove '{self._texts_file}' and run again."
                 ) from None
 
-        result, calls = benchmark.run(self.target, look_up, self.content, self.selection)
+        result, calls = benchmark.run(self.target, look_up, self.content, selection=self.selection)
         content = results.reduce(json.loads(result.model_dump_json()))
         return results.score(content, self.kind, calls.scored_units(self.kind))
 

@@ -145,7 +145,7 @@ def texts_of(target: str, content: Key | None = None, selection: Selection | Non
         # distinct vectors: probes reject constant features
         return np.random.default_rng(len(seen)).normal(size=(len(batch), _DIMENSIONS)).astype(np.float32)
 
-    run(target, collect, content, selection)
+    run(target, collect, content, selection=selection)
     return tuple(seen)
 
 
