@@ -115,6 +115,10 @@ def import_results(results: Path, config: Path | None, settings: tuple[str, ...]
     click.echo(f"{counts.new} scores imported into '{place.path}'; {counts.known} were known.")
     if counts.unmarked:
         click.echo(f"{counts.unmarked} do not name their protocol; the protocol of the run is assumed.")
+    if counts.reduced:
+        click.echo(f"{counts.reduced} had more splits or subsets than the task; only those of the task are used.")
+    if counts.incomplete:
+        click.echo(f"{counts.incomplete} lack a split or subset of the task and are left out; {counts.example}.")
     if counts.other_protocol:
         click.echo(f"{counts.other_protocol} were made with another protocol and are left out.")
     if counts.elsewhere:

@@ -157,7 +157,7 @@ def compare(run: Path, other: Path | None, published: Path | None) -> None:
             if (folder := os.environ.get(DATA)) is None:
                 raise ConfigError(f"Give a second RUN, or a table of published scores by --published FILE or ${DATA}.")
             published = Path(folder) / "published_scores.csv.gz"
-        click.echo(compare_published_text(one, score_tables.read(published).cells(), str(published)))
+        click.echo(compare_published_text(one, score_tables.published(published), str(published)))
 
 
 @click.command()
@@ -197,29 +197,44 @@ def tasks(names: tuple[str, ...], runs: Path) -> None:
 
     seen = task_costs(runs)
     chosen = resolve(names or tuple(catalogue()))
+    sizes = [_texts(task) for task in chosen]
     rows = [
         (
             task.name,
             task.kind,
+            *_scope(task),
             task.main_score,
-            _texts(task),
+            f"{'' if task.is_local else 'about '}{size:,}" if size else "",
             f"{cost.encode:.1f} + {cost.score:.2f} s" if (cost := seen.get(task.name)) else "",
             "local" if task.is_local else "not downloaded",
             task.description,
         )
-        for task in chosen
+        for task, size in zip(chosen, sizes, strict=True)
     ]
-    Table(("task", "kind", "score", "texts", "measured cost", "data", "question"), tuple(rows)).show()
+    headers = ("task", "kind", "subsets", "split", "score", "texts", "measured cost", "data", "question")
+    known = [size for size in sizes if size]
+    note = f"Total: {sum(known):,} texts" + (f" of {len(known)} of {len(sizes)} tasks" if None in sizes else "")
+    Table(headers, tuple(rows), notes=(note,)).show()
     if not names:
         click.echo("Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; list them with: daskmetrics tasks NAME ...")
 
 
-def _texts(task: Task) -> str:
+def _scope(task: Task) -> tuple[str, str]:
+    """The subsets and splits of a task that a benchmark evaluates."""
+    selection = getattr(task, "selection", None)
+    if selection is None:
+        return "", ""
+    names = selection.subsets
+    few = "+".join(names) if len(names) <= 6 else f"{len(names)}: {'+'.join(names[:3])}+..."
+    return few, "+".join(selection.splits)
+
+
+def _texts(task: Task) -> int | None:
     """The number of texts; for a task that is not downloaded, the number that its benchmark lists."""
     if task.is_local:
-        return f"{len(task.texts()):,}"
+        return len(task.texts())
     statistics = getattr(task, "statistics", None)
-    return f"about {statistics.texts:,}" if statistics else ""
+    return statistics.texts if statistics else None
 
 
 COMMANDS = (status, report, best, explain, compare, metrics, tasks)

@@ -7,8 +7,9 @@ would give it, so that the search uses it at no cost.
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from daskmetrics.config._checkpoints import is_hub_id
 from daskmetrics.core._costs import UNKNOWN_TASK
 from daskmetrics.core._events import RunStarted
 from daskmetrics.core._files import RunFolder, private
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._journal import latest, records
@@ -41,6 +43,9 @@ class ImportCounts:
     elsewhere: int  # left out: not in the configuration
     other_protocol: int  # left out: made with another protocol of daskmetrics
     unmarked: int  # new and known ones that do not name their protocol
+    reduced: int  # new and known ones of more splits or subsets than the task has, which are not used
+    incomplete: int  # left out: they lack a split or subset of the task
+    example: str = ""  # of one that is incomplete, and what it lacks
 
 
 def _scores(folder: RunFolder) -> list[tuple[Cell, str, Record]]:
@@ -74,9 +79,9 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     """
     names = _model_names(yaml.safe_load(folder.must_exist().config.read_text(encoding="utf-8"))["models"])
     scores = _scores(folder)
-    of_mteb = ((cell.arm, record) for cell, _, record in scores if (record.value.get("detail") or {}).get("scores"))
-    written = results.write((_result(arm, record, names) for arm, record in of_mteb), path)
-    return written, len(scores) - written
+    of_mteb = [(cell.arm, record) for cell, _, record in scores if (record.value.get("detail") or {}).get("scores")]
+    results.write(results.merge(_result(arm, record, names) for arm, record in of_mteb), path)
+    return len(of_mteb), len(scores) - len(of_mteb)
 
 
 def _result(arm: Arm, record: Record, names: Mapping[str, str]) -> BenchmarkResult:
@@ -92,19 +97,26 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     arms = {  # mteb may use the hub id, or the model's name with or without ``local/``
         (name, arm.revision, arm.layer): arm for arm in experiment.arms for name in (names[arm.model], arm.model)
     }
-    tasks = {task.benchmark_name: task for task in experiment.tasks if isinstance(task, MtebTask)}
+    tasks = defaultdict[str, list[MtebTask]](list)  # several if they differ by their options
+    for task in experiment.tasks:
+        if isinstance(task, MtebTask):
+            tasks[task.benchmark_name].append(task)
     accepted: list[tuple[BenchmarkResult, Arm, MtebTask]] = []
-    elsewhere = other = unmarked = 0
+    lacking: list[str] = []
+    elsewhere = other = unmarked = reduced = 0
     for result in results.read(source):
-        arm, task = arms.get((result.model, result.revision, result.layer)), tasks.get(result.task)
+        arm = arms.get((result.model, result.revision, result.layer))
         protocol = result.settings.get("protocol")
-        if arm is None or task is None:
+        if arm is None or result.task not in tasks:
             elsewhere += 1
         elif protocol is not None and not experiment.protocol_key.startswith(str(protocol)):
             other += 1
         else:
-            unmarked += protocol is None
-            accepted.append((result, arm, task))
+            selected, reasons = _of_tasks(result, tasks[result.task])
+            accepted += [(each, arm, task) for each, task in selected]
+            lacking += reasons
+            unmarked += len(selected) if protocol is None else 0
+            reduced += sum(_parts(each) < _parts(result) for each, _ in selected)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         known = {record.key for record in journal.records() if record.ok}
@@ -114,7 +126,27 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
             begin(experiment, folder, journal)  # entries before a run's start belong to another configuration
         for record in new.values():
             journal.append(record)
-    return ImportCounts(len(new), len(accepted) - len(new), elsewhere, other, unmarked)
+    known_ones = len(accepted) - len(new)
+    example = lacking[0] if lacking else ""
+    return ImportCounts(len(new), known_ones, elsewhere, other, unmarked, reduced, len(lacking), example)
+
+
+def _of_tasks(
+    result: BenchmarkResult, tasks: Sequence[MtebTask]
+) -> tuple[list[tuple[BenchmarkResult, MtebTask]], list[str]]:
+    """The result over the splits and subsets of each task, and for each task of which it lacks one, what it lacks."""
+    selected, lacking = [], []
+    for task in tasks:
+        try:
+            selected.append((replace(result, content=results.select(result.content, task.selection)), task))
+        except DataError as error:
+            lacking.append(f"'{result.path}' for {task.name}: {error}")
+    return selected, lacking
+
+
+def _parts(result: BenchmarkResult) -> int:
+    """Number of subsets of all splits."""
+    return sum(map(len, result.content["scores"].values()))
 
 
 def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: MtebTask) -> Record:

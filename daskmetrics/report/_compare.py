@@ -11,11 +11,14 @@ import numpy as np
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.names import Cell
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import FEWEST, rank_correlation
 from daskmetrics.report._format import WIDTH, fact, number, percent, probability
 from daskmetrics.report._run import Run
+from daskmetrics.report._score_tables import KnownScore
+from daskmetrics.tasks import _mteb_results as results
+from daskmetrics.tasks._mteb_subsets import Selection
 
 NAMES = "run", "other"
 Scores = Mapping[Cell, float]
@@ -25,20 +28,24 @@ def compare_text(one: Run, other: Run) -> str:
     """Two runs for a terminal: their answers, costs, common scores and different settings."""
     lines = [line for name, run in zip(NAMES, (one, other), strict=True) for line in fact(name, str(run.folder.path))]
     lines += ["", _answers(one, other), "", *_tasks(one, other)]
-    lines += [*_agreement(cells(one), cells(other), NAMES[1]), "", _settings(one, other)]
+    theirs, left_out = _alike(one, _known(other), NAMES[1])
+    lines += [*_agreement(cells(one), theirs, NAMES[1]), *left_out, "", _settings(one, other)]
     return "\n".join(lines)
 
 
-def compare_published_text(run: Run, published: Scores, source: str) -> str:
+def compare_published_text(run: Run, published: Mapping[Cell, KnownScore], source: str) -> str:
     """A run beside published scores of the same models, for a terminal; `DataError` if they share no cell."""
-    mine, theirs = _normalized(cells(run)), _normalized(published)
+    mine = cells(run)
+    theirs, left_out = _alike(run, published, "published")
     if not mine.keys() & theirs.keys():
+        if left_out:
+            raise DataError(f"'{source}' has no score like those of the run. " + " ".join(left_out))
         raise DataError(
             f"'{source}' and the run in '{run.folder.path}' share no cell. The table has the models "
-            f"{', '.join(sorted({cell.arm.model for cell in theirs}))}; the run has {', '.join(run.models)}, with the "
-            f"tasks {', '.join(run.tasks)}."
+            f"{', '.join(sorted({cell.arm.model for cell in published}))}; the run has {', '.join(run.models)}, with "
+            f"the tasks {', '.join(run.tasks)}."
         )
-    return "\n".join(fact("published", source) + _agreement(mine, theirs, "published"))
+    return "\n".join(fact("published", source) + _agreement(mine, theirs, "published") + left_out)
 
 
 def cells(run: Run) -> dict[Cell, float]:
@@ -71,10 +78,13 @@ def _tasks(one: Run, other: Run) -> list[str]:
     if not (one.result and other.result):
         return []
     rows = []
+    parts, others = _selections(one), _selections(other)
     for task in dict.fromkeys([*one.tasks, *other.tasks]):
         first, second = (run.best().scores.get(task) for run in (one, other))
         both = [number(score["score"], score["stderr"]) if score else "not measured" for score in (first, second)]
         gain = number(second["score"] - first["score"], sign=True) if first and second else ""
+        if parts.get(task) != others.get(task) and first and second:
+            gain = "other subsets"
         rows.append((task, both[0], both[1], gain))
     return [Table(("task", *(f"best of {name}" for name in NAMES), "difference"), tuple(rows)).as_text(WIDTH), ""]
 
@@ -115,9 +125,53 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _normalized(scores: Scores) -> dict[Cell, float]:
-    """Scores by cells whose model names have neither upper case nor an organisation."""
-    return {
-        Cell(Arm(cell.arm.model.rpartition("/")[2].lower(), cell.arm.revision, cell.arm.layer), cell.task): score
-        for cell, score in scores.items()
-    }
+def _known(run: Run) -> dict[Cell, KnownScore]:
+    """The scores of a run, those of mteb with the scores of their splits and subsets."""
+    details = _details(run)
+    return {cell: KnownScore(score, details.get(cell)) for cell, score in cells(run).items()}
+
+
+def _details(run: Run) -> dict[Cell, Mapping[str, Any]]:
+    """What mteb returned for each cell of a task of mteb."""
+    found = (
+        (record.name, record.value.get("detail") or {})
+        for record in run.records
+        if record.kind == "score" and record.ok
+    )
+    return {Cell.parse(name): detail for name, detail in found if detail.get("scores")}
+
+
+def _selections(run: Run) -> dict[str, Selection]:
+    """The splits and subsets of each scored task of mteb."""
+    return {cell.task: results.selection_of(detail) for cell, detail in _details(run).items()}
+
+
+def _alike(run: Run, others: Mapping[Cell, KnownScore], name: str) -> tuple[dict[Cell, float], list[str]]:
+    """Other scores over the same splits and subsets by the cells of a run, and lines about those that are left out.
+
+    Names of models are compared without upper case and organisation, those of tasks of mteb without ``mteb:``.
+    """
+    details, by_name = _details(run), {_plain(cell): score for cell, score in others.items()}
+    alike: dict[Cell, float] = {}
+    left_out: list[str] = []
+    for cell in cells(run):
+        detail = details.get(cell)
+        other = by_name.get(_plain(cell))
+        if other is None and detail and (said := by_name.get(_plain(Cell(cell.arm, detail["task_name"])))):
+            other = said if said.says_what else None  # a variant of the task, in a table that says which
+        if other is None or (other.content and not detail):
+            continue
+        try:
+            alike[cell] = other.over(detail) if detail else other.score
+        except DataError as error:
+            left_out.append(f"{cell}: the score of {name} {error}")
+    lines = (
+        fact("left out", f"{len(left_out):,} of other splits or subsets; for example {left_out[0]}") if left_out else []
+    )
+    return alike, lines
+
+
+def _plain(cell: Cell) -> tuple[str, str, int, str]:
+    """A cell without what differs between sources: case and organisation of the model, ``mteb:`` before the task."""
+    arm = cell.arm
+    return arm.model.rpartition("/")[2].lower(), arm.revision, arm.layer, cell.task.removeprefix("mteb:")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,68 @@ from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import read as read_journal
 from daskmetrics.tasks import _mteb_results as results
-from daskmetrics.tasks._mteb import LAYER_BY_LAYER
+from daskmetrics.tasks import _mteb_subsets as subsets
+from daskmetrics.tasks._mteb import LAYER_BY_LAYER, MtebTask
+from daskmetrics.tasks._mteb_results import BenchmarkResult
 
 METRIC = "metric:"  #: prefix of the columns of metrics
 ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: in the published table
+
+
+@dataclass(frozen=True)
+class KnownScore:
+    """A score of a run or a table, and what it is a mean of, as far as that is known.
+
+    `content` is a result of mteb, with the score of each subset. A table has the split, and the number of subsets, all
+    in English.
+    """
+
+    score: float
+    content: Mapping[str, Any] | None = None
+    split: str = ""
+    subsets: int = 0
+
+    @property
+    def says_what(self) -> bool:
+        return bool(self.content or (self.split and self.subsets))
+
+    def over(self, wanted: Mapping[str, Any]) -> float:
+        """The mean over the splits and subsets of another result; `DataError` if this score is not of these."""
+        selection = results.selection_of(wanted)
+        if self.content is not None:
+            return results.mean(results.select(self.content, selection))
+        if self.split and (self.split,) != selection.splits:
+            raise DataError(f"is of the split '{self.split}', the run's of {', '.join(selection.splits)}")
+        if self.subsets and (self.subsets != len(selection.subsets) or not results.in_english(wanted)):
+            names = ", ".join(selection.subsets)[:100]
+            raise DataError(f"is a mean of {self.subsets} subsets in English, the run's of {names}")
+        return self.score
+
+
+def published(path: str | Path) -> dict[Cell, KnownScore]:
+    """The scores of a path as of `read`, with the splits and subsets that they are means of.
+
+    Columns of a table: ``split``, and ``n_en`` or ``n_subsets``.
+    """
+    path = Path(path)
+    if path.is_file():
+        return dict(_described(path))
+    if (path / "journal.jsonl").is_file():
+        return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
+    found = {Cell(arm, result.task): KnownScore(math.nan, result.content) for arm, result in _mteb_results(path)}
+    return found or {cell: KnownScore(score) for cell, score in read(path).cells().items()}  # says what is missing
+
+
+def _described(path: Path) -> Iterator[tuple[Cell, KnownScore]]:
+    """The finite scores of a CSV file."""
+    for number, line in _lines(path, ("layer", "task", "score")):
+        try:
+            cell, score = Cell(_arm(line), line["task"]), _number(line["score"])
+            known = KnownScore(score, None, line.get("split", ""), int(line.get("n_en") or line.get("n_subsets") or 0))
+        except ValueError as error:
+            raise DataError(f"'{path}', line {number}: {error} is not valid in a row of scores: {line}.") from None
+        if math.isfinite(score):
+            yield cell, known
 
 
 def read(path: str | Path, models: Sequence[str] = (), metrics: str | Path | None = None) -> ScoreTable:
@@ -159,25 +219,42 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
 
 
 def _from_mteb(folder: Path) -> Iterator[ScoreRow]:
-    """Scores as mteb 2.26 and later stores them: each layer is a separate experiment."""
-    origin: dict[tuple[Arm, str], Path] = {}
+    """The scores of each task over its default splits and subsets; a result that lacks one of them is left out."""
+    left_out = []
+    for arm, result in _mteb_results(folder):
+        task = result.task
+        known = task in LAYER_BY_LAYER or subsets.declared(task)
+        try:
+            content = results.select(
+                result.content, MtebTask(task).selection if known else results.usual(result.content)
+            )
+        except DataError as error:
+            left_out.append(f"'{result.path}': {error}")
+            continue
+        if (score := _mean(content)) is not None:
+            seconds = result.content.get("evaluation_time")
+            yield ScoreRow(arm, task, score, seconds=seconds and float(seconds), kind=LAYER_BY_LAYER.get(task, ""))
+    if left_out:
+        warnings.warn(f"{len(left_out)} results are left out; for example {left_out[0]}.", stacklevel=2)
+
+
+def _mteb_results(folder: Path) -> Iterator[tuple[Arm, BenchmarkResult]]:
+    """Results as mteb 2.26 and later stores them: each layer is a separate experiment."""
+    origin: dict[Cell, Path] = {}
     for path in results.result_files(folder):
         result = results.read_result(path)
         if result is None:
             raise DataError(f"The layer of '{path.parent}' is unknown: its name has no 'layer_N'.")
-        score = _main_score(result.content.get("scores", {}))
-        if score is None:
-            continue
-        arm, task = Arm(result.model, result.revision, result.layer), result.task
-        first = origin.setdefault((arm, task), path)
+        arm = Arm(result.model, result.revision, result.layer)
+        first = origin.setdefault(Cell(arm, result.task), path)
         if first != path:
-            raise DataError(f"{arm} has two scores of {task}: '{first}' and '{path}'. Remove one of them.")
-        seconds = result.content.get("evaluation_time")
-        yield ScoreRow(arm, task, score, seconds=seconds and float(seconds), kind=LAYER_BY_LAYER.get(task, ""))
+            raise DataError(f"{arm} has two scores of {result.task}: '{first}' and '{path}'. Remove one of them.")
+        yield arm, result
 
 
-def _main_score(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> float | None:
-    """Mean main score over the subsets of the test split, or of the only split; None if it is not finite."""
-    subsets = splits.get("test") or next(iter(splits.values()), [])
-    values = [float(each["main_score"]) for each in subsets if each.get("main_score") is not None]
-    return sum(values) / len(values) if values and all(map(math.isfinite, values)) else None
+def _mean(content: Mapping[str, Any]) -> float | None:
+    """Mean main score over all subsets and splits; None if it is not finite."""
+    try:
+        return results.mean(content)
+    except DataError:
+        return None

@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core._files import atomic_write, cache_folder
-from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks import _mteb_run as benchmark
+from daskmetrics.tasks import _mteb_subsets as subsets
+from daskmetrics.tasks._mteb_subsets import Declaration, Selection
 from daskmetrics.tasks._task import EmbeddingArray, Pooling, Score
 
 _MAIN_SCORES: Mapping[str, str] = {
@@ -37,7 +39,10 @@ _MAIN_SCORES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class TextStatistics:
-    """The size of a task as the benchmark lists it: the number of texts and of their characters."""
+    """The size of the selected part of a task as the benchmark lists it: the number of texts and of their characters.
+
+    Classifications also encode the training texts that they draw: their expected number is included.
+    """
 
     texts: int
     characters: int
@@ -53,6 +58,8 @@ class MtebTask:
 
     target: str
     pooling: Pooling | None = None
+    chosen: Selection | None = None  # None is the default: English and the split ``test``
+    options: str = field(default="", compare=False)  # how `chosen` was written
 
     @property
     def benchmark_name(self) -> str:
@@ -61,7 +68,16 @@ class MtebTask:
 
     @property
     def name(self) -> str:
-        return f"mteb:{self.benchmark_name}"
+        return f"mteb:{self.benchmark_name}" + (f"({self.options})" if self.options else "")
+
+    @cached_property
+    def selection(self) -> Selection:
+        """The splits and subsets that are evaluated."""
+        if self.chosen is not None:
+            return self.chosen
+        if self.target in LAYER_BY_LAYER:
+            return Selection(subsets=_PAPER_SUBSETS.get(self.target, (subsets.ONLY,)))
+        return _declaration(self.target).select(self.name, {})
 
     @cached_property
     def kind(self) -> str:
@@ -79,7 +95,9 @@ class MtebTask:
 
     @property
     def description(self) -> str:
-        return f"{self.benchmark_name} of MTEB"
+        usual = self.chosen is not None or self.target in LAYER_BY_LAYER
+        english = usual or subsets.LANGUAGE in _declaration(self.target).codes(self.selection.subsets)
+        return f"{self.benchmark_name} of MTEB" + ("" if english else ", all languages: none of its data is in English")
 
     @cached_property
     def key(self) -> Key:
@@ -87,7 +105,8 @@ class MtebTask:
             release = version("mteb")  # it pins the revision of each data set
         except PackageNotFoundError:
             release = None
-        return content_key("task", "mteb", release, self.target, self.pooling, *filter(None, [self.content]))
+        chosen = self.selection.splits, self.selection.subsets
+        return content_key("task", "mteb", release, self.target, self.pooling, chosen, *filter(None, [self.content]))
 
     @cached_property
     def content(self) -> Key | None:
@@ -102,7 +121,7 @@ class MtebTask:
     def statistics(self) -> TextStatistics | None:
         """The size that the benchmark lists; None if it lists none."""
         file = _statistics_file(self.benchmark_name)
-        return _read_statistics(file) if file else None
+        return _read_statistics(file, self.target, self.selection) if file else None
 
     def texts(self) -> Sequence[str]:
         """Every distinct text that the benchmark hands to an encoder."""
@@ -111,7 +130,7 @@ class MtebTask:
     def fetch(self) -> Sequence[str]:
         """Load the data, from the hub if it is not cached, and write the texts to the cache folder."""
         try:
-            texts = benchmark.texts_of(self.target, self.content)
+            texts = benchmark.texts_of(self.target, self.content, selection=self.selection)
         except ConfigError:
             raise
         except Exception as error:  # the benchmark and the hub fail in many ways
@@ -119,7 +138,7 @@ class MtebTask:
             raise ConfigError(
                 f"The data of '{self.name}' is not cached and cannot be loaded ({type(error).__name__}: {reason}). "
                 "Fetch it on a machine with a network and the same cache folders: "
-                f"daskmetrics prefetch --task mteb:{self.target}"
+                f"daskmetrics prefetch --task {self._call}"
             ) from None
         self._texts_file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(self._texts_file, json.dumps(texts))
@@ -145,13 +164,18 @@ class MtebTask:
                     f"The data of '{self.name}' has changed. Remove '{self._texts_file}' and run again."
                 ) from None
 
-        result, calls = benchmark.run(self.target, look_up, self.content)
+        result, calls = benchmark.run(self.target, look_up, self.content, selection=self.selection)
         content = results.reduce(json.loads(result.model_dump_json()))
         return results.score(content, self.kind, calls.scored_units(self.kind))
 
     @property
     def _is_custom(self) -> bool:
         return ":" in self.target
+
+    @property
+    def _call(self) -> str:
+        """The name with which a shell asks for this task."""
+        return f"'mteb:{self.target}({self.options})'" if self.options else f"mteb:{self.target}"
 
     @property
     def _texts_file(self) -> Path:
@@ -178,27 +202,79 @@ def _rows(path: Path) -> Mapping[str, int]:
     return {text: row for row, text in enumerate(_read_texts(path))}
 
 
+def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
+    """The task of a name with the options ``languages``, ``split`` and ``subsets``, each of one or more values with +.
+
+    Options that select what the default selects make the same task, with the same name.
+    """
+    for name in options:
+        if name not in OPTIONS:
+            raise unknown("option of a task of the benchmark", name, OPTIONS)
+    task = MtebTask(target)
+    if not options:
+        return task
+    written = {name: [value.strip() for value in text.split("+")] for name, text in options.items()}
+    chosen = _declaration(target).select(task.name, written)
+    if chosen == task.selection:
+        return task
+    names = ", ".join(f"{name}={'+'.join(written[name])}" for name in OPTIONS if name in written)
+    return MtebTask(target, chosen=chosen, options=names)
+
+
+def _declaration(target: str) -> Declaration:
+    """What a task declares: by its source, and by the task itself only if that does not say it."""
+    return (None if ":" in target else subsets.declared(target)) or benchmark.declaration_of(target)
+
+
 @lru_cache
 def _statistics_file(name: str) -> Path | None:
     """The benchmark's file with the sizes of a task; found without importing the benchmark."""
-    spec = find_spec("mteb")
-    folders = spec.submodule_search_locations if spec else None
-    if not folders or not re.fullmatch(r"[\w.() -]+", name):
+    folder = subsets.package()
+    if not folder or not re.fullmatch(r"[\w.() -]+", name):
         return None
-    return next(Path(folders[0], "descriptive_stats").glob(f"*/{name}.json"), None)
+    return next((folder / "descriptive_stats").glob(f"*/{name}.json"), None)
 
 
 @lru_cache
-def _read_statistics(path: Path) -> TextStatistics:
-    splits = json.loads(path.read_text(encoding="utf-8")).values()
-    parts = [
-        part
-        for split in splits
-        for name, part in split.items()
-        if part and re.fullmatch(r"(.*text|text[12])_statistics", name)
-    ]
-    return TextStatistics(*(sum(part[field] for part in parts) for field in ("unique_texts", "total_text_length")))
+def _read_statistics(path: Path, target: str, selection: Selection) -> TextStatistics | None:
+    splits = _read_json(path)
+    found = [size for split in selection.splits for part in _parts(splits, split, selection) for size in _sizes(part)]
+    if not found:
+        return None
+    if any("samples_in_train" in splits.get(split, {}) for split in selection.splits):
+        declared = _declaration(target)
+        for part in _parts(splits, "train", selection):
+            share = _drawn(part, declared.samples, declared.experiments)
+            found += [(round(share * texts), round(share * characters)) for texts, characters in _sizes(part)]
+    return TextStatistics(*map(sum, zip(*found, strict=True)))
 
+
+def _drawn(part: Mapping[str, Any], samples: int, experiments: int) -> float:
+    """Expected share of the training texts that some experiment of a classification draws."""
+    counts = [each["count"] for each in part["label_statistics"]["labels"].values()]
+    return float(sum(n - n * (1 - min(1.0, samples / n)) ** experiments for n in counts) / sum(counts))
+
+
+def _parts(splits: Mapping[str, Any], split: str, selection: Selection) -> list[Mapping[str, Any]]:
+    """The statistics of the selected subsets of a split."""
+    whole = splits.get(split, {})
+    by_subset = whole.get("hf_subset_descriptive_stats") or {subsets.ONLY: whole}
+    return [by_subset[name] for name in selection.subsets if by_subset.get(name)]
+
+
+def _sizes(part: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Distinct texts and characters of each column of texts."""
+    columns = (each for name, each in part.items() if each and re.fullmatch(r"(.*text|text[12])_statistics", name))
+    sizes = ((each["unique_texts"], each.get("total_text_length"), each["average_text_length"]) for each in columns)
+    return [(texts, round(average * texts) if total is None else total) for texts, total, average in sizes]
+
+
+@lru_cache
+def _read_json(path: Path) -> Mapping[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+OPTIONS = ("languages", "split", "subsets")
 
 _LAYER_BY_LAYER = {
     "classification": (
@@ -219,5 +295,16 @@ LAYER_BY_LAYER: Mapping[str, str] = dict(
     sorted((name, kind) for kind, names in _LAYER_BY_LAYER.items() for name in names)
 )
 """Name and kind of the 32 tasks of "Layer by Layer" (Skean et al., 2025)."""
+
+_MULTILINGUAL = (
+    "AmazonReviewsClassification", "MTOPDomainClassification", "MTOPIntentClassification",
+    "MassiveIntentClassification", "MassiveScenarioClassification",
+)  # fmt: skip
+_PAPER_SUBSETS: Mapping[str, tuple[str, ...]] = {
+    "AmazonCounterfactualClassification": ("en-ext", "en"),
+    "STS17": ("en-en",),
+    **dict.fromkeys(_MULTILINGUAL, ("en",)),
+}
+"""The subsets of the split ``test`` that the paper averages, for the tasks that have several."""
 
 PRESETS: Mapping[str, tuple[str, ...]] = {"preset:layer-by-layer-32": tuple(f"mteb:{name}" for name in LAYER_BY_LAYER)}

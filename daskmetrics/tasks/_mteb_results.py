@@ -10,12 +10,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import _mteb_run as benchmark
+from daskmetrics.tasks._mteb_subsets import LANGUAGE, ONLY, SPLIT, Selection
 from daskmetrics.tasks._task import Score
 
 META = "model_meta.json"
@@ -84,16 +85,77 @@ def reduce(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: content.get(name) for name in names}, "scores": scores, "spread": _spread(content)}
 
 
+def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
+    """The content with the scores of the wanted splits and subsets; `DataError` if it lacks one of them."""
+    scores: dict[str, list[Any]] = {}
+    for split in wanted.splits:
+        by_subset = _by_subset(content.get("scores", {}).get(split, ()))
+        if missing := [name for name in wanted.subsets if name not in by_subset]:
+            names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+            raise DataError(f"split '{split}' has no score of {names}")
+        scores[split] = [by_subset[name] for name in wanted.subsets]
+    return {**content, "scores": scores}
+
+
+def usual(content: Mapping[str, Any]) -> Selection:
+    """What a task is evaluated on by default, as far as a result without the task shows it.
+
+    That is the split ``test`` and the subsets in English; all splits, or all subsets, if there is none.
+    """
+    scores = content.get("scores", {})
+    splits = (SPLIT,) if scores.get(SPLIT) else tuple(scores)
+    subsets = {name: each for split in splits for name, each in _by_subset(scores[split]).items()}
+    english = [name for name, subset in subsets.items() if _is_english(subset)]
+    return Selection(splits, tuple(english or subsets))
+
+
+def selection_of(content: Mapping[str, Any]) -> Selection:
+    """The splits and subsets that a result holds."""
+    scores = content["scores"]
+    names = dict.fromkeys(name for subsets in scores.values() for name in _by_subset(subsets))
+    return Selection(tuple(scores), tuple(names))
+
+
+def merge(parts: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
+    """One result per model, revision, layer and task: variants of a task share a file of the benchmark."""
+    merged: dict[tuple[str, str, int, str], BenchmarkResult] = {}
+    for part in parts:
+        place = part.model, part.revision, part.layer, part.task
+        first = merged.get(place)
+        merged[place] = _joined(first, part) if first else part
+    return list(merged.values())
+
+
+def _joined(first: BenchmarkResult, second: BenchmarkResult) -> BenchmarkResult:
+    """Both results in one; a subset of a split that both have is the first's."""
+    scores = {split: list(subsets) for split, subsets in first.content["scores"].items()}
+    for split, subsets in second.content["scores"].items():
+        there = scores.setdefault(split, [])
+        there += [each for name, each in _by_subset(subsets).items() if name not in _by_subset(there)]
+    seconds = sum(each.content.get("evaluation_time") or 0.0 for each in (first, second))
+    return replace(first, content={**first.content, "scores": scores, "evaluation_time": seconds})
+
+
+def in_english(content: Mapping[str, Any]) -> bool:
+    """Whether all subsets of a result are in English."""
+    return all(_is_english(subset) for split in content["scores"].values() for subset in split)
+
+
+def mean(content: Mapping[str, Any]) -> float:
+    """The main score, a mean over splits and subsets; `DataError` if one is not a finite number."""
+    subsets = [subset for split in content.get("scores", {}).values() for subset in split]
+    values = [subset.get("main_score") for subset in subsets]
+    if not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+        raise DataError(f"The benchmark returned {values or 'no score'} for task '{content.get('task_name')}'.")
+    return float(sum(values) / len(values))
+
+
 def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
     """The main score, a mean over splits and subsets, with an estimate of its error.
 
     The content is a whole file, or as `reduce` returns it. ``n`` texts, pairs or queries were scored; 0 if not known.
     """
-    subsets = [subset for split in content.get("scores", {}).values() for subset in split]
-    values = [subset.get("main_score") for subset in subsets]
-    if not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
-        raise DataError(f"The benchmark returned {values or 'no score'} for task '{content.get('task_name')}'.")
-    value = sum(values) / len(values)
+    value = mean(content)
     spread, draws = content.get("spread") or _spread(content) or (0.0, 1)
     units = max(n, 4)
     if kind == "sts":
@@ -103,7 +165,17 @@ def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
     else:
         error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / draws)
     detail = {name: part for name, part in content.items() if name != "spread"}
-    return Score(float(value), float(error), n, detail)
+    return Score(value, float(error), n, detail)
+
+
+def _by_subset(scores: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The scores of a split by the name of their subset; scores without a name get one."""
+    return {each.get("hf_subset", f"{ONLY}-{i}" if i else ONLY): each for i, each in enumerate(scores)}
+
+
+def _is_english(subset: Mapping[str, Any]) -> bool:
+    codes = subset.get("languages") or ()
+    return bool(codes) and all(code.partition("-")[0] == LANGUAGE for code in codes)
 
 
 def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from daskmetrics.core._files import cache_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.tasks._mteb_subsets import Declaration, Selection, declaration
 
 BATCH_SIZE = 1024  # texts per call of the encoder; does not change the scores
 _DIMENSIONS = 8  # of the vectors while texts are collected; any number works
@@ -100,6 +101,13 @@ def make(target: str) -> Any:
             raise ConfigError(f"The benchmark has no task '{target}'. {str(error.args[0])[:300]}") from None
 
 
+def declaration_of(target: str) -> Declaration:
+    """What a task declares, from the benchmark itself."""
+    task = make(target)
+    draws = {name: getattr(task, name) for name in ("samples_per_label", "n_experiments") if hasattr(task, name)}
+    return declaration(task.metadata.hf_subsets_to_langscripts, task.metadata.eval_splits, draws)
+
+
 def content_of(target: str) -> Key:
     """Key of the data of a task: of its files if they are in a local folder, and of its metadata."""
     dataset = make(target).metadata.dataset
@@ -109,9 +117,12 @@ def content_of(target: str) -> Key:
 
 
 @lru_cache(maxsize=4)
-def load(target: str, content: Key | None = None) -> Any:
-    """The task with its data, once per process; only copies of it are run."""
+def load(target: str, content: Key | None = None, selection: Selection | None = None) -> Any:
+    """The task with its data, once per process; only copies of it are run. A selection restricts data and scores."""
     task = make(target)
+    if selection:
+        task.hf_subsets = list(selection.subsets)
+        task.filter_eval_splits(list(selection.splits))
     with _isolated():
         import datasets
 
@@ -125,7 +136,7 @@ def load(target: str, content: Key | None = None) -> Any:
     return task
 
 
-def texts_of(target: str, content: Key | None = None) -> tuple[str, ...]:
+def texts_of(target: str, content: Key | None = None, selection: Selection | None = None) -> tuple[str, ...]:
     """Every distinct text that the benchmark gives to an encoder, in its order."""
     seen: dict[str, None] = {}
 
@@ -134,14 +145,16 @@ def texts_of(target: str, content: Key | None = None) -> tuple[str, ...]:
         # distinct vectors: probes reject constant features
         return np.random.default_rng(len(seen)).normal(size=(len(batch), _DIMENSIONS)).astype(np.float32)
 
-    run(target, collect, content)
+    run(target, collect, content, selection=selection)
     return tuple(seen)
 
 
-def run(target: str, embed: Embed, content: Key | None = None) -> tuple[Any, EncoderCalls]:
+def run(
+    target: str, embed: Embed, content: Key | None = None, selection: Selection | None = None
+) -> tuple[Any, EncoderCalls]:
     """Run a task with a function as its encoder; returns the benchmark's ``TaskResult`` and the calls."""
     mteb, calls = import_mteb(), EncoderCalls()
-    original = load(target, content)
+    original = load(target, content, selection)
     with _isolated():
         task = copy.copy(original)
         task.rng_state, task.np_rng = copy.deepcopy((original.rng_state, original.np_rng))

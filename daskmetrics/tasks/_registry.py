@@ -4,7 +4,7 @@ A name is a built-in task (``stdlib:order``), a set of them (``stdlib:all``, ``s
 of the benchmark (``mteb:Banking77Classification``), a preset (``preset:layer-by-layer-32``), a user's file or
 folder (``file:reviews.csv``), or a task of an installed package, under the entry-point group ``daskmetrics.tasks``: the
 name of the entry is the name of the task, and it points to any `Task` object. Options follow in parentheses:
-``file:reviews.csv(text=body, label=stars)``, ``stdlib:package(probe=lightgbm)``.
+``file:reviews.csv(text=body, label=stars)``, ``stdlib:package(probe=lightgbm)``, ``mteb:STS22(languages=deu+fra)``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib.metadata import entry_points
 
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.tasks._file import file_task
-from daskmetrics.tasks._mteb import PRESETS, MtebTask
+from daskmetrics.tasks._mteb import PRESETS, mteb_task
 from daskmetrics.tasks._stdlib import SETS, TASKS
 from daskmetrics.tasks._task import Task
 
@@ -66,7 +66,8 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
     """
     known = catalogue()
     expanded = (each for name in names for each in SETS.get(name) or PRESETS.get(name, (name,)))
-    tasks = tuple(_make(each, known) for each in dict.fromkeys(expanded))
+    made = [_make(each, known) for each in dict.fromkeys(expanded)]
+    tasks = tuple(task for place, task in enumerate(made) if task not in made[:place])  # options may name the default
     duplicates = [name for name, count in Counter(task.name for task in tasks).items() if count > 1]
     if duplicates:
         raise ConfigError(f"Two tasks are named '{duplicates[0]}'. Scores are stored by name: rename one of the files.")
@@ -99,10 +100,10 @@ def _make(text: str, known: Mapping[str, Callable[[], Task]]) -> Task:
         return file_task(name.removeprefix(FILE), options)
     if name in TASKS and options.keys() == {"probe"}:
         return TASKS[name].with_probe(options["probe"])
-    if options and (name in known or name.startswith(MTEB)):
+    if name.startswith(MTEB) and name != MTEB:
+        return mteb_task(name.removeprefix(MTEB), options)
+    if options and name in known:
         raise ConfigError(
             f"Task '{text}': '{name}' does not have these options. Only classifications of 'stdlib:' have one: probe."
         )
-    if name.startswith(MTEB) and name != MTEB:
-        return MtebTask(name.removeprefix(MTEB))
     raise unknown("task", text, [*known, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH"])

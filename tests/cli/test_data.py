@@ -91,7 +91,12 @@ def test_tasks_lists_kinds_sizes_and_missing_data(session_cache: Path) -> None:
     embedded = call("tasks", "stdlib:kinds").output
     assert all(kind in embedded for kind in ("clustering", "sts", "reranking", "retrieval", "1,000"))
     paper = call("tasks", "preset:layer-by-layer-32").output
-    assert paper.count("not downloaded") == 32 and "about 13,083" in paper
+    assert paper.count("not downloaded") == 32 and "about 7,699" in paper
+    lines = {line.split()[0]: line.split()[2:4] for line in paper.splitlines() if line.startswith("mteb:")}
+    assert (
+        lines["mteb:STS17"] == ["en-en", "test"] and lines["mteb:AmazonCounterfactualClassification"][0] == "en-ext+en"
+    )
+    assert "Total: 1,410,488 texts" in paper
 
 
 def test_a_folder_without_results_is_an_error(configured: Path, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_results_are_exported_in_mtebs_layout_and_imported_again(
     second = RunFolder(tmp_path / "second")
     again = prepared(local_mteb, minilm)
     counts = transfer.import_results(again, second, tmp_path / "out")
-    assert dataclasses.astuple(counts) == (2 * len(LAYERS), 0, 0, 0, 0)
+    assert dataclasses.astuple(counts) == (2 * len(LAYERS), 0, 0, 0, 0, 0, 0, "")
     assert transfer.import_results(again, second, tmp_path / "out").known == 2 * len(LAYERS)
     experiment.run(again, second, Display())
     there = scores(second)
@@ -131,6 +131,49 @@ def test_published_results_need_no_protocol_and_no_worker(local_mteb: ModuleType
         loop = Loop(search.SearchSource(only, learner, "key", tmp_path), journal, Settings())
         assert list(loop.step(0.0)) == [] and loop.done  # without a single worker
     assert learner.recommendation().arm.layer == LAYERS[-1]
+
+
+LANGUAGES = {"en": ["eng-Latn"], "en-ext": ["eng-Latn"], "de": ["deu-Latn"]}
+
+
+def multilingual(folder: Path, layer: int, scores: dict[str, dict[str, float]]) -> None:
+    """A result of several subsets and splits."""
+    place = folder / "results" / "local__minilm" / "main" / "experiments" / f"layer_{layer}"
+    place.mkdir(parents=True)
+    result = {"task_name": "LocalLanguages", "dataset_revision": "r", "mteb_version": "2.0", "evaluation_time": 3.0}
+    parts = {
+        split: [{"main_score": score, "hf_subset": name, "languages": LANGUAGES[name]} for name, score in each.items()]
+        for split, each in scores.items()
+    }
+    (place / "LocalLanguages.json").write_text(json.dumps({**result, "scores": parts}))
+
+
+def test_only_the_splits_and_subsets_of_the_task_are_imported(
+    local_mteb: ModuleType, minilm: Path, tmp_path: Path
+) -> None:
+    english = {"en": 0.4, "en-ext": 0.6}
+    multilingual(tmp_path, 0, {"test": english})
+    multilingual(tmp_path, 3, {"test": {**english, "de": 0.9}, "validation": {"en": 0.1}})
+    multilingual(tmp_path, 6, {"test": {"en": 0.4, "de": 0.9}})
+    place = f"mteb:{local_mteb.MULTILINGUAL}"
+    wanted = prepared(local_mteb, minilm, tasks=[place, f"{place}(languages=deu)"], search={"reward": "mean"})
+    run = RunFolder(tmp_path / "run")
+    counts = transfer.import_results(wanted, run, tmp_path)
+    assert (counts.new, counts.reduced, counts.incomplete, counts.elsewhere) == (4, 3, 2, 0)
+    assert "layer_0" in counts.example and "split 'test' has no score of de" in counts.example
+    assert {name.partition(":")[0] + name[-6:]: record.value["score"] for name, record in scores(run).items()} == {
+        "minilm@main/0guages": 0.5,
+        "minilm@main/3guages": 0.5,
+        "minilm@main/3s=deu)": 0.9,
+        "minilm@main/6s=deu)": 0.9,
+    }
+    assert transfer.to_mteb(run, tmp_path / "out") == (4, 0)  # variants of a task share a file
+    again = RunFolder(tmp_path / "again")
+    counts = transfer.import_results(wanted, again, tmp_path / "out")
+    assert (counts.new, counts.incomplete) == (4, 2)
+    assert {name: record.value["score"] for name, record in scores(again).items()} == {
+        name: pytest.approx(record.value["score"]) for name, record in scores(run).items()
+    }
 
 
 def test_scores_are_exported_as_csv_for_a_replay(first: RunFolder, tmp_path: Path) -> None:

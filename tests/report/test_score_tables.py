@@ -187,6 +187,18 @@ class TestMteb:
         found = read(tmp_path)
         assert [str(arm) for arm in found.arms] == ["own/m@rev/7"] and found.scores.tolist() == [[0.5]]
 
+    def test_a_score_is_of_the_default_subsets_and_others_are_left_out(self, tmp_path):
+        pytest.importorskip("mteb", reason="needs the extra 'mteb'")
+        for layer, names in enumerate((["en", "de"], ["en"], ["de"])):
+            folder = tmp_path / "own__m" / "rev" / "experiments" / f"layer_{layer}"
+            folder.mkdir(parents=True)
+            parts = [{"main_score": 0.2 + 0.5 * (name == "de"), "hf_subset": name} for name in names]
+            result = {"scores": {"test": parts}, "task_name": "MassiveIntentClassification"}
+            (folder / "MassiveIntentClassification.json").write_text(json.dumps(result))
+        with pytest.warns(UserWarning, match=r"1 results are left out.*layer_2.*split 'test' has no score of en"):
+            found = read(tmp_path)
+        assert found.scores.tolist() == [[0.2], [0.2]]
+
 
 @pytest.mark.shared
 @pytest.mark.skipif(not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz")

@@ -29,20 +29,30 @@ CONFIGS = {
 }
 
 
-def about(name: str, kind: str, main: str) -> TaskMetadata:
+LANGUAGES = {"en": ["eng-Latn"], "de": ["deu-Latn"], "en-ext": ["eng-Latn"], "de-en": ["deu-Latn", "eng-Latn"]}
+
+
+def about(name: str, kind: str, main: str, **more: Any) -> TaskMetadata:
     return TaskMetadata(
         name=name,
         description="Text of the standard library.",
         main_score=main,
         type=kind,
-        eval_langs=["eng-Latn"],
-        eval_splits=["test"],
         dataset={"path": str(FOLDER / name), "revision": "local-1"},
+        **{"eval_langs": ["eng-Latn"], "eval_splits": ["test"], **more},
     )
 
 
 class LocalClassification(AbsTaskClassification):
     metadata = about("LocalClassification", "Classification", "accuracy")
+
+
+class LocalLanguages(AbsTaskClassification):
+    """Several subsets and splits, each with other texts."""
+
+    metadata = about(
+        "LocalLanguages", "Classification", "accuracy", eval_langs=LANGUAGES, eval_splits=["validation", "test"]
+    )
 
 
 class LocalClustering(AbsTaskClustering):
@@ -77,6 +87,7 @@ CLASSES: tuple[type[Any], ...] = (
     LocalReranking,
 )
 PLACES = {each.__name__: f"{__name__}:{each.__name__}" for each in CLASSES}
+MULTILINGUAL = f"{__name__}:{LocalLanguages.__name__}"
 
 
 def write(folder: Path, texts: int = 240) -> None:
@@ -84,6 +95,7 @@ def write(folder: Path, texts: int = 240) -> None:
     package, close = TASKS["stdlib:package"].draw(), TASKS["stdlib:closeness"].draw()
     labelled = pd.DataFrame({"text": package.texts[: 2 * texts], "label": list(map(int, package.labels[: 2 * texts]))})
     _parquet(folder / "LocalClassification", train=labelled[::2], test=labelled[1::2])
+    _languages(folder / "LocalLanguages", labelled)
     clustered = labelled.rename(columns={"text": "sentences", "label": "labels"})
     _parquet(folder / "LocalClustering", test=clustered)
     n = len(close.texts) // 2
@@ -96,6 +108,17 @@ def write(folder: Path, texts: int = 240) -> None:
     _parquet(folder / "LocalPairs", test=matched)
     _search(folder / "LocalRetrieval", texts // 2, ranked=False)
     _search(folder / "LocalReranking", texts // 2, ranked=True)
+
+
+def _languages(folder: Path, labelled: pd.DataFrame) -> None:
+    parts = []
+    for subset in LANGUAGES:
+        rows = labelled.assign(text=[f"{subset} {text}" for text in labelled["text"]])
+        splits = {"train": rows[::2], "validation": rows[1::4], "test": rows[3::4]}
+        _parquet(folder / subset, **splits)
+        files = "".join(f"  - split: {split}\n    path: {subset}/{split}-*\n" for split in splits)
+        parts.append(f"- config_name: {subset}\n  data_files:\n{files}")
+    (folder / "README.md").write_text("---\nconfigs:\n" + "".join(parts) + "---\n", encoding="utf-8")
 
 
 def _parquet(folder: Path, **splits: pd.DataFrame) -> None:

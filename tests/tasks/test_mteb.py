@@ -173,8 +173,72 @@ def test_a_wrong_number_of_rows_is_an_error(local_mteb: ModuleType) -> None:
         task_of(local_mteb, "LocalSTS").evaluate(np.zeros((1, 4)), seed=0)
 
 
+class TestLanguages:
+    """A task of four subsets and two splits."""
+
+    def task(self, local: ModuleType, options: str = "") -> MtebTask:
+        (task,) = resolve([f"mteb:{local.MULTILINGUAL}{options}"])
+        assert isinstance(task, MtebTask)
+        return task
+
+    @pytest.mark.parametrize(
+        ("options", "splits", "subsets"),
+        [
+            ("", ["test"], ["en", "en-ext"]),
+            ("(languages=deu)", ["test"], ["de"]),
+            ("(languages=deu+eng, split=validation)", ["validation"], ["en", "de", "en-ext", "de-en"]),
+            ("(subsets=de-en, split=test+validation)", ["validation", "test"], ["de-en"]),
+        ],
+    )
+    def test_texts_and_scores_are_those_of_the_chosen_subsets(
+        self, local_mteb: ModuleType, options: str, splits: list[str], subsets: list[str]
+    ) -> None:
+        import mteb
+        import pandas as pd
+        from mteb.models import ModelMeta
+        from mteb.models.abs_encoder import AbsEncoder
+
+        task = self.task(local_mteb, options)
+        assert task.name.startswith("mteb:LocalLanguages") and task.name.endswith(")") == bool(options)
+        folder = local_mteb.FOLDER / "LocalLanguages"
+        tested = {
+            text
+            for subset in subsets
+            for split in splits
+            for text in pd.read_parquet(next((folder / subset).glob(f"{split}-*")))["text"]
+        }
+        assert tested <= set(task.texts())
+        assert {text.split()[0] for text in task.texts()} == set(subsets)
+        vectors = noise(task)
+        rows = {text: row for row, text in enumerate(task.texts())}
+
+        class Ordinary(AbsEncoder):
+            def __init__(self) -> None:
+                self.model, self.mteb_model_meta = None, ModelMeta.create_empty({"name": "test/o", "revision": "1"})
+
+            def encode(self, inputs: Any, **_: Any) -> np.ndarray:
+                return vectors[[rows[text] for batch in inputs for text in batch["text"]]]
+
+        plain = local_mteb.LocalLanguages().filter_languages(None, hf_subsets=subsets).filter_eval_splits(splits)
+        found = mteb.evaluate(Ordinary(), plain, cache=None, show_progress_bar=False).task_results[0]
+        score = task.evaluate(vectors, seed=0)
+        assert score.value == pytest.approx(float(found.get_score()), abs=1e-6)
+        assert score.detail is not None and list(score.detail["scores"]) == splits
+        assert all([each["hf_subset"] for each in part] == subsets for part in score.detail["scores"].values())
+        assert score.n == len(tested)
+
+    def test_variants_are_different_tasks(self, local_mteb: ModuleType) -> None:
+        place = f"mteb:{local_mteb.MULTILINGUAL}"
+        tasks = resolve([place, f"{place}(subsets=en+en-ext)", f"{place}(subsets=en)", f"{place}(split=validation)"])
+        assert len(tasks) == len({task.key for task in tasks}) == len({task.name for task in tasks}) == 3
+
+    def test_an_unknown_split_is_an_error(self, local_mteb: ModuleType) -> None:
+        with pytest.raises(ConfigError, match=r"Unknown split of 'mteb:LocalLanguages' 'dev'. Valid: test, validation"):
+            self.task(local_mteb, "(split=dev)")
+
+
 def test_sizes_are_listed_without_the_data() -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     size = MtebTask("Banking77Classification").statistics
-    assert size is not None and size.texts > 13_000 and size.characters > 700_000
+    assert size is not None and 3_080 < size.texts < 13_083 and size.characters > 400_000
     assert MtebTask("NoSuchTask").statistics is None
