@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class Story:
     flat: bool = False
     key: str = "k" * 32
     trained: bool = True
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def quality(self, arm: Arm) -> float:
         """Best in the middle layers of late checkpoints, unless all arms are equal."""
@@ -89,6 +91,8 @@ def _start(story: Story) -> RunStarted:
         checkpoints=sum(len(suite.revisions) for suite in story.suites),
         tasks={task: {"kind": kind(task), "main_score": "accuracy"} for task in story.tasks},
         environment=ENVIRONMENT,
+        aliases=story.aliases,
+        warnings=story.warnings,
     )
 
 
