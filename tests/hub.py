@@ -48,7 +48,7 @@ class Hub:
         if kind == "revision":
             siblings = [{"rfilename": file, "size": len(data), "blobId": git(data)} for file, data in files.items()]
             return 200, {"id": f"{owner}/{name}", "sha": commit(files), "siblings": siblings}, {}
-        file = "/".join(rest[1:])
+        file = "/".join(rest[1:]).strip("/")
         if file not in files:
             return 404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit(files)}
         return 200, files[file], {"ETag": f'"{name_of(file, files[file])}"', "X-Repo-Commit": commit(files)}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.config import Model, _hub
-from daskmetrics.config._content import Content, Say, contents, files_of, relevant, sample
+from daskmetrics.config._content import Content, OnMessage, contents, files_of, relevant, sample
 from daskmetrics.config._hub import HubUnreachable, Refs
 from daskmetrics.config._order import out_of_order
 from daskmetrics.core._files import cache_folder
@@ -69,18 +69,18 @@ class _Found:
     folder: Path | None  # None if it is not on this machine
 
 
-def locate(model: Model, say: Say | None = None) -> LocatedSuite:
+def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
     """Find the checkpoints of a model's configuration; no weights are loaded or downloaded.
 
-    The digests of weights that are new or have changed are computed, which ``say`` announces if it takes long. The hub
-    is asked for what is not on this machine.
+    The digests of weights that are new or have changed are computed; ``on_message`` is called before if it takes long.
+    The hub is asked for what is not on this machine.
     """
     source = model.source or ""
     folder = Path(source).expanduser()
     if folder.is_dir():
-        return _find_folder(model, folder, say)
+        return _find_folder(model, folder, on_message)
     if is_hub_id(source):
-        return _find_on_hub(model, say)
+        return _find_on_hub(model, on_message)
     raise ConfigError(
         f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
         "model folder per revision (step0, step1000, ...), or a hub id such as EleutherAI/pythia-14m."
@@ -110,7 +110,7 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
     return tuple(sorted(set(model.layers)))
 
 
-def _find_folder(model: Model, folder: Path, say: Say | None) -> LocatedSuite:
+def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
     if (folder / "config.json").is_file():
         folders = {"main": folder}
     else:
@@ -119,7 +119,7 @@ def _find_folder(model: Model, folder: Path, say: Say | None) -> LocatedSuite:
         raise ConfigError(f"Model '{model.name}': no model in '{folder}': no config.json in it or in its sub-folders.")
     revisions = revisions_of(model, training_order(folders))
     shape = _shape(folders[revisions[0]] / "config.json")
-    known = contents([folders[name] for name in revisions], model.pickled, say)
+    known = contents([folders[name] for name in revisions], model.pickled, on_message)
     found = [
         _Found(name, Location(str(folders[name].resolve()), None, content.key, model.pickled), content, folders[name])
         for name, content in zip(revisions, known, strict=True)
@@ -127,61 +127,64 @@ def _find_folder(model: Model, folder: Path, say: Say | None) -> LocatedSuite:
     return _located(model, found, *shape)
 
 
-def _find_on_hub(model: Model, say: Say | None) -> LocatedSuite:
+def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
     from huggingface_hub import try_to_load_from_cache
 
     assert model.source is not None
     source, (refs, silence) = model.source, _refs(model)
-    revisions = revisions_of(model, training_order(refs.branches) if refs else None)
-    cached = {name: try_to_load_from_cache(source, "config.json", revision=name) for name in revisions}
-    configs = {name: Path(path) for name, path in cached.items() if isinstance(path, str)}
-    depth, width = _shape(next(iter(configs.values()))) if configs else (model.depth, model.width)
-    if depth is None or width is None:
+    is_open_range = refs is not None
+    names = tuple(dict.fromkeys(revisions_of(model, training_order(refs.branches) if refs else None)))
+    cached = ((name, try_to_load_from_cache(source, "config.json", revision=name)) for name in names)
+    configs = {name: Path(path) for name, path in cached if isinstance(path, str)}
+    shape = _hub_shape(model, configs)
+    folders = {name: path.parent for name, path in configs.items() if files_of(path.parent, model.pickled)}
+    if refs is None and len(folders) < len(names):
+        refs, silence = _hub.refs(source)
+    # the snapshot folder of a cached revision is named by its commit
+    commits = {**(refs.commits if refs else {}), **{name: folder.name for name, folder in folders.items()}}
+    commits = {name: commits[name] for name in names if name in commits}
+    known = _hub_contents(model, commits, folders, not silence, on_message)
+    empty = [name for name, content in known.items() if not content.digests]
+    if empty and (not is_open_range or len(empty) == len(names)):
+        raise ConfigError(f"Model '{model.name}': {source} has no .safetensors file in {', '.join(empty)}.")
+    found = []
+    for name in names:
+        if name not in empty:
+            content = known.get(name)
+            identity = content.key if content else content_key(source, commits.get(name, name))
+            found.append(_Found(name, Location(source, name, identity, model.pickled), content, folders.get(name)))
+    return _located(model, found, *shape)
+
+
+def _hub_shape(model: Model, configs: Mapping[str, Path]) -> tuple[int, int]:
+    """Number of blocks and hidden size, from a cached revision or the configuration."""
+    if configs:
+        return _shape(next(iter(configs.values())))
+    if model.depth is None or model.width is None:
         raise ConfigError(
-            f"Model '{model.name}' ({source}) is not in the hub's cache on this machine, so its shape is not "
+            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so its shape is not "
             "known: write 'depth:' and 'width:' into the configuration, or use a local folder as 'source'."
         )
-    # the snapshot folder of a cached revision is named by its commit
-    folders = {name: path.parent for name, path in configs.items() if files_of(path.parent, model.pickled)}
-    is_range = refs is not None
-    if refs is None and len(folders) < len(cached):
-        refs, silence = _hub.refs(source)
-    commits = {**(refs.commits if refs else {}), **{name: folder.name for name, folder in folders.items()}}
-    known = _hub_contents(model, commits, [name for name in cached if name in commits], folders, not silence, say)
-    if without := [name for name, content in known.items() if content and not content.digests]:
-        cached = {name: path for name, path in cached.items() if is_range and name not in without}
-        if not cached:
-            raise ConfigError(f"Model '{model.name}': {source} has no .safetensors file in {', '.join(without)}.")
-    found = []
-    for name in cached:
-        content = known.get(name)
-        identity = content.key if content else content_key(source, commits.get(name, name))
-        found.append(_Found(name, Location(source, name, identity, model.pickled), content, folders.get(name)))
-    return _located(model, found, depth, width)
+    return model.depth, model.width
 
 
 def _hub_contents(
-    model: Model,
-    commits: Mapping[str, str],
-    names: Sequence[str],
-    folders: Mapping[str, Path],
-    ask: bool,
-    say: Say | None,
-) -> dict[str, Content | None]:
-    """The content of revisions: of their files here and of those that the hub lists; None if it is not known.
+    model: Model, commits: Mapping[str, str], folders: Mapping[str, Path], ask: bool, on_message: OnMessage | None
+) -> dict[str, Content]:
+    """The content of revisions, as far as it is known: of their files here, and of those that the hub lists.
 
     A listed file counts before and after it is downloaded, so that the download does not change the key.
     """
     assert model.source is not None
-    kept = _hub.listings(model.source, [commits[name] for name in names if name in folders], ask=False)
-    listings = kept | _hub.listings(model.source, [commits[name] for name in names if name not in folders], ask)
-    here = dict(zip(folders, contents(tuple(folders.values()), model.pickled, say), strict=True))
-    known: dict[str, Content | None] = {}
-    for name in names:
-        listing = listings.get(commits[name])
-        digests = {file: listing[file] for file in relevant(listing, model.pickled)} if listing else {}
-        digests |= here[name].digests if name in here else {}
-        known[name] = Content.of(digests) if listing or name in here else None
+    listings = _hub.listings(model.source, [commits[name] for name in folders], ask=False)
+    listings |= _hub.listings(model.source, [commits[name] for name in commits if name not in folders], ask)
+    here = dict(zip(folders, contents(tuple(folders.values()), model.pickled, on_message), strict=True))
+    known = {}
+    for name, commit in commits.items():
+        listing = listings.get(commit, {})
+        digests = {file: listing[file] for file in relevant(listing, model.pickled)}
+        if listing or name in here:
+            known[name] = Content.of({**digests, **(here[name].digests if name in here else {})})
     return known
 
 

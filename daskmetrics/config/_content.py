@@ -25,7 +25,7 @@ from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, content_key
 
-Say = Callable[[str], None]
+OnMessage = Callable[[str], None]
 
 _WEIGHTS = (".safetensors", ".bin")
 _BESIDE_WEIGHTS = (".json", ".txt", ".model", ".jinja", ".spm", ".tiktoken", ".codes", ".bpe", ".vocab")
@@ -72,7 +72,7 @@ def fingerprint(folder: Path, pickled: bool = False) -> Key:
     return contents([folder], pickled)[0].key
 
 
-def contents(folders: Sequence[Path], pickled: bool = False, say: Say | None = None) -> list[Content]:
+def contents(folders: Sequence[Path], pickled: bool = False, on_message: OnMessage | None = None) -> list[Content]:
     """The content of model folders; files of equal content in other places, or with other times, have equal keys.
 
     Raises
@@ -84,7 +84,7 @@ def contents(folders: Sequence[Path], pickled: bool = False, say: Say | None = N
     """
     names = [_required(folder, pickled) for folder in folders]
     paths = [folder / name for folder, own in zip(folders, names, strict=True) for name in own]
-    digests = iter(_digests(paths, say))
+    digests = iter(_digests(paths, on_message))
     return [Content.of({name: next(digests) for name in own}) for own in names]
 
 
@@ -131,13 +131,15 @@ def _decides(name: str, weights: str) -> bool:
     return name.endswith((weights, *_BESIDE_WEIGHTS)) and not is_index_of_others
 
 
-def _digests(paths: Sequence[Path], say: Say | None) -> list[str]:
+def _digests(paths: Sequence[Path], on_message: OnMessage | None) -> list[str]:
     """The digest of each file, read by several threads."""
     try:
         known = [_known(path) for path in paths]
         size = sum(path.stat().st_size for path, digest in zip(paths, known, strict=True) if digest is None)
-        if say and size > _LONG:
-            say(f"Reading {size / 1e9:,.0f} GB of weights once, to recognise changed and identical checkpoints ...")
+        if on_message and size > _LONG:
+            on_message(
+                f"Reading {size / 1e9:,.0f} GB of weights once, to recognise changed and identical checkpoints ..."
+            )
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             return list(pool.map(lambda path, digest: digest or _read(path), paths, known))
     except OSError as error:

@@ -12,7 +12,7 @@ from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
 from daskmetrics.config import Config
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._content import Say
+from daskmetrics.config._content import OnMessage
 from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
@@ -186,7 +186,7 @@ class Experiment:
         return Template(self.suites, measured, scored, self.numbers_key, attributes)
 
 
-def prepare(config: Config, policy: Policy | None = None, on_message: Say | None = None) -> Experiment:
+def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage | None = None) -> Experiment:
     """Resolve and check every name, folder and file of a configuration; nothing is started.
 
     Parameters
