@@ -151,10 +151,10 @@ class Experiment:
     def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
         """Content key of the states of a checkpoint from which metrics are computed."""
         parts = (suite.layers, self.prompts_key, self.protocol_key, self.config.keep_states)
-        return content_key("states", VERSION, str(checkpoint), self.locations[checkpoint].identity, *parts)
+        return content_key("states", VERSION, self.locations[checkpoint].identity, *parts)
 
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
-        return content_key("measure", self.states_key(suite, checkpoint), self.metric_keys)
+        return content_key("measure", str(checkpoint), self.states_key(suite, checkpoint), self.metric_keys)
 
     @cached_property
     def measure_keys(self) -> Mapping[Checkpoint, Key]:

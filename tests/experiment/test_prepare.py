@@ -88,3 +88,12 @@ def test_a_baseline_may_have_any_of_the_names_of_equal_weights(doubled):
     assert doubled().baseline == doubled(baseline="a@step1").baseline == Checkpoint("a", "step4")
     with pytest.raises(ConfigError, match="Unknown baseline checkpoint 'a@step3'"):
         doubled(baseline="a@step3")
+
+
+def test_metrics_that_were_recorded_under_another_name_of_equal_weights_are_known(doubled, prepared, tmp_path):
+    one, two = (
+        prepared(models=[{"name": name, "source": str(tmp_path / "suite"), "revisions": [revision]}])
+        for name, revision in (("a", "step1"), ("b", "step4"))
+    )
+    (first, second) = (measure.units(each, RunFolder(tmp_path), [])[0] for each in (one, two))
+    assert first.key != second.key and first.args[0].states_key == second.args[0].states_key
