@@ -38,46 +38,43 @@ def out_of_order(steps: Sequence[str], samples: Sequence[NDArray[np.float32]]) -
     if len(samples) < 3 or len({len(each) for each in samples}) > 1:
         return []
     weights = np.array(samples, dtype=np.float64)
-    order, exchanged = np.arange(len(steps)), list[tuple[int, int]]()
-    while len(exchanged) < len(steps) and (pair := _exchanged(weights[order])):
+    weights -= weights.mean(axis=0)
+    gram, order, exchanged = weights @ weights.T, np.arange(len(steps)), list[tuple[int, int]]()
+    squares = np.maximum(np.diag(gram)[:, None] + np.diag(gram) - 2 * gram, 0.0)
+    while len(exchanged) < len(steps) and (pair := _exchanged(gram[np.ix_(order, order)])):
         order[[*pair]] = order[[*reversed(pair)]]
         exchanged.append(pair)
-    return [*_pairs(steps, weights, exchanged), *_far(steps, weights[order], {k for pair in exchanged for k in pair})]
+    in_pairs = {k for pair in exchanged for k in pair}
+    return [*_pairs(steps, np.sqrt(squares), exchanged), *_far(steps, np.sqrt(squares[np.ix_(order, order)]), in_pairs)]
 
 
-def _exchanged(weights: Floats) -> tuple[int, int] | None:
-    """The two places whose exchange shortens the way most clearly, if there are any."""
-    inner = weights[1:-1]
-    by_neighbours = inner @ (weights[:-2] + weights[2:]).T
-    own = np.diag(by_neighbours)
-    gram = inner @ inner.T
-    squares = np.diag(gram)[:, None] + np.diag(gram) - 2 * gram
+def _exchanged(gram: Floats) -> tuple[int, int] | None:
+    """The two places whose exchange shortens the way most clearly, if there are any; from all inner products."""
+    inner = gram[1:-1, 1:-1]
+    by_neighbours = gram[1:-1, :-2] + gram[1:-1, 2:]
+    size, own = np.diag(inner), np.diag(by_neighbours)
+    squares = size[:, None] + size - 2 * inner
     along = own[:, None] + own - by_neighbours - by_neighbours.T
     follows = np.abs(np.subtract.outer(np.arange(len(inner)), np.arange(len(inner)))) == 1
     along = np.triu(along + follows * squares + AGAINST * squares, 1)
     p, q = np.unravel_index(int(np.argmin(along)), along.shape)
-    return (int(p) + 1, int(q) + 1) if along[p, q] < -1e-9 * squares.max() else None
+    return (int(p) + 1, int(q) + 1) if along[p, q] < -1e-9 * size.max() else None
 
 
-def _pairs(steps: Sequence[str], weights: Floats, exchanged: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _pairs(steps: Sequence[str], apart: Floats, exchanged: Sequence[tuple[int, int]]) -> Iterator[str]:
     for p, q in exchanged:
-        near = [_apart(weights, p - 1, p), _apart(weights, q, q + 1)]
-        other = [_apart(weights, p - 1, q), _apart(weights, p, q + 1)]
         yield (
-            f"{steps[p]} and {steps[q]} seem to be exchanged: the weights of {steps[p - 1]} are {near[0]:.3g} from the "
-            f"first and {other[0]:.3g} from the second, those of {steps[q + 1]} {other[1]:.3g} and {near[1]:.3g}"
+            f"{steps[p]} and {steps[q]} seem to be exchanged: the weights of {steps[p - 1]} are {apart[p - 1, p]:.3g} "
+            f"from the first and {apart[p - 1, q]:.3g} from the second, those of {steps[q + 1]} {apart[q + 1, p]:.3g} "
+            f"and {apart[q + 1, q]:.3g}"
         )
 
 
-def _far(steps: Sequence[str], weights: Floats, known: set[int]) -> Iterator[str]:
+def _far(steps: Sequence[str], apart: Floats, known: set[int]) -> Iterator[str]:
     for k in range(1, len(steps) - 1):
-        before, after, between = (_apart(weights, *pair) for pair in ((k - 1, k), (k, k + 1), (k - 1, k + 1)))
+        before, after, between = apart[k - 1, k], apart[k, k + 1], apart[k - 1, k + 1]
         if min(before, after) > FAR * between and k not in known:
             yield (
                 f"{steps[k]} lies out of order: its weights are {before:.3g} from those of {steps[k - 1]} and "
                 f"{after:.3g} from those of {steps[k + 1]}, which are {between:.3g} apart"
             )
-
-
-def _apart(weights: Floats, a: int, b: int) -> float:
-    return float(np.linalg.norm(weights[a] - weights[b]))

@@ -67,17 +67,27 @@ def test_samples_of_different_models_are_not_compared():
     assert out_of_order(["step0", "step1", "step2"], [np.zeros(3), np.zeros(4), np.ones(3)]) == []
 
 
+def train(recipe, folder, start=0):
+    """Train every revision, and number the steps on from ``start``."""
+    for revision in training.revisions(recipe):
+        training.train_to(recipe, folder, revision)
+        if start and revision != "step0":
+            step = int(revision.removeprefix("step"))
+            shutil.copytree(folder / revision, folder.parent / "whole" / f"step{start + step}")
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Suites that were really trained: with a decaying learning rate, and from the end of the first one on."""
+    """A suite that was really trained with a decaying learning rate; beside it, one that was resumed with a new rate."""
     folder = tmp_path_factory.mktemp("trained")
     corpus = folder / "corpus.txt"
     corpus.write_text("\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(200)))
-    sizes = {"width": 16, "depth": 2, "heads": 2, "context": 16, "vocabulary": 300, "batch": 4, "corpus": str(corpus)}
-    first = Recipe(steps=64, learning_rate=1e-2, **sizes)
-    training.train_to(first, folder / "first", "step64")
-    for revision in training.revisions(first):
-        training.train_to(first, folder / "first", revision)
+    sizes = {"width": 16, "depth": 2, "heads": 2, "context": 16, "batch": 4, "corpus": str(corpus)}
+    first = Recipe(steps=64, learning_rate=1e-2, vocabulary=300, **sizes)
+    train(first, folder / "first")
+    shutil.copytree(folder / "first", folder / "whole", ignore=shutil.ignore_patterns("resume", "corpus"))
+    again = Recipe(steps=64, learning_rate=2e-2, checkpoints=8, init_from=str(folder / "first" / "step64"), **sizes)
+    train(again, folder / "again", start=64)
     return folder / "first"
 
 
@@ -88,6 +98,11 @@ def warnings(folder, tmp_path, monkeypatch):
 
 def test_a_trained_suite_raises_no_alarm(trained, tmp_path, monkeypatch):
     assert warnings(trained, tmp_path, monkeypatch) == ()
+
+
+def test_a_suite_that_was_resumed_with_a_new_learning_rate_raises_no_alarm(trained, tmp_path, monkeypatch):
+    assert len(list((trained.parent / "whole").iterdir())) == 8 + 8
+    assert warnings(trained.parent / "whole", tmp_path, monkeypatch) == ()
 
 
 @pytest.mark.parametrize(("a", "b"), [("step2", "step32"), ("step8", "step16")])
