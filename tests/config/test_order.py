@@ -78,7 +78,7 @@ def train(recipe, folder, start=0):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A suite that was really trained with a decaying learning rate; beside it, one that was resumed with a new rate."""
+    """A suite trained with a decaying learning rate; beside it, ``whole``, which was resumed with a new one."""
     folder = tmp_path_factory.mktemp("trained")
     corpus = folder / "corpus.txt"
     corpus.write_text("\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(200)))
