@@ -239,10 +239,10 @@ def _equal_weights(found: Mapping[str, _Found]) -> Iterator[str]:
         if each.content:
             groups.setdefault(each.content.weights, {})[name] = each.content
     for group in groups.values():
-        files = [set(content.digests.items()) for content in group.values()]
-        if others := {name for name, _ in set.union(*files) - set.intersection(*files)}:
+        files, *others = (set(content.digests.items()) for content in group.values())
+        if different := {name for each in others for name, _ in files ^ each}:
             first, *rest = group
-            yield f"{equal_names(first, rest)} in weights, but not in {listed(sorted(others))}; each is measured"
+            yield f"{equal_names(first, rest)} in weights, but not in {listed(sorted(different))}; each is measured"
 
 
 def _misplaced(found: Mapping[str, _Found]) -> list[str]:

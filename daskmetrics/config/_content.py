@@ -36,7 +36,12 @@ _SETTLED = 2.0  # seconds; a file that changed more recently can change again wi
 _LONG = 10e9  # bytes whose reading is announced
 _SAMPLE = 1 << 15  # values of a sample
 _HEADER = 100 << 20  # bytes: no header of a safetensors file is longer
-_NUMBERS = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_NUMBERS: Mapping[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+}
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ def _read(path: Path) -> str:
     if is_git:
         digest.update(b"blob %d\0" % before.st_size)
     with path.open("rb") as file:
-        text = hashlib.file_digest(file, lambda: digest).hexdigest()  # type: ignore[arg-type, return-value]
+        text = hashlib.file_digest(file, lambda: digest).hexdigest()
     after = path.stat()
     has_settled = time.time() - after.st_ctime > _SETTLED
     if after.st_size >= _SMALL and has_settled and _stamp(before) == _stamp(after):

@@ -67,8 +67,8 @@ def refs(source: str) -> tuple[Refs | None, str]:
         return ask_refs(source), ""
     except HubUnreachable as error:
         kept = _kept(_place("refs", source)) or {}
-        parts = [kept.get("branches"), kept.get("tags")]
-        return (Refs(*parts) if all(isinstance(part, dict) for part in parts) else None), str(error)
+        branches, tags = kept.get("branches"), kept.get("tags")
+        return (Refs(branches, tags) if isinstance(branches, dict) and isinstance(tags, dict) else None), str(error)
 
 
 def listings(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mapping[str, str]]:
