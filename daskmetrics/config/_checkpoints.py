@@ -140,6 +140,9 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
     folders = {name: path.parent for name, path in configs.items() if files_of(path.parent, model.pickled)}
     if refs is None and len(folders) < len(names):
         refs, silence = _hub.refs(source)
+    for name in configs.keys() - folders.keys() if silence else ():
+        if files_of(configs[name].parent, pickled=True):
+            contents([configs[name].parent])  # raises: there are pickled weights, and the hub offers no others
     # the snapshot folder of a cached revision is named by its commit
     commits = {**(refs.commits if refs else {}), **{name: folder.name for name, folder in folders.items()}}
     commits = {name: commits[name] for name in names if name in commits}

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.config.weights import files
+from tests.config.weights import CONFIG, files
 from tests.hub import serve
 
 REPOSITORY = "org/suite"
@@ -111,6 +111,16 @@ def test_revisions_in_the_cache_are_compared_without_the_hub(hub, tmp_path):
     elsewhere = {**here, "DASKMETRICS_CACHE": str(tmp_path / "other"), "HF_HUB_OFFLINE": "1"}
     located = locate(elsewhere, revisions=["step1000", "step3000", "main"])
     assert located["revisions"] == ["step3000"] and located["missing"] == []
+
+
+def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(tmp_path):
+    pickled = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": b"{}", "pytorch_model.bin": b"x"}
+    with serve({REPOSITORY: {"main": pickled}}) as hub:
+        here = hub.environment(tmp_path)
+        download(here, "main")
+    offline = {**here, "HF_HUB_OFFLINE": "1"}
+    assert "has no weights: no .safetensors file. (Pickled" in locate(offline, succeeds=False, revisions="main")
+    assert locate(offline, revisions="main", pickled=True)["missing"] == []
 
 
 def test_a_named_revision_without_weights_is_refused(hub, tmp_path):
