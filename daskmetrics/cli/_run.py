@@ -68,7 +68,7 @@ def run(
 
     console = Console(stderr=True)
     with console.status("Checking models, tasks and texts ...") if console.is_terminal else nullcontext():
-        prepared = experiment.prepare(loaded)
+        prepared = experiment.prepare(loaded, on_message=console.print)
     if dry_run:
         from daskmetrics.experiment._estimate import preview
 

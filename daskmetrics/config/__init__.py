@@ -6,7 +6,10 @@
 `_recipe`        how suites are trained
 `_cluster`       where the work runs
 `_section`       the base of these sections, and the types of their text fields
-`_checkpoints`   where the checkpoints of a model are
+`_checkpoints`   where the checkpoints of a model are, and which of them are equal
+`_content`       digests of a checkpoint's files, and a sample of its weights
+`_order`         steps whose weights lie out of order
+`_hub`           branches and files of a hub repository
 ================ ==================================================================
 
 Modules with a leading underscore are internal.

@@ -85,3 +85,13 @@ def listed(names: Sequence[str]) -> str:
     '1, 2 and 4'
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def equal_names(name: str, others: Sequence[str]) -> str:
+    """Names of one thing.
+
+    >>> equal_names("step8", ["step2", "main"])
+    'step8 = step2 = main'
+    """
+    shown = others if len(others) <= 6 else [*others[:3], f"{len(others) - 3} more"]
+    return " = ".join([name, *shown])

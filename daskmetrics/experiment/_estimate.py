@@ -13,7 +13,7 @@ from daskmetrics import config
 from daskmetrics.core._costs import UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
-from daskmetrics.core._text import duration
+from daskmetrics.core._text import duration, equal_names
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import Record
@@ -143,6 +143,10 @@ def _rows(experiment: Experiment, folder: RunFolder, past: tuple[Record, ...]) -
     yield "disk", f"{plan.disk_bytes / 1e6:,.1f} MB in '{folder.path}', {free / 1e9:,.0f} GB free"
     if unknown := sum(not task.is_local for task in experiment.tasks):
         yield "assumed", f"{UNKNOWN_TASK.texts:,} texts for each of {unknown} tasks whose data is not on this machine"
+    for checkpoint, names in experiment.aliases.items():
+        yield "identical", f"{equal_names(str(checkpoint), names)}: equal weights, measured and scored once"
+    for warning in experiment.warnings:
+        yield "warning", warning
     if missing := sum(map(len, experiment.missing.values())):
         yield "missing", f"{missing:,} checkpoints are not on this machine and would be downloaded from the hub"
 

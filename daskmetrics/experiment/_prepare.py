@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
 from daskmetrics.config import Config
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._content import OnMessage
 from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
@@ -46,6 +47,10 @@ class Experiment:
         The texts whose states are measured.
     policy : Policy
         Chooses the cells of the search.
+    aliases : mapping of Checkpoint to tuple of str
+        Revisions of equal content that are measured as one checkpoint, by the checkpoint.
+    warnings : tuple of str
+        What is wrong with the weights, as far as their files show.
     """
 
     config: Config
@@ -58,6 +63,8 @@ class Experiment:
     tasks: tuple[Task, ...]
     prompts: tuple[str, ...]
     policy: Policy
+    aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -79,10 +86,16 @@ class Experiment:
         configured = self.config.search.baseline
         if configured is None:
             return self.suites[-1].checkpoints()[-1]
-        known = {str(checkpoint): checkpoint for checkpoint in self.checkpoints}
+        known = {str(name): checkpoint for name, checkpoint in self.by_name.items()}
         if configured not in known:
             raise unknown("baseline checkpoint", configured, known)
         return known[configured]
+
+    @cached_property
+    def by_name(self) -> Mapping[Checkpoint, Checkpoint]:
+        """The checkpoint that is measured, by its own name and by those of revisions of equal content."""
+        others = {Checkpoint(kept.model, name): kept for kept, names in self.aliases.items() for name in names}
+        return {**{checkpoint: checkpoint for checkpoint in self.checkpoints}, **others}
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
@@ -138,10 +151,10 @@ class Experiment:
     def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
         """Content key of the states of a checkpoint from which metrics are computed."""
         parts = (suite.layers, self.prompts_key, self.protocol_key, self.config.keep_states)
-        return content_key("states", VERSION, str(checkpoint), self.locations[checkpoint].identity, *parts)
+        return content_key("states", VERSION, self.locations[checkpoint].identity, *parts)
 
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
-        return content_key("measure", self.states_key(suite, checkpoint), self.metric_keys)
+        return content_key("measure", str(checkpoint), self.states_key(suite, checkpoint), self.metric_keys)
 
     @cached_property
     def measure_keys(self) -> Mapping[Checkpoint, Key]:
@@ -173,7 +186,7 @@ class Experiment:
         return Template(self.suites, measured, scored, self.numbers_key, attributes)
 
 
-def prepare(config: Config, policy: Policy | None = None) -> Experiment:
+def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage | None = None) -> Experiment:
     """Resolve and check every name, folder and file of a configuration; nothing is started.
 
     Parameters
@@ -181,6 +194,8 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
     config : Config
     policy : Policy, optional
         Your own policy in place of the configured one; the journal records its import path.
+    on_message : callable, optional
+        Called with a line of text before something that takes long.
 
     Raises
     ------
@@ -195,7 +210,7 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
     chosen_metrics, chosen_tasks = metrics.resolve(config.metrics), tasks.resolve(config.tasks)
     trainings = train.suites_to_train(config)
     located = {
-        model.name: trainings[model.name].located(model) if model.train else checkpoints.locate(model)
+        model.name: trainings[model.name].located(model) if model.train else checkpoints.locate(model, on_message)
         for model in config.models
     }
     locations = {
@@ -214,6 +229,8 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
         tasks=chosen_tasks,
         prompts=_prompts(config),
         policy=policy,
+        aliases={Checkpoint(model, name): same for model, e in located.items() for name, same in e.aliases.items()},
+        warnings=tuple(text for each in located.values() for text in each.warnings),
     )
     _ = experiment.baseline, experiment.weights  # unknown names are an error now, not during the run
     return experiment

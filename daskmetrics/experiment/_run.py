@@ -137,6 +137,8 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             widths=dict(experiment.widths),
             window=search.window(experiment, journal.entries),
             environment=environment(*PACKAGES),
+            aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
+            warnings=experiment.warnings,
         )
     )
     _lay_out(_plan(experiment), folder, journal)

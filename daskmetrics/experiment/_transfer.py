@@ -95,7 +95,11 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     """Import those results of a folder that belong to a run's arms and tasks into its journal."""
     names = _model_names([model.model_dump() for model in experiment.config.models])
     arms = {  # mteb may use the hub id, or the model's name with or without ``local/``
-        (name, arm.revision, arm.layer): arm for arm in experiment.arms for name in (names[arm.model], arm.model)
+        (name, same.revision, arm.layer): arm
+        for arm in experiment.arms
+        for same, kept in experiment.by_name.items()
+        if kept == arm.checkpoint
+        for name in (names[arm.model], arm.model)
     }
     tasks = defaultdict[str, list[MtebTask]](list)  # several if they differ by their options
     for task in experiment.tasks:

@@ -20,8 +20,8 @@ LENGTH = 128  # tokens of the text whose forward passes are compared
 
 def explain_text(run: Run, name: str) -> str:
     """Rank, decisions, scores and metrics of the arm ``MODEL@REVISION/LAYER``, for a terminal."""
-    posterior = posterior_of(run)
-    index = posterior.index(name)
+    posterior, (checkpoint, slash, layer) = posterior_of(run), name.rpartition("/")
+    index = posterior.index(run.measured_as.get(checkpoint, checkpoint) + slash + layer)
     arm = posterior.problem.arms[index]
     lines = [*fact(str(arm), place(arm)), "", *_verdict(run, posterior, index), *_decisions(run, arm)]
     return "\n".join([*lines, "", _scores(run, posterior, arm), "", _metrics(run, arm)])

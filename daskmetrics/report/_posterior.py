@@ -96,13 +96,14 @@ def _problem(run: Run) -> Problem:
     ones, search = np.ones((len(arms), len(run.tasks))), run.config["search"]
     kinds = {task: about["kind"] for task, about in run.tasks.items()}
     checkpoints = {str(arm.checkpoint): arm.checkpoint for arm in arms}
+    baseline = run.measured_as.get(search["baseline"] or "", search["baseline"] or "")
     return Problem(
         arms=arms,
         tasks=tuple(run.tasks),
         features=arm_features(suites, metrics),
         encode_cost=ones,
         score_cost=ones,
-        baseline=checkpoints.get(search["baseline"] or "", arms[-1].checkpoint),
+        baseline=checkpoints.get(baseline, arms[-1].checkpoint),
         reward=search["reward"],
         weights=tuple(task_weights(kinds, search["objective"], search["weights"])),
     )

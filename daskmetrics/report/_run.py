@@ -12,6 +12,7 @@ import yaml
 
 from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._text import equal_names
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.execution._journal import holder, is_finished, latest, read, standing
@@ -96,9 +97,10 @@ class Run:
 
     def _is_stale(self, record: Record, measured: Container[str]) -> bool:
         cell = self.cells.get(record.key)
-        if cell is None:
-            return Checkpoint.parse(record.name).model not in self.models
-        return cell.arm.model not in self.models or cell.task not in self.tasks or str(cell.arm.checkpoint) in measured
+        checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
+        if checkpoint.model not in self.models or str(checkpoint) in self.measured_as:
+            return True
+        return cell is not None and (cell.task not in self.tasks or str(checkpoint) in measured)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -166,6 +168,17 @@ class Run:
     def scores(self) -> xarray.Dataset:
         """One variable per task, dimensions (model, checkpoint, layer); NaN for cells without a score."""
         return dataset(self.tree, self.models, "scores", "task")
+
+    @property
+    def identical(self) -> tuple[str, ...]:
+        """Checkpoints of equal weights, which were measured as one, such as ``m@step4 = step2 = main``."""
+        return tuple(equal_names(name, others) for name, others in self.start.aliases.items())
+
+    @cached_property
+    def measured_as(self) -> Mapping[str, str]:
+        """The name of the checkpoint that was measured, by that of a revision of equal weights."""
+        aliases = self.start.aliases.items()
+        return {str(Checkpoint(Checkpoint.parse(kept).model, name)): kept for kept, names in aliases for name in names}
 
     @property
     def cells_planned(self) -> int:

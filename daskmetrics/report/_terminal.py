@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
-from daskmetrics.core._text import duration
+from daskmetrics.core._text import duration, equal_names
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _timing as timing
@@ -19,7 +19,7 @@ def status_text(run: Run) -> str:
     if run.tasks:
         lines += fact("cost", cost(run))
         lines += fact("answer", run.headline) if run.result else fact("leader", leading(run))
-    return "\n".join([*lines, *_time(run), *_failures(run), "", whereabouts(run.folder)])
+    return "\n".join([*lines, *_time(run), *_weights(run), *_failures(run), "", whereabouts(run.folder)])
 
 
 def summary_text(run: Run) -> str:
@@ -32,13 +32,15 @@ def summary_text(run: Run) -> str:
     else:
         lines += [*_progress(run), *_effort(run)]
         lines += fact("leader", leading(run)) if run.tasks else fact("search", "none: the run has no tasks")
-    return "\n".join([*lines, *_failures(run)])
+    return "\n".join([*lines, *_weights(run), *_failures(run)])
 
 
 def best_text(run: Run) -> str:
     """The best arm and the Python that loads it."""
     best = run.best()
-    lines = [f"# {line}" for line in _answer(best) + fact("certainty", best.certainty)]
+    same = run.start.aliases.get(str(best.arm.checkpoint))
+    identical = fact("identical", equal_names(str(best.arm.checkpoint), same)) if same else []
+    lines = [f"# {line}" for line in _answer(best) + identical + fact("certainty", best.certainty)]
     return "\n".join([*lines, "", best.code.rstrip()])
 
 
@@ -115,6 +117,13 @@ def _kinds(run: Run) -> list[str]:
     ]
     header = ("kind of task", "best arm for this kind", "mean score", "probability of being best")
     return ["", Table(header, tuple(rows)).as_text(WIDTH)] if rows else []
+
+
+def _weights(run: Run) -> list[str]:
+    """Checkpoints of equal weights, and what is wrong with the weights."""
+    lines = [line for names in run.identical for line in fact("identical", names)]
+    lines += [line for text in run.start.warnings for line in fact("warning", text)]
+    return ["", *lines] if lines else []
 
 
 def _failures(run: Run) -> list[str]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.config import DDP, Recipe
-from daskmetrics.config._checkpoints import fingerprint
+from daskmetrics.config._content import fingerprint
 from daskmetrics.core import _files as files
 from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
 from daskmetrics.core.names import Key, content_key, every, log_steps, step_of

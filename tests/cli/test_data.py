@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +15,8 @@ from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import _prefetch as prefetch
 from daskmetrics.experiment._prefetch import Download
+from tests.config.weights import files
+from tests.hub import commit, serve
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
 HUB = {"name": "far", "source": "nobody/nothing", "revisions": ["step1"], "depth": 2, "width": 8}
@@ -62,6 +66,29 @@ def test_a_failed_download_is_named_and_the_others_continue(
     assert "2 of 3 could not be downloaded; run the same command to try again." in done.output
     assert "nobody/nothing@step1:" in done.output and "mteb:BIOSSES:" in done.output
     assert "done   data mteb:LocalSTS" in done.output and "of unknown size" in done.output
+
+
+def test_prefetch_lists_branches_and_downloads_equal_weights_once(tmp_path: Path) -> None:
+    steps = {f"step{step}": files(step) for step in (0, 1)}
+    model = {"name": "m", "source": "org/suite", "depth": 2, "width": 8}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"name": "x", "models": [model], "corpus": {"prompts": 8}}))
+    with serve({"org/suite": {**steps, "step2": steps["step1"], "main": steps["step1"]}}) as hub:
+        here = hub.environment(tmp_path)
+        offline = {**here, "HF_HUB_OFFLINE": "1"}
+
+        def command(*words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+            call = [sys.executable, "-m", "daskmetrics", *words]
+            return subprocess.run(call, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+        refused = command("prefetch", str(path), environment=offline)
+        assert refused.returncode == 2 and "needs the list of branches of org/suite" in refused.stderr
+        assert command("prefetch", str(path), environment=here).returncode == 0
+        downloads = [each for each in hub.requests if each.endswith("model.safetensors")]
+        assert {each.split("/")[-2] for each in downloads} == {commit(steps["step0"]), commit(steps["step1"])}
+    shown = command("run", str(path), "--dry-run", environment=offline)
+    assert shown.returncode == 0 and "m@step2 = step1 = main: equal weights" in " ".join(shown.stdout.split())
+    assert "not on this machine" not in shown.stdout
 
 
 def test_a_run_without_its_data_does_not_start(configured: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import transformers
 
 from daskmetrics.config import Model
 from daskmetrics.config import _checkpoints as checkpoints
+from daskmetrics.config._content import fingerprint
 from daskmetrics.core.errors import ConfigError, DataError
 from tests.models.architectures import DEPTH, KINDS, SMALL, build
 
@@ -39,6 +40,27 @@ def test_a_folder_of_revisions(tmp_path):
     assert len({location.identity for location in located.locations}) == 3
 
 
+def test_revisions_of_equal_content_are_one_checkpoint_named_by_the_latest_step(tmp_path):
+    for name, weights in (("step0", b"a"), ("step8", b"z"), ("step16", b"b"), ("step64", b"z"), ("main", b"z")):
+        checkpoint(tmp_path / name, weights)
+    located = checkpoints.locate(model(tmp_path))
+    assert located.suite.revisions == ("step0", "step16", "step64")
+    assert located.aliases == {"step64": ("step8", "main")}
+    assert located.locations[-1].path == str(tmp_path / "step64")
+    assert checkpoints.locate(model(tmp_path, revisions=["main", "step0"])).suite.revisions == ("main", "step0")
+
+
+def test_equal_weights_beside_another_configuration_are_two_checkpoints_and_a_warning(tmp_path):
+    checkpoint(tmp_path / "step1", b"z")
+    checkpoint(tmp_path / "step2", b"z", rope_theta=500_000)
+    (tmp_path / "step2" / "tokenizer.json").write_text('{"version": 2}')
+    located = checkpoints.locate(model(tmp_path))
+    assert located.suite.revisions == ("step1", "step2") and located.aliases == {}
+    assert located.warnings == (
+        "m: step1 = step2 in weights, but not in config.json and tokenizer.json; each is measured",
+    )
+
+
 def test_one_model_folder(tmp_path):
     located = checkpoints.locate(model(checkpoint(tmp_path / "one")))
     assert located.suite.revisions == ("main",)
@@ -46,8 +68,8 @@ def test_one_model_folder(tmp_path):
 
 
 def test_equal_content_has_equal_identity_in_any_folder(tmp_path):
-    first, second = (checkpoints.fingerprint(checkpoint(tmp_path / name, b"w" * 5_000_000)) for name in ("a", "b"))
-    other = checkpoints.fingerprint(checkpoint(tmp_path / "c", b"w" * 4_999_999 + b"x"))
+    first, second = (fingerprint(checkpoint(tmp_path / name, b"w" * 5_000_000)) for name in ("a", "b"))
+    other = fingerprint(checkpoint(tmp_path / "c", b"w" * 4_999_999 + b"x"))
     assert first == second != other
 
 

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.experiment import _measure as measure
+from daskmetrics.experiment._estimate import preview
+from tests.config.weights import write
 
 
 def test_arms_of_suites_that_are_not_trained_yet(prepared):
@@ -60,3 +66,34 @@ def test_prompts_may_come_from_a_task(prepared):
     experiment = prepared(corpus={"source": "task:stdlib:order", "prompts": 20})
     assert len(experiment.prompts) == 20
     assert set(experiment.prompts) <= set(experiment.tasks[0].texts())
+
+
+@pytest.fixture
+def doubled(prepared, tmp_path):
+    """A suite whose last step serves the weights of an earlier one."""
+    for name, weights in (("step1", np.ones(8)), ("step2", np.arange(8)), ("step4", np.ones(8)), ("main", np.ones(8))):
+        write(tmp_path / "suite" / name, weights)
+    return lambda **search: prepared(models=[{"name": "a", "source": str(tmp_path / "suite")}], search=search)
+
+
+def test_equal_weights_are_measured_and_scored_once(doubled, tmp_path):
+    experiment = doubled()
+    assert [arm.revision for arm in experiment.arms] == ["step2"] * 3 + ["step4"] * 3
+    assert [unit.name for unit in measure.units(experiment, RunFolder(tmp_path), [])] == ["a@step2", "a@step4"]
+    rows = dict(preview(experiment, RunFolder(tmp_path / "run")).rows)
+    assert rows["identical"] == "a@step4 = step1 = main: equal weights, measured and scored once"
+
+
+def test_a_baseline_may_have_any_of_the_names_of_equal_weights(doubled):
+    assert doubled().baseline == doubled(baseline="a@step1").baseline == Checkpoint("a", "step4")
+    with pytest.raises(ConfigError, match="Unknown baseline checkpoint 'a@step3'"):
+        doubled(baseline="a@step3")
+
+
+def test_metrics_that_were_recorded_under_another_name_of_equal_weights_are_known(doubled, prepared, tmp_path):
+    one, two = (
+        prepared(models=[{"name": name, "source": str(tmp_path / "suite"), "revisions": [revision]}])
+        for name, revision in (("a", "step1"), ("b", "step4"))
+    )
+    (first, second) = (measure.units(each, RunFolder(tmp_path), [])[0] for each in (one, two))
+    assert first.key != second.key and first.args[0].states_key == second.args[0].states_key

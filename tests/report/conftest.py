@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Story:
     key: str = "k" * 32
     trained: bool = True
     subsets: tuple[str, ...] = ()  # of tasks of mteb: names of languages, each 0.1 better than the one before
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def detail(self, task: str, score: float) -> dict[str, Any]:
         """What mteb returns, with this score as the mean of the subsets."""
@@ -99,6 +101,8 @@ def _start(story: Story) -> RunStarted:
         checkpoints=sum(len(suite.revisions) for suite in story.suites),
         tasks={task: {"kind": kind(task), "main_score": "accuracy"} for task in story.tasks},
         environment=ENVIRONMENT,
+        aliases=story.aliases,
+        warnings=story.warnings,
     )
 
 

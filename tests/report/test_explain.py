@@ -39,6 +39,11 @@ def test_an_arm_that_was_never_chosen_is_explained(finished):
     assert "Never" in text and "the probability that this arm is better is" in text and "not measured" in text
 
 
+def test_an_arm_is_explained_by_the_name_of_equal_weights(a_run):
+    run = a_run(aliases={"small@step8": ("main",)})
+    assert explain_text(run, "small@main/2") == explain_text(run, "small@step8/2")
+
+
 def test_the_error_for_an_unknown_arm_has_the_nearest_names(finished):
     with pytest.raises(ConfigError, match=r"Did you mean 'small@step8/\d'"):
         explain_text(finished, "small@step8/9")

@@ -7,6 +7,8 @@ import pytest
 
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
+from daskmetrics.report._html import page
+from tests.report.conftest import STEPS
 
 TEXTS = (status_text, summary_text)
 
@@ -93,3 +95,13 @@ def test_the_best_text_is_python(finished):
 def test_the_repr_and_the_locations_of_files(finished):
     assert repr(finished).startswith("<Run ") and "best arm" in repr(finished)
     assert "journal.jsonl" in whereabouts(finished.folder) and "store.zarr" in whereabouts(finished.folder)
+
+
+def test_equal_weights_are_shown_as_one_and_a_step_out_of_order_is_a_warning(a_run):
+    aliases = {f"{model}@{step}": ("step9", "main") for model in ("tiny", "small") for step in STEPS}
+    run = a_run(aliases=aliases, warnings=("tiny: step2 lies out of order",))
+    names = f"{run.best().arm.checkpoint} = step9 = main"
+    for text in (status_text(run), summary_text(run), best_text(run), page(run, [])):
+        assert names in text
+    for text in (status_text(run), summary_text(run), page(run, [])):
+        assert "tiny: step2 lies out of order" in text

@@ -5,7 +5,7 @@
 `_collect`    collects the facts
 `_slurm`      checks of a profile against Slurm
 `_machine`    checks of network, Python and GPUs
-`_storage`    checks of folders and of the hub's cache
+`_storage`    checks of folders, of the hub's cache and of checkpoints
 `_history`    checks of a run by its journal
 ============= =======================================================================
 
@@ -72,6 +72,9 @@ CHECKS: Mapping[str, Check] = {
     "hub-cache": _storage.hub_cache,
     "hub-home": _storage.hub_home,
     "hub-switches": _storage.hub_switches,
+    "checkpoints": _storage.checkpoints,
+    "equal-weights": _storage.equal_weights,
+    "weights": _storage.weights,
     "driver": _history.driven,
     "failed-units": _history.failed_units,
     "out-of-memory": _history.out_of_memory,
@@ -137,7 +140,7 @@ def collect(subject: Subject, start_worker: bool = False) -> Facts:
     ConfigError
         If a worker is started and does not arrive.
     """
-    profile = subject.profile
+    profile, suites = subject.profile, _collect.suites(subject.config)
     return Facts(
         profile=profile,
         here=_collect.machine(profile.interface),
@@ -147,7 +150,8 @@ def collect(subject: Subject, start_worker: bool = False) -> Facts:
         quota=_collect.printed("quota", "-w"),
         prefix=Path(sys.prefix),
         prefix_kind=_collect.file_system(Path(sys.prefix)),
-        hub=_collect.hub(subject.config),
+        hub=_collect.hub(subject.config, suites),
+        suites=suites,
         history=_collect.history(subject.run) if subject.is_run else None,
     )
 

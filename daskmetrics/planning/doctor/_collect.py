@@ -21,11 +21,19 @@ from daskmetrics.cluster.slurm import _commands, _partitions
 from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.cluster.slurm._script import script
 from daskmetrics.config import Cluster, Config
+from daskmetrics.config._checkpoints import is_hub_id, locate
 from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core._machine import gpu_models
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution._journal import holder, is_finished, read, records
-from daskmetrics.planning.doctor._facts import FolderFacts, HubFacts, MachineFacts, RunHistory, SlurmFacts
+from daskmetrics.planning.doctor._facts import (
+    FolderFacts,
+    HubFacts,
+    MachineFacts,
+    RunHistory,
+    SlurmFacts,
+    SuiteFacts,
+)
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 PACKAGES = ("daskmetrics", "dask", "distributed", "torch", "transformers", "numpy", "zarr")
@@ -153,31 +161,31 @@ def file_system(path: Path) -> str:
     return next((mount.fstype for mount in reversed(mounts) if path.is_relative_to(mount.mountpoint)), "")
 
 
-def hub(config: Config | None) -> HubFacts | None:
-    """The model hub's cache, for the models of an experiment."""
-    from huggingface_hub import constants, try_to_load_from_cache
-
+def suites(config: Config | None) -> SuiteFacts | None:
+    """The checkpoints of an experiment's models; digests of weights that are new or have changed are computed."""
     if config is None:
         return None
-    required = tuple(model for model in config.models if model.source and not Path(model.source).expanduser().exists())
-    missing = []
-    for model in required:
-        assert model.source is not None
-        revision = _first_revision(model.revisions)
-        if not isinstance(try_to_load_from_cache(model.source, "config.json", revision=revision), str):
-            missing.append(f"{model.source}@{revision}")
+    located, problems = [], []
+    for model in config.models:
+        if model.source:
+            try:
+                located.append(locate(model))
+            except DaskmetricsError as error:
+                problems.append(str(error))
+    return SuiteFacts(tuple(located), tuple(problems))
+
+
+def hub(config: Config | None, suites: SuiteFacts | None) -> HubFacts | None:
+    """The model hub's cache, for the models of an experiment."""
+    from huggingface_hub import constants
+
+    if config is None or suites is None:
+        return None
+    required = tuple(model for model in config.models if model.source and is_hub_id(model.source))
+    sources = {model.name: model.source for model in required}
+    missing = [f"{sources[each.suite.model]}@{name}" for each in suites.located for name in each.missing]
     home = Path(constants.HF_HUB_CACHE)
     return HubFacts(home, required, tuple(missing), constants.HF_HUB_OFFLINE, folder("hub", home).problem)
-
-
-def _first_revision(revisions: str | tuple[str, ...]) -> str:
-    """The first of a model's revisions; `run --dry-run` checks the others."""
-    if isinstance(revisions, tuple):
-        return revisions[0]
-    words = revisions.split()
-    if words == ["all"]:
-        return "main"
-    return f"step{words[1]}" if words[0] == "every" and len(words) > 1 else "step0"
 
 
 def history(run: RunFolder) -> RunHistory:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.config import Cluster, Model
+from daskmetrics.config._checkpoints import LocatedSuite
 from daskmetrics.core._events import Event, Record
 
 
@@ -70,6 +71,14 @@ class HubFacts:
 
 
 @dataclass(frozen=True)
+class SuiteFacts:
+    """The checkpoints of an experiment's models that are not trained by it, or why they cannot be found."""
+
+    located: tuple[LocatedSuite, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class RunHistory:
     """The journal of a run, and the process that drives it."""
 
@@ -93,6 +102,7 @@ class Facts:
     prefix: Path = Path("/")
     prefix_kind: str = ""
     hub: HubFacts | None = None
+    suites: SuiteFacts | None = None
     history: RunHistory | None = None
 
 

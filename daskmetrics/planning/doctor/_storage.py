@@ -1,9 +1,11 @@
-"""Checks of folders and of the model hub's cache."""
+"""Checks of folders, of the model hub's cache and of the checkpoints in both."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from daskmetrics.core._text import equal_names
+from daskmetrics.core.names import Checkpoint
 from daskmetrics.planning.doctor._facts import Check, Facts, Finding, FolderFacts, failure, good, warning
 from daskmetrics.planning.doctor._machine import LOCAL
 
@@ -124,3 +126,35 @@ def hub_switches(facts: Facts) -> Finding | None:
         message = f"{', '.join(switched_on)} is set but HF_HUB_OFFLINE is not: libraries still contact the hub"
         return warning(message, "export HF_HUB_OFFLINE=1")
     return good("offline" if switched_on else "online")
+
+
+def checkpoints(facts: Facts) -> Finding | None:
+    """The checkpoints of all models can be found."""
+    if facts.suites is None:
+        return None
+    if facts.suites.problems:
+        return failure(facts.suites.problems[0], "correct 'models:' in the configuration, or provide the files")
+    return good(f"{sum(len(each.suite.revisions) for each in facts.suites.located):,} checkpoints of different content")
+
+
+def equal_weights(facts: Facts) -> Finding | None:
+    """No two revisions serve the same weights."""
+    if facts.suites is None:
+        return None
+    names = [
+        equal_names(str(Checkpoint(each.suite.model, kept)), others)
+        for each in facts.suites.located
+        for kept, others in each.aliases.items()
+    ]
+    if names:
+        return warning(f"equal weights: {'; '.join(names)}", "they are measured once; ask the authors of the suite")
+    return good("all revisions differ")
+
+
+def weights(facts: Facts) -> Finding | None:
+    """The weights of each step lie between those of the steps before and after it."""
+    if facts.suites is None:
+        return None
+    if texts := [text for each in facts.suites.located for text in each.warnings]:
+        return warning("; ".join(texts), "check that these revisions hold the weights of their steps")
+    return good("no step is out of order")

@@ -9,10 +9,19 @@ import pytest
 
 from daskmetrics.cluster.slurm._partitions import Nodes, Partition, Site
 from daskmetrics.config import Cluster, Model
+from daskmetrics.config._checkpoints import LocatedSuite
 from daskmetrics.core._events import RunFinished
+from daskmetrics.core.names import Suite
 from daskmetrics.execution import Record
 from daskmetrics.planning.doctor import CHECKS, Facts, Severity, examine
-from daskmetrics.planning.doctor._facts import FolderFacts, HubFacts, MachineFacts, RunHistory, SlurmFacts
+from daskmetrics.planning.doctor._facts import (
+    FolderFacts,
+    HubFacts,
+    MachineFacts,
+    RunHistory,
+    SlurmFacts,
+    SuiteFacts,
+)
 from daskmetrics.planning.doctor._history import pace
 from tests.events import attempt_failed, joined, started
 
@@ -53,6 +62,7 @@ FOLDERS = tuple(
     for what in ("run", "cache", "logs", "scratch")
 )
 MODEL = Model(name="m", source="org/m")
+LOCATED = LocatedSuite(Suite("m", ("step1", "step2"), (0, 1), 1), (), 8)
 WORKERS = tuple(joined(f"w{i}", f"n{i}", **VERSIONS) for i in (0, 1))
 RECORDS = tuple(Record(f"k{i}", f"m@step{i}", "measure", "ok", {}, seconds=10.0, worker=f"w{i % 2}") for i in range(12))
 HISTORY = RunHistory(
@@ -72,6 +82,7 @@ SOUND = Facts(
     prefix=Path("/data/env"),
     prefix_kind="nfs4",
     hub=HubFacts(Path("/data/hub"), (MODEL,)),
+    suites=SuiteFacts((LOCATED,)),
     history=HISTORY,
 )
 
@@ -98,6 +109,10 @@ def worker(**changes):
 
 def folder(what, **changes):
     return replace(SOUND, folders=tuple(replace(f, **changes) if f.what == what else f for f in FOLDERS))
+
+
+def suites(**changes):
+    return replace(SOUND, suites=SuiteFacts(**changes))
 
 
 def history(**changes):
@@ -158,6 +173,13 @@ BROKEN = {
     "disk-speed": (folder("run", speed=1e5), False, "another file system"),
     "hub-cache": (replace(SOUND, hub=HUB), True, "hf download org/m --revision step1"),
     "hub-home": (replace(SOUND, hub=replace(HUB, problem="read-only")), True, "HF_HOME"),
+    "checkpoints": (suites(problems=("Model 'm': no folder 'x'",)), True, "correct 'models:'"),
+    "equal-weights": (suites(located=(replace(LOCATED, aliases={"step2": ("main",)}),)), False, "measured once"),
+    "weights": (
+        suites(located=(replace(LOCATED, warnings=("m: step1 lies out of order",)),)),
+        False,
+        "hold the weights",
+    ),
     "hub-switches": (here(variables={"TRANSFORMERS_OFFLINE": "1"}), False, "HF_HUB_OFFLINE=1"),
     "driver": (history(finished=False), True, "resumes"),
     "failed-units": (lost("error"), True, "daskmetrics logs"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -16,6 +17,7 @@ from daskmetrics.core._events import RunFinished
 from daskmetrics.execution import Journal
 from daskmetrics.execution import _handshake as handshake
 from daskmetrics.planning.doctor import Severity, collect, examine, subject
+from tests.config.weights import write
 from tests.events import joined, started
 from tests.slurm.site import needs_slurm, profile
 
@@ -76,6 +78,21 @@ def test_a_missing_model_in_an_offline_cache_is_a_failure(tmp_path, monkeypatch)
     )
     assert failures(findings) == {"hub-cache"} and code == 1
     assert "hf download org/m --revision step1" in findings["hub-cache"]["remedy"]
+
+
+def test_equal_and_exchanged_weights_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for i, place in enumerate((0, 2, 1, 3, 4, 4)):
+        direction = np.random.default_rng(1).normal(size=100)
+        write(
+            tmp_path / "suite" / f"step{i}", place * direction if i > 3 else place * direction + rng.normal(0, 0.1, 100)
+        )
+    Path("x.yaml").write_text(yaml.safe_dump({"name": "x", "models": [{"name": "m", "source": "suite"}]}))
+    findings, code = doctor("x.yaml", DASKMETRICS_CACHE=str(tmp_path / "cache"))
+    assert code == 0 and findings["checkpoints"]["message"].startswith("5 checkpoints")
+    assert findings["equal-weights"]["message"] == "equal weights: m@step5 = step4"
+    assert "step1 and step2 seem to be exchanged" in findings["weights"]["message"]
 
 
 def test_one_task_for_four_gpus_is_a_failure(tmp_path, monkeypatch):
