@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from daskmetrics.core._files import cache_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.tasks._mteb_outcomes import Observer
 
 BATCH_SIZE = 1024  # texts per call of the encoder; does not change the scores
 _DIMENSIONS = 8  # of the vectors while texts are collected; any number works
@@ -44,6 +45,7 @@ class EncoderCalls:
     """The calls of the encoder in a run: the role of each (``query``, ``document`` or none) and its number of texts."""
 
     calls: list[tuple[str | None, int]] = field(default_factory=list)
+    observer: Observer = field(default_factory=Observer)  # of the predictions in this run
 
     def scored_units(self, kind: str) -> int:
         """Number of texts, pairs or queries that the score of a task of this kind is about."""
@@ -145,6 +147,7 @@ def run(target: str, embed: Embed, content: Key | None = None) -> tuple[Any, Enc
     with _isolated():
         task = copy.copy(original)
         task.rng_state, task.np_rng = copy.deepcopy((original.rng_state, original.np_rng))
+        calls.observer.watch(task)
         results = mteb.evaluate(
             _encoder(embed, calls),
             task,
