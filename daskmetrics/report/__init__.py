@@ -10,6 +10,7 @@
 `_timing`        the plan beside the run, and how busy the workers were
 `_terminal`      status, summary and best arm for a terminal
 `_posterior`     the posterior of the search, computed again from the journal
+`_paired`        two arms compared item by item
 `_explain`       why the search chose an arm; which cheaper arms are nearly as good
 `_compare`       two runs, or a run and published scores
 `_log`           the journal line by line, and the history of one work unit

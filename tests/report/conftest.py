@@ -15,6 +15,7 @@ from daskmetrics import config, store
 from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, champions, policy_named
 from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._outcomes import pack
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue
@@ -47,6 +48,7 @@ class Story:
     flat: bool = False
     key: str = "k" * 32
     trained: bool = True
+    outcomes: bool = False
 
     def quality(self, arm: Arm) -> float:
         """Best in the middle layers of late checkpoints, unless all arms are equal."""
@@ -58,6 +60,16 @@ class Story:
     def score(self, cell: Cell) -> float:
         noise = np.random.default_rng(list(str(cell).encode())).normal(0, 0.005)
         return round(self.quality(cell.arm) + 0.05 * self.tasks.index(cell.task) + float(noise), 6)
+
+    def value(self, cell: Cell) -> dict[str, Any]:
+        """What the journal holds of a score, by default without outcomes, as of a task of the user."""
+        score = self.score(cell)
+        value = {"score": score, "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
+        if not self.outcomes:
+            return value
+        items, own = (np.random.default_rng(list(seed.encode())) for seed in (cell.task, str(cell)))
+        noise = items.normal(0, 0.098, 100) + own.normal(0, 0.02, 100)  # most of it is common to all arms
+        return {**value, "outcomes": pack(score + noise - noise.mean(), score, cell.task)}
 
 
 def make_run(path: Path, story: Story) -> Run:
@@ -150,7 +162,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
             if len(campaign.picks) == story.decisions:
                 return False
             failed = str(pick.cell) in story.failing
-            value = {"score": story.score(pick.cell), "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
+            value = story.value(pick.cell)
             _record(journal, key, str(pick.cell), "score", None if failed else value)
             campaign.tell(pick.index, Outcome(None) if failed else Outcome(value["score"], value["stderr"]))
     best = campaign.recommendation()
