@@ -32,13 +32,19 @@ class ArmComparison:
 
     @property
     def sentence(self) -> str:
-        """The difference over all tasks, and the probability that the first arm is better."""
-        if self.mean is None or self.objective is None:
-            return "Unknown: no task of the objective was scored with both arms."
-        over = plural(len(self.tasks), "task")
+        """The difference of the mean scores, and the verdict."""
+        if self.mean is None:
+            return "Unknown: the two arms have no scored task in common."
+        return f"{apart(self.mean)}, mean of {plural(len(self.tasks), 'task')}. {self.verdict}"
+
+    @property
+    def verdict(self) -> str:
+        """The difference of the objective, and the probability that the first arm is better."""
+        if self.objective is None:
+            return "No task of the objective was scored with both arms."
         return (
-            f"{apart(self.mean)}, mean of {over}; {apart(self.objective)} in units of the reward ({self.reward}). "
-            f"{probability(self.objective.probability)} probability that it is positive (normal approximation)."
+            f"In units of the reward ({self.reward}): {apart(self.objective)}, positive with a probability of "
+            f"{probability(self.objective.probability)} (normal approximation)."
         )
 
 
@@ -60,13 +66,14 @@ def against_default(run: Run) -> ArmComparison | None:
 
 
 def against_runner_up(run: Run) -> ArmComparison | None:
-    """The recommended arm against the next one by the posterior that was scored on a common task."""
+    """The recommended arm against the next one of the ranking, of those with the most scored tasks in common."""
     if run.result is None:
         return None
     best = Arm(**run.result.best["arm"])
     others = (Arm(**each["arm"]) for each in run.result.top)
-    second = next((other for other in others if other != best and run.differences(best, other)), None)
-    return None if second is None else compare_arms(run, best, second)
+    common = {other: len(run.differences(best, other)) for other in others if other != best}
+    second = max(common, key=lambda other: common[other], default=best)  # of equals the first in the ranking
+    return compare_arms(run, best, second) if common.get(second) else None
 
 
 def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | None = None) -> str:

@@ -77,7 +77,7 @@ def _answer(run: Run, best: Best) -> list[str]:
     ]
     lines += fact("difference", best.difference)
     if (default := paired.against_default(run)) and best.gain:
-        lines += fact("", f"Over all tasks: {default.sentence}")
+        lines += fact("", default.verdict)
     if second := paired.against_runner_up(run):
         lines += fact("runner-up", f"{second.other}: the best arm is better by {second.sentence}")
     return lines
