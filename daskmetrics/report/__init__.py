@@ -28,6 +28,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from daskmetrics.core._files import RunFolder, private
+from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.errors import room_for
 from daskmetrics.report._best import Best
 from daskmetrics.report._export import export, frame
@@ -37,6 +38,7 @@ from daskmetrics.report._terminal import best_text, status_text, summary_text, w
 
 __all__ = [
     "Best",
+    "Difference",
     "Run",
     "best_text",
     "export",
