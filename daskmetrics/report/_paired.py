@@ -116,4 +116,4 @@ def _objective(run: Run, arm: Arm, tasks: Mapping[str, Difference]) -> Differenc
         replace(each, value=float(value), stderr=float(error))
         for each, value, error in zip(differences, values, spread, strict=True)
     ]
-    return mean_difference(scaled, [problem.weights[place] for place in places])
+    return mean_difference(scaled, problem.objective_weights[places].tolist())

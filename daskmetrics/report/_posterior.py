@@ -87,8 +87,11 @@ def objective_of(run: Run) -> tuple[Problem, RewardScale]:
 
 
 def _observations(problem: Problem, cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> Observations:
-    scored = ((cell, one) for cell, one in zip(cells, outcomes, strict=True) if one.score is not None)
-    return Observations.of((*problem.locate(cell), one.score, one.stderr) for cell, one in scored)
+    return Observations.of(
+        (*problem.locate(cell), one.score, one.stderr)
+        for cell, one in zip(cells, outcomes, strict=True)
+        if one.score is not None
+    )
 
 
 def _problem(run: Run) -> Problem:

@@ -13,7 +13,7 @@ A task has outcomes only if their mean is its main score; this excludes a mean o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,7 +44,9 @@ class Observer:
     def watch(self, task: Any) -> None:
         """Observe this task object, which must not be used for another run."""
         main = task.metadata.main_score
-        hooks = {  # by the benchmark's type of task: where its predictions appear, and what sees them
+        hooks: Mapping[
+            str, tuple[str, Callable[..., None]]
+        ] = {  # by the benchmark's type of task: where its predictions appear, and what sees them
             "Classification": ("_calculate_scores", self._right),
             "STS": ("_calculate_scores", self._correlation),
             "PairClassification": ("_compute_metrics", self._precision),
