@@ -141,13 +141,21 @@ def explain(run: Path, arm: str) -> None:
 @click.option(
     "--published", type=PATH, help=f"Table of published scores (CSV).  [default: published_scores.csv.gz in ${DATA}]"
 )
+@click.option("--arms", nargs=2, metavar="ARM ARM", help="Compare two arms; the second is of OTHER, if there is one.")
 @friendly
-def compare(run: Path, other: Path | None, published: Path | None) -> None:
-    """Compare RUN with OTHER or, without OTHER, with the published scores of its models."""
+def compare(run: Path, other: Path | None, published: Path | None, arms: tuple[str, str] | None) -> None:
+    """Compare RUN with OTHER or, without OTHER, with the published scores of its models; or compare two arms.
+
+    Differences of arms are paired: their error comes from the outcomes of the same items.
+    """
     from daskmetrics import report
     from daskmetrics.report._compare import compare_published_text, compare_text
+    from daskmetrics.report._paired import compare_arms_text
 
     one = report.Run(run)
+    if arms:
+        click.echo(compare_arms_text(one, *arms, report.Run(other) if other else None))
+        return
     if other is not None:
         click.echo(compare_text(one, report.Run(other)))
     if other is None or published is not None:

@@ -20,7 +20,8 @@ LAST_SEND = 5.0  # seconds to send the end of a run
 SHOWN = (
     events.RunStarted | events.UnitAsked | events.Record | events.UnitsRetried | events.SearchEnded | events.RunFinished
 )
-HIDDEN = ("worker", "attempts", "seconds")  # fields of records that no page shows
+HIDDEN = ("worker", "attempts", "seconds")  # fields of records that no page shows ...
+HIDDEN_VALUES = ("outcomes", "detail")  # ... and the large parts of their values
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +102,14 @@ class Publisher:
 
     async def _call(self, messages: Sequence[events.LiveMessage]) -> None:
         if messages:
-            news = [{k: v for k, v in events.to_json(message).items() if k not in HIDDEN} for message in messages]
-            await self._client.scheduler.daskmetrics_receive(news=news)
+            await self._client.scheduler.daskmetrics_receive(news=[_shown(message) for message in messages])
+
+
+def _shown(message: events.LiveMessage) -> dict[str, Any]:
+    plain = {name: part for name, part in events.to_json(message).items() if name not in HIDDEN}
+    if isinstance(message, events.Record) and isinstance(message.value, dict):
+        plain["value"] = {name: part for name, part in message.value.items() if name not in HIDDEN_VALUES}
+    return plain
 
 
 def _has_plugin(dask_scheduler: Any) -> bool:

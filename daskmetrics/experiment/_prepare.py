@@ -15,7 +15,7 @@ from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._content import OnMessage
 from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import unknown
-from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
+from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, seed_of
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._train import TrainedSuite
 from daskmetrics.metrics import Metric
@@ -165,6 +165,10 @@ class Experiment:
 
     def score_key(self, arm: Arm, task: Task) -> Key:
         return score_key(VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed)
+
+    def score_seed(self, task: Task) -> int:
+        """Seed of folds, draws and starting points: of the task and the run, so that equal vectors score equally."""
+        return seed_of("score", task.key, self.config.seed)
 
     @property
     def views(self) -> int:

@@ -88,7 +88,7 @@ class SearchSource:
             name=str(pick.cell),
             kind="score",
             function=worker.score,
-            args=(task, arm.layer, int(key[:8], 16), experiment.protocol_key),
+            args=(task, arm.layer, experiment.score_seed(task), experiment.protocol_key),
             resources={"CPU": 1},
             timeout=experiment.config.cluster.timeout,
             input=encode,

@@ -15,8 +15,9 @@ import numpy as np
 
 from daskmetrics.config import Protocol, Recipe
 from daskmetrics.config._checkpoints import Location
+from daskmetrics.core._outcomes import pack
 from daskmetrics.core.errors import UndefinedError
-from daskmetrics.core.names import Checkpoint, Key, seed_of
+from daskmetrics.core.names import Checkpoint, Key, content_key, seed_of
 from daskmetrics.core.status import EQUAL
 from daskmetrics.execution import Record
 from daskmetrics.experiment._embeddings import LayerEmbeddings, memory_budget
@@ -148,7 +149,10 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
 
 
 def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:
-    """The task's score of one layer, with the protocol and versions behind it; `UndefinedError` if there is none."""
+    """The task's score of one layer, with its outcomes, the protocol and versions behind it.
+
+    Raises `UndefinedError` if there is no score.
+    """
     vectors = embeddings.at(layer)
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
@@ -167,7 +171,13 @@ def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protoc
         "protocol": protocol,
         "versions": _scoring_versions(),
         **({"detail": result.detail} if result.detail else {}),
+        **({} if result.outcomes is None else {"outcomes": pack(result.outcomes, result.value, _items(task, seed))}),
     }
+
+
+def _items(task: Task, seed: int) -> Key:
+    """Key of the items and draws of a task; outcomes with equal keys are about the same ones, in the same order."""
+    return content_key("items", task.key, seed)
 
 
 @cache

@@ -10,6 +10,7 @@
 `_timing`        the plan beside the run, and how busy the workers were
 `_terminal`      status, summary and best arm for a terminal
 `_posterior`     the posterior of the search, computed again from the journal
+`_paired`        two arms compared item by item
 `_explain`       why the search chose an arm; which cheaper arms are nearly as good
 `_compare`       two runs, or a run and published scores
 `_log`           the journal line by line, and the history of one work unit
@@ -27,6 +28,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from daskmetrics.core._files import RunFolder, private
+from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.errors import room_for
 from daskmetrics.report._best import Best
 from daskmetrics.report._export import export, frame
@@ -36,6 +38,7 @@ from daskmetrics.report._terminal import best_text, status_text, summary_text, w
 
 __all__ = [
     "Best",
+    "Difference",
     "Run",
     "best_text",
     "export",

@@ -51,11 +51,7 @@ class Failure:
 
 def scores(run: Run) -> dict[Arm, dict[str, float]]:
     """Raw scores by arm and task, in the order of the journal."""
-    by_arm: dict[Arm, dict[str, float]] = {}
-    for record in _of(run, "score"):
-        cell = run.cells[record.key]
-        by_arm.setdefault(cell.arm, {})[cell.task] = record.value["score"]
-    return by_arm
+    return {arm: {task: value["score"] for task, value in values.items()} for arm, values in run.recorded.items()}
 
 
 def mean_scores(run: Run) -> dict[Arm, float]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import card, number, percent, probability
+from daskmetrics.report._format import apart, card, number, percent, probability
 
 NOISE = 2.0  #: standard errors; a smaller difference is within the error
 
@@ -33,6 +33,8 @@ class Best:
         Mean raw score of the default arm over the same tasks.
     default_scores : mapping
         Raw score and standard error of the default arm by task.
+    differences : mapping
+        By how much the recommended arm's score exceeds the default arm's, by task; see `Run.differences`.
     share : float
         Cost of the search as a share of the exhaustive sweep's cost.
     code : str
@@ -49,6 +51,7 @@ class Best:
     default_score: float | None
     default_stderr: float | None
     default_scores: Mapping[str, Mapping[str, float]]
+    differences: Mapping[str, Difference]
     share: float
     code: str
 
@@ -58,11 +61,9 @@ class Best:
         return tuple(task for task in self.scores if task in self.default_scores)
 
     @property
-    def gain(self) -> tuple[float, float] | None:
-        """Mean score above the default arm's, and its standard error if the two are independent."""
-        if self.score is None or self.default_score is None:
-            return None
-        return self.score - self.default_score, math.hypot(self.stderr or 0.0, self.default_stderr or 0.0)
+    def gain(self) -> Difference | None:
+        """Mean score above the default arm's; None if no task was scored with both."""
+        return mean_difference(list(self.differences.values()))
 
     @property
     def difference(self) -> str:
@@ -71,7 +72,7 @@ class Best:
             return "None: the default arm is the best arm of the search."
         if self.gain is None:
             return "Unknown: the two arms have no scored task in common."
-        return f"{number(*self.gain, sign=True)}. {_verdict(*self.gain)}"
+        return f"{apart(self.gain)}. {_verdict(self.gain.value, self.gain.stderr)}"
 
     @property
     def certainty(self) -> str:
@@ -94,7 +95,7 @@ class Best:
 
 
 def _verdict(gain: float, error: float) -> str:
-    if abs(gain) < NOISE * error:
+    if abs(gain) <= NOISE * error:
         return "The difference is within the error: it is less than 2 standard errors."
     if gain < 0:
         return "The mean raw score is lower than the default's, because the search compared the tasks by its reward."

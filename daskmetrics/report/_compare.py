@@ -14,7 +14,8 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Cell
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import FEWEST, rank_correlation
-from daskmetrics.report._format import WIDTH, fact, number, percent, probability
+from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, percent, probability
+from daskmetrics.report._paired import compare_arms
 from daskmetrics.report._run import Run
 from daskmetrics.report._score_tables import KnownScore
 from daskmetrics.tasks import _mteb_results as results
@@ -77,16 +78,17 @@ def _tasks(one: Run, other: Run) -> list[str]:
     """The scores of each run's best arm and their difference, task by task."""
     if not (one.result and other.result):
         return []
-    rows = []
     parts, others = _selections(one), _selections(other)
+    unlike = [task for task in parts if task in others and parts[task] != others[task]]
+    compared, rows = compare_arms(other, other.best().arm, one.best().arm, one, unlike), []
     for task in dict.fromkeys([*one.tasks, *other.tasks]):
         first, second = (run.best().scores.get(task) for run in (one, other))
         both = [number(score["score"], score["stderr"]) if score else "not measured" for score in (first, second)]
-        gain = number(second["score"] - first["score"], sign=True) if first and second else ""
-        if parts.get(task) != others.get(task) and first and second:
-            gain = "other subsets"
-        rows.append((task, both[0], both[1], gain))
-    return [Table(("task", *(f"best of {name}" for name in NAMES), "difference"), tuple(rows)).as_text(WIDTH), ""]
+        gain = "other subsets" if task in unlike and first and second else apart(compared.tasks.get(task), " *")
+        rows.append((task, *both, gain))
+    notes = () if all(each.paired for each in compared.tasks.values()) else (UNPAIRED,)
+    header = ("task", *(f"best of {name}" for name in NAMES), "difference")
+    return [Table(header, tuple(rows), notes=notes).as_text(WIDTH), "", *fact("difference", compared.sentence), ""]
 
 
 def _agreement(one: Scores, other: Scores, name: str) -> list[str]:

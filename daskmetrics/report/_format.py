@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from daskmetrics.core._outcomes import Difference
 from daskmetrics.core._table import printable
 from daskmetrics.core.names import Arm
 
@@ -69,6 +70,20 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
         return "not measured"
     text = f"{value:{'+' if sign else ''}.3f}"
     return text if stderr is None else f"{text} ± {stderr:.3f}"
+
+
+UNPAIRED = "* not paired: outcomes of items are missing, so the error is that of two independent scores"
+
+
+def apart(difference: Difference | None, mark: str = " (unpaired)") -> str:
+    """A difference with its standard error, and a mark if the error is not paired.
+
+    >>> apart(Difference(0.02, 0.01, paired=True)), apart(Difference(0.02, 0.01, paired=False))
+    ('+0.020 ± 0.010', '+0.020 ± 0.010 (unpaired)')
+    """
+    if difference is None:
+        return ""
+    return number(difference.value, difference.stderr, sign=True) + ("" if difference.paired else mark)
 
 
 def percent(share: float) -> str:

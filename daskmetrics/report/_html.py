@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from daskmetrics.core._files import atomic_write
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _format as formats
+from daskmetrics.report import _paired as paired
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._run import Run
@@ -65,6 +66,8 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         best=run.best() if run.result else None,
         analysis=analysis,
         timing=timing,
+        second=paired.against_runner_up(run),
+        default=paired.against_default(run),
         terminal=terminal,
         formats=formats,
         pictures=pictures,

@@ -16,6 +16,7 @@ from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.bandit._recommend import margin_of
+from daskmetrics.bandit._rewards import RewardScale, reward_scale
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.report import _analysis as analysis
@@ -73,12 +74,24 @@ def posterior_of(run: Run) -> RunPosterior:
     cells, outcomes = _history(run)
     places = [problem.locate(cell) for cell in cells]
     posterior = IncrementalPosterior(problem).posterior(places, outcomes)
-    observations = Observations.of(
-        (*place, one.score, one.stderr) for place, one in zip(places, outcomes, strict=True) if one.score is not None
-    )
+    observations = _observations(problem, cells, outcomes)
     if not len(observations):
         raise DataError(f"The run in '{run.folder.path}' has no scores yet, so its arms have no posterior.")
     return RunPosterior(run, problem, posterior, observations)
+
+
+def objective_of(run: Run) -> tuple[Problem, RewardScale]:
+    """The problem of a run's search, with the weights of its tasks, and the scale of its reward."""
+    problem = _problem(run)
+    return problem, reward_scale(problem, _observations(problem, *_history(run)))
+
+
+def _observations(problem: Problem, cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> Observations:
+    return Observations.of(
+        (*problem.locate(cell), one.score, one.stderr)
+        for cell, one in zip(cells, outcomes, strict=True)
+        if one.score is not None
+    )
 
 
 def _problem(run: Run) -> Problem:

@@ -12,6 +12,7 @@ import yaml
 
 from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._outcomes import Difference, difference
 from daskmetrics.core._text import equal_names
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -117,6 +118,35 @@ class Run:
         """The cell of each score unit, by the key of the unit."""
         events = (entry for entry in self.entries if isinstance(entry, UnitAsked))
         return {event.key: cell_of(event.pick) for event in events if event.pick}
+
+    @cached_property
+    def recorded(self) -> dict[Arm, dict[str, Mapping[str, Any]]]:
+        """What the journal holds of every score, by arm and task: score, standard error, outcomes and others."""
+        by_arm: dict[Arm, dict[str, Mapping[str, Any]]] = {}
+        for record in self.records:
+            if record.kind == "score" and record.ok:
+                cell = self.cells[record.key]
+                by_arm.setdefault(cell.arm, {})[cell.task] = record.value
+        return by_arm
+
+    def differences(self, arm: Arm, other: Arm, run: Run | None = None) -> dict[str, Difference]:
+        """By how much an arm's score exceeds another's, on every task on which both were scored.
+
+        Parameters
+        ----------
+        arm, other : Arm
+        run : Run, optional
+            Where the other arm was scored; by default in this run.
+
+        Returns
+        -------
+        dict of str to Difference
+            By task: ``value``, its standard error ``stderr``, whether it is ``paired``, and ``probability``, that the
+            difference is positive. A paired error comes from the differences item by item; where outcomes are missing
+            or of other items, it is that of independent scores.
+        """
+        mine, theirs = self.recorded.get(arm, {}), (run or self).recorded.get(other, {})
+        return {task: difference(mine[task], theirs[task]) for task in self.tasks if task in mine and task in theirs}
 
     @cached_property
     def picks(self) -> tuple[Mapping[str, Any], ...]:
@@ -252,6 +282,7 @@ class Run:
             default=Arm(**default["arm"]),
             **_mean(default, "default_"),
             default_scores=default["scores"],
+            differences=self.differences(arm, Arm(**default["arm"])),
             share=self.result.spent / self.result.exhaustive,
             code=snippet(arm, self.result.location, self.config["protocol"]),
         )

@@ -7,9 +7,10 @@ from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, equal_names
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
+from daskmetrics.report import _paired as paired
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._best import Best
-from daskmetrics.report._format import LABEL, WIDTH, fact, number, percent, probability
+from daskmetrics.report._format import LABEL, UNPAIRED, WIDTH, apart, fact, number, percent, probability
 from daskmetrics.report._run import Run
 
 
@@ -27,7 +28,7 @@ def summary_text(run: Run) -> str:
     lines = [*fact(run.start.name, run.state)]
     if run.result:
         best = run.best()
-        lines += ["", *_answer(best), *fact("certainty", best.certainty)]
+        lines += ["", *_answer(run, best), *fact("certainty", best.certainty)]
         lines += [*_effort(run), "", _scores(run, best), *_kinds(run)]
     else:
         lines += [*_progress(run), *_effort(run)]
@@ -40,7 +41,7 @@ def best_text(run: Run) -> str:
     best = run.best()
     same = run.start.aliases.get(str(best.arm.checkpoint))
     identical = fact("identical", equal_names(str(best.arm.checkpoint), same)) if same else []
-    lines = [f"# {line}" for line in _answer(best) + identical + fact("certainty", best.certainty)]
+    lines = [f"# {line}" for line in _answer(run, best) + identical + fact("certainty", best.certainty)]
     return "\n".join([*lines, "", best.code.rstrip()])
 
 
@@ -66,7 +67,7 @@ def _counted(run: Run, kind: str, of: str = "") -> str:
     return ", ".join(parts + [f"{n:,} {status}" for status, n in counts.items()])
 
 
-def _answer(best: Best) -> list[str]:
+def _answer(run: Run, best: Best) -> list[str]:
     over = f"mean of {len(best.shared)} task{'' if len(best.shared) == 1 else 's'}"
     width = max(len(str(best.arm)), len(str(best.default)))
     lines = [
@@ -76,7 +77,12 @@ def _answer(best: Best) -> list[str]:
             ("default", best.default, best.default_score, best.default_stderr),
         )
     ]
-    return lines + fact("difference", best.difference)
+    lines += fact("difference", best.difference)
+    if (default := paired.against_default(run)) and best.gain:
+        lines += fact("", default.verdict)
+    if second := paired.against_runner_up(run):
+        lines += fact("runner-up", f"{second.other}: the best arm is better by {second.sentence}")
+    return lines
 
 
 def _effort(run: Run) -> list[str]:
@@ -92,16 +98,19 @@ def _time(run: Run) -> list[str]:
 
 
 def _scores(run: Run, best: Best) -> str:
-    """One line per task: best arm, default arm and their difference."""
-    rows = []
+    """One line per task: best arm, default arm, and the differences from it and from the runner-up."""
+    second, rows = paired.against_runner_up(run), []
+    others = (best.differences, second.tasks if second else {})
     for task, about in run.tasks.items():
         mine, default = (
             (score["score"], score["stderr"]) if (score := scores.get(task)) else (None, None)
             for scores in (best.scores, best.default_scores)
         )
-        gain = "" if mine[0] is None or default[0] is None else number(mine[0] - default[0], sign=True)
-        rows.append((task, about["main_score"], number(*mine), number(*default), gain))
-    return Table(("task", "score", "best", "default", "difference"), tuple(rows)).as_text(WIDTH)
+        gains = [apart(differences.get(task), " *") for differences in others]
+        rows.append((task, about["main_score"], number(*mine), number(*default), *gains))
+    unpaired = not all(each.paired for differences in others for each in differences.values())
+    header = ("task", "score", "best", "default", "difference", "from runner-up")
+    return Table(header, tuple(rows), notes=(UNPAIRED,) if unpaired else ()).as_text(WIDTH)
 
 
 def _kinds(run: Run) -> list[str]:

@@ -9,6 +9,7 @@
 `_mteb`          tasks of the benchmark, and named lists of them
 `_mteb_subsets`  the subsets and splits of a task of the benchmark, and the choice among them
 `_mteb_run`      the one file that imports the benchmark
+`_mteb_outcomes` outcomes per item of the benchmark's tasks
 `_mteb_results`  result files of the benchmark, read and written
 `_examples`      the data of a task, and how each kind of task is scored
 `_probes`        from embeddings and labels to an accuracy

@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.tasks._task import EmbeddingArray, Score
 
@@ -21,7 +22,8 @@ Judgement = tuple[int, int, float]
 
 CUT = 10  # ranks that count in `ndcg`
 _HALVES = 8  # draws of `v_measure`
-_BLOCKS = 20  # of a jackknife
+_BLOCKS = 20  # of a jackknife ...
+_RANK_BLOCKS = 100  # ... and of one on ranks, which cost little; its error is known to 1 / sqrt(2 blocks)
 _TOLERANCE = 1e-9  # equal vectors must tie in any order of summation
 
 
@@ -29,7 +31,7 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
     """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are labels.
 
     The mean over eight draws of half the texts; their standard deviation is the error of the whole (the delete-half
-    jackknife, Shao and Wu 1989).
+    jackknife, Shao and Wu 1989). The outcomes are pseudo-values of the draws, which depend on the seed alone.
 
     >>> labels = np.arange(60) % 3
     >>> round(v_measure(9 * np.eye(3)[labels], labels, seed=0).value, 6)
@@ -47,43 +49,36 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
         start = int(generator.integers(2**32))
         assigned = KMeans(clusters, n_init=1, random_state=start).fit_predict(rows[drawn])
         values.append(v_measure_score(labels[drawn], assigned))
-    return Score(float(np.mean(values)), float(np.std(values, ddof=1)), len(labels))
+    return Score(float(np.mean(values)), float(np.std(values, ddof=1)), len(labels), outcomes=draw_outcomes(values))
 
 
 def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: NDArray[np.int64]) -> Score:
     """Average precision of the cosine as a predictor that two texts belong together (label 1) or not (0).
 
-    The error is a jackknife over twenty blocks of pairs.
+    The error is a jackknife over twenty blocks of pairs, and the outcomes are its pseudo-values.
 
     >>> average_precision(np.eye(4), np.eye(4)[[0, 1, 3, 2]], np.array([1, 1, 0, 0])).value
     1.0
     """
-    from sklearn.metrics import average_precision_score
-
     similarity = _cosines(first, second)
-
-    def precision(kept: NDArray[np.bool_]) -> float:
-        return float(average_precision_score(labels[kept], similarity[kept])) if labels[kept].any() else 0.0
-
-    return _jackknife(precision, labels)
+    outcomes = precision_outcomes(similarity, labels)
+    return Score(_precision(similarity, labels), _error_of_mean(outcomes), len(labels), outcomes=outcomes)
 
 
 def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.float64]) -> Score:
     """Spearman's correlation of the cosine with a grade of similarity; 0 if all cosines are equal.
 
-    The error is that of Bonett and Wright (2000).
+    The error is that of Bonett and Wright (2000); the outcomes are pseudo-values of a jackknife over a hundred blocks.
 
     >>> angles = np.linspace(0, 1, 9)
     >>> turned = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     >>> spearman(np.ones((9, 1)) * [1.0, 0.0], turned, -angles).value
     1.0
     """
-    from scipy.stats import rankdata
-
-    ranks = [rankdata(np.round(side, 9)) for side in (_cosines(first, second), grades)]
-    n = len(grades)
-    rho = float(np.corrcoef(*ranks)[0, 1].clip(-1, 1)) if all(np.ptp(side) for side in ranks) else 0.0
-    return Score(rho, (1 - rho**2) * math.sqrt((1 + rho**2 / 2) / max(1, n - 3)), n)
+    similarity, n = _cosines(first, second), len(grades)
+    rho = _correlation(similarity, grades)
+    error = (1 - rho**2) * math.sqrt((1 + rho**2 / 2) / max(1, n - 3))
+    return Score(rho, error, n, outcomes=correlation_outcomes(similarity, grades))
 
 
 def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> Score:
@@ -168,17 +163,54 @@ def _unit(rows: EmbeddingArray) -> NDArray[np.float64]:
     return wide / np.where(norms > 0, norms, 1.0)
 
 
-def _jackknife(statistic: Callable[[NDArray[np.bool_]], float], labels: NDArray[np.int64]) -> Score:
-    """A statistic of all rows, with a jackknife error over blocks that have equal shares of each label."""
+def _precision(similarity: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+    from sklearn.metrics import average_precision_score
+
+    return float(average_precision_score(labels, similarity)) if labels.any() else 0.0
+
+
+def _correlation(similarity: NDArray[np.float64], grades: NDArray[np.float64]) -> float:
+    """Spearman's correlation; 0 if a side is constant."""
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(np.round(side, 9)) for side in (similarity, grades)]
+    varied = len(grades) > 1 and all(np.ptp(side) for side in ranks)
+    return float(np.corrcoef(*ranks)[0, 1].clip(-1, 1)) if varied else 0.0
+
+
+def precision_outcomes(similarity: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Pseudo-values of the average precision of a similarity."""
+    return _pseudo_values(_precision, similarity, labels, _BLOCKS)
+
+
+def correlation_outcomes(similarity: NDArray[np.float64], grades: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Pseudo-values of Spearman's correlation of a similarity with grades."""
+    return _pseudo_values(_correlation, similarity, grades, _RANK_BLOCKS)
+
+
+def draw_outcomes(values: ArrayLike) -> NDArray[np.float64]:
+    """Pseudo-values of draws of half the items: with their mean, and with their deviation as error of the mean."""
+    draws = np.asarray(values, dtype=np.float64)
+    return np.asarray(draws.mean() + math.sqrt(len(draws)) * (draws - draws.mean()))
+
+
+def _pseudo_values(
+    statistic: Callable[..., float], similarity: NDArray[np.float64], labels: NDArray[Any], most: int
+) -> NDArray[np.float64]:
+    """Pseudo-values of a jackknife over blocks that have equal shares of each label, shifted to the statistic itself.
+
+    The blocks depend on the labels alone, so that those of two arms belong together.
+    """
     n = len(labels)
-    blocks, block = min(_BLOCKS, n), np.empty(n, dtype=np.int64)
+    blocks, block = min(most, n), np.empty(n, dtype=np.int64)
     block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
-    leave_one_out = [statistic(block != i) for i in range(blocks)]
-    error = math.sqrt((blocks - 1) * float(np.var(leave_one_out)))
-    return Score(statistic(np.ones(n, dtype=bool)), error, n)
+    without = np.array([statistic(similarity[block != i], labels[block != i]) for i in range(blocks)])
+    return np.asarray(statistic(similarity, labels) + (blocks - 1) * (without.mean() - without))
+
+
+def _error_of_mean(values: NDArray[np.float64]) -> float:
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 def _mean(values: NDArray[np.float64]) -> Score:
-    n = len(values)
-    error = float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else 0.0
-    return Score(float(values.mean()), error, n)
+    return Score(float(values.mean()), _error_of_mean(values), len(values), outcomes=values)

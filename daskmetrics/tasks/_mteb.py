@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -149,7 +149,8 @@ class MtebTask:
 
         The error is an estimate, because the benchmark does not report one. Classifications: from the number of test
         texts and the spread of the ten draws. Correlations: Bonett and Wright (2000). Clusterings: the spread of the
-        draws. Others: at most ``sqrt(v (1 - v) / n)``, for a mean over n pairs or queries of values in [0, 1].
+        draws. Others: at most ``sqrt(v (1 - v) / n)``, for a mean over n pairs or queries of values in [0, 1]. Outcomes
+        as `daskmetrics.tasks._mteb_outcomes` lists them.
         """
         rows = _rows(self._texts_file) if self.is_local else {text: row for row, text in enumerate(self.texts())}
         if embeddings.ndim != 2 or len(embeddings) != len(rows):
@@ -165,8 +166,10 @@ class MtebTask:
                 ) from None
 
         result, calls = benchmark.run(self.target, look_up, self.content, selection=self.selection)
-        content = results.reduce(json.loads(result.model_dump_json()))
-        return results.score(content, self.kind, calls.scored_units(self.kind))
+        content = json.loads(result.model_dump_json())
+        score = results.score(results.reduce(content), self.kind, calls.scored_units(self.kind))
+        draws = results.draws(content) if self.kind == "clustering" else []
+        return replace(score, outcomes=calls.observer.outcomes(score.value, draws))
 
     @property
     def _is_custom(self) -> bool:

@@ -156,14 +156,14 @@ def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
     The content is a whole file, or as `reduce` returns it. ``n`` texts, pairs or queries were scored; 0 if not known.
     """
     value = mean(content)
-    spread, draws = content.get("spread") or _spread(content) or (0.0, 1)
+    spread, count = content.get("spread") or _spread(content) or (0.0, 1)
     units = max(n, 4)
     if kind == "sts":
         error = (1 - value**2) * math.sqrt((1 + value**2 / 2) / max(1, units - 3))
     elif kind == "clustering":
         error = spread
     else:
-        error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / draws)
+        error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / count)
     detail = {name: part for name, part in content.items() if name != "spread"}
     return Score(value, float(error), n, detail)
 
@@ -178,8 +178,8 @@ def _is_english(subset: Mapping[str, Any]) -> bool:
     return bool(codes) and all(code.partition("-")[0] == LANGUAGE for code in codes)
 
 
-def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
-    """Standard deviation of the main score over the draws of the benchmark, and their number."""
+def draws(content: Mapping[str, Any]) -> list[float]:
+    """The main score of every draw of the benchmark; empty if it does not draw, or in a reduced content."""
     runs: list[float] = []
     for subset in (subset for split in content.get("scores", {}).values() for subset in split):
         value = subset.get("main_score")
@@ -188,6 +188,12 @@ def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
         runs += [run[main] for run in experiments if isinstance(run.get(main), int | float)]
         levels = subset.get("v_measures") or {}
         runs += [draw for level in (levels.values() if isinstance(levels, Mapping) else [levels]) for draw in level]
+    return runs
+
+
+def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
+    """Standard deviation of the main score over the draws of the benchmark, and their number."""
+    runs = draws(content)
     if len(runs) < 2:
         return None
     mean = sum(runs) / len(runs)

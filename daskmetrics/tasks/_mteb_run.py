@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from daskmetrics.core._files import cache_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.tasks._mteb_outcomes import Observer
 from daskmetrics.tasks._mteb_subsets import Declaration, Selection, declaration
 
 BATCH_SIZE = 1024  # texts per call of the encoder; does not change the scores
@@ -45,6 +46,7 @@ class EncoderCalls:
     """The calls of the encoder in a run: the role of each (``query``, ``document`` or none) and its number of texts."""
 
     calls: list[tuple[str | None, int]] = field(default_factory=list)
+    observer: Observer = field(default_factory=Observer)  # of the predictions in this run
 
     def scored_units(self, kind: str) -> int:
         """Number of texts, pairs or queries that the score of a task of this kind is about."""
@@ -158,6 +160,7 @@ def run(
     with _isolated():
         task = copy.copy(original)
         task.rng_state, task.np_rng = copy.deepcopy((original.rng_state, original.np_rng))
+        calls.observer.watch(task)
         results = mteb.evaluate(
             _encoder(embed, calls),
             task,

@@ -32,8 +32,9 @@ _DEPTH = 4
 def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str = DEFAULT) -> Score:
     """Accuracy of a cross-validated probe, one of `PROBES`.
 
-    Each text is predicted once, by a probe that has not seen it; the error is binomial over texts. There are at least
-    `FOLDS` texts of each class, 0 to K - 1. The seed decides the folds and the random choices of the probe.
+    Each text is predicted once, by a probe that has not seen it; the error is binomial over texts, and an outcome says
+    whether the prediction is right. There are at least `FOLDS` texts of each class, 0 to K - 1. The seed decides the
+    folds and the random choices of the probe.
 
     >>> labels = np.arange(60) % 3
     >>> classify(np.eye(3)[labels], labels, seed=0)
@@ -48,8 +49,9 @@ def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str =
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
     model = _model(probe, seed32)
     predicted = cross_val_predict(model, np.asarray(embeddings, dtype=np.float64), labels, cv=folds)
-    value, n = float((predicted == labels).mean()), len(labels)
-    return Score(value, math.sqrt(value * (1 - value) / n), n)
+    right = predicted == labels
+    value, n = float(right.mean()), len(labels)
+    return Score(value, math.sqrt(value * (1 - value) / n), n, outcomes=right)
 
 
 def order(first: EmbeddingArray, second: EmbeddingArray, seed: int) -> Score:

@@ -27,6 +27,15 @@ class Score:
         Standard error of `value` over the `n` units, for a given probe.
     n : int
         Units that were scored: texts, pairs or queries.
+    outcomes : array (m,) or None
+        What the task says of each of its items, in an order that is the same for all arms: bool for right or wrong,
+        otherwise any number, such as the reciprocal rank of a query. Their mean is `value`, and their standard
+        deviation over sqrt(m) is its error; so two arms are compared item by item, with the standard error
+        std(a - b) / sqrt(m) of the difference. A score that is no mean over items gives pseudo-values instead. Those
+        of a jackknife are ``g value - (g - 1) value_without_block_i`` for each of g blocks (Tukey 1958; Efron 1982,
+        "The Jackknife, the Bootstrap and Other Resampling Plans", section 3.3), here shifted so that their mean is
+        `value`; those of m draws of half the items are ``value + sqrt(m) (value_of_draw_i - value)``. None: arms are
+        compared as if they were independent.
     detail : mapping or None
         Further JSON values, such as the other scores of the benchmark.
     """
@@ -35,6 +44,7 @@ class Score:
     stderr: float
     n: int
     detail: Mapping[str, Any] | None = field(default=None, repr=False)
+    outcomes: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
 
 class Task(Protocol):
@@ -72,4 +82,7 @@ class Task(Protocol):
         """The texts to embed, in a fixed order."""
 
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
-        """Score embeddings of shape (len(texts), D); `seed` decides folds and starting points."""
+        """Score embeddings of shape (len(texts), D); `seed` decides folds, draws and starting points.
+
+        The seed belongs to the task and the run: it is the same for all arms, so that equal embeddings score equally.
+        """

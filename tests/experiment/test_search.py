@@ -13,10 +13,12 @@ import pytest
 from daskmetrics import experiment
 from daskmetrics.bandit import Learner, policy_named
 from daskmetrics.core._events import UnitAsked
+from daskmetrics.core._outcomes import Difference, difference
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import seed_of
 from daskmetrics.execution import Record, Settings
 from daskmetrics.experiment import _search as search
+from daskmetrics.experiment._embeddings import LayerEmbeddings, MemoryBudget
 from tests.events import started
 
 
@@ -99,6 +101,31 @@ def test_files_of_embeddings_are_removed_when_no_unit_needs_them(prepared, tmp_p
         assert {unit.input.key for unit in units} <= left
         most = max(most, len(left))
     assert most <= Settings.spare_inputs + 1 + 3 < len(there)
+
+
+def test_arms_with_equal_vectors_score_equally(prepared, tmp_path):
+    """Folds, draws and starting points belong to the task: what a score differs by is the vectors."""
+    bench = Bench(prepared(tasks=["stdlib:package", "stdlib:order", "stdlib:clusters"]))
+    units, by_task = bench.drive(), {}
+    for unit in units:
+        by_task.setdefault(unit.args[0], []).append(unit)
+    assert all(len({unit.key for unit in same}) > 1 for same in by_task.values())
+    for task, same in by_task.items():
+        vectors = np.random.default_rng(0).normal(size=(1, len(task.texts()), 4)).astype(np.float32)
+        values = []
+        for unit in same[:3]:
+            layer = unit.args[1]
+            embeddings = LayerEmbeddings((layer,), *vectors.shape[1:], MemoryBudget(tmp_path, 10**6), "key")
+            embeddings.put(np.arange(len(task.texts())), vectors)
+            values.append(unit.function(embeddings, *unit.args))
+        assert all(value == values[0] for value in values)
+        assert difference(values[0], values[1]) == Difference(0.0, 0.0, paired=True)
+
+
+def test_other_seeds_and_tasks_draw_other_folds(prepared):
+    plain, other = prepared(), prepared(seed=3)
+    seeds = {each.score_seed(task) for each in (plain, other) for task in each.tasks}
+    assert len(seeds) == 2 * len(plain.tasks)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -15,6 +15,7 @@ from daskmetrics import config, store
 from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, champions, policy_named
 from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._outcomes import pack
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue
@@ -50,6 +51,7 @@ class Story:
     subsets: tuple[str, ...] = ()  # of tasks of mteb: names of languages, each 0.1 better than the one before
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    outcomes: bool = False
 
     def detail(self, task: str, score: float) -> dict[str, Any]:
         """What mteb returns, with this score as the mean of the subsets."""
@@ -70,6 +72,18 @@ class Story:
     def score(self, cell: Cell) -> float:
         noise = np.random.default_rng(list(str(cell).encode())).normal(0, 0.005)
         return round(self.quality(cell.arm) + 0.05 * self.tasks.index(cell.task) + float(noise), 6)
+
+    def value(self, cell: Cell) -> dict[str, Any]:
+        """What the journal holds of a score, by default without outcomes, as of a task of the user."""
+        score = self.score(cell)
+        value: dict[str, Any] = {"score": score, "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
+        if cell.task.startswith("mteb:"):
+            value["detail"] = self.detail(cell.task, score)
+        if not self.outcomes:
+            return value
+        items, own = (np.random.default_rng(list(seed.encode())) for seed in (cell.task, str(cell)))
+        noise = items.normal(0, 0.098, 100) + own.normal(0, 0.02, 100)  # most of it is common to all arms
+        return {**value, "outcomes": pack(score + noise - noise.mean(), score, cell.task)}
 
 
 def make_run(path: Path, story: Story) -> Run:
@@ -164,9 +178,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
             if len(campaign.picks) == story.decisions:
                 return False
             failed = str(pick.cell) in story.failing
-            value = {"score": story.score(pick.cell), "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
-            if pick.cell.task.startswith("mteb:"):
-                value["detail"] = story.detail(pick.cell.task, value["score"])
+            value = story.value(pick.cell)
             _record(journal, key, str(pick.cell), "score", None if failed else value)
             campaign.tell(pick.index, Outcome(None) if failed else Outcome(value["score"], value["stderr"]))
     best = campaign.recommendation()

@@ -99,3 +99,31 @@ def test_errors_have_the_size_of_the_differences_between_draws() -> None:
     for name, scores in found.items():
         spread, said = np.std([s.value for s in scores]), np.median([s.stderr for s in scores])
         assert 0.5 < said / spread < 2, name
+
+
+def test_paired_errors_have_the_size_of_the_differences_between_draws() -> None:
+    """Over many data sets, differences of two arms spread as their paired errors say, within a factor of two."""
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for seed in range(60):
+        generator = np.random.default_rng(seed)
+        labels = np.arange(120) % 2
+        first = generator.normal(size=(120, 4))
+        second = first * (0.5 * labels[:, None]) + generator.normal(size=(120, 4))
+        grades, judged = labels + generator.normal(size=120), [(i, i, 1.0) for i in range(120)]
+        shifted = first + 2.2 * labels[:, None] * np.eye(4)[0]
+        noise = 0.3 * generator.normal(size=(2, 120, 4))
+        pairs = {
+            "match": [measures.average_precision(first + each, second, labels) for each in noise],
+            "grade": [measures.spearman(first + each, second, grades) for each in noise],
+            "cluster": [measures.v_measure(shifted + each, labels, seed) for each in noise],
+            "search": [measures.ndcg(second, first + each, judged) for each in noise],
+        }
+        for name, (one, other) in pairs.items():
+            assert one.outcomes is not None and other.outcomes is not None
+            apart = one.outcomes - other.outcomes
+            paired = apart.std(ddof=1) / math.sqrt(len(apart))
+            found.setdefault(name, []).append((one.value - other.value, paired, math.hypot(one.stderr, other.stderr)))
+    for name, rows in found.items():
+        value, paired, alone = np.array(rows).T
+        assert 0.5 < np.median(paired) / value.std() < 2, name  # clusters: too large, starting points count in full
+        assert np.median(paired) < np.median(alone), name

@@ -17,6 +17,7 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.models import LoadedModel
 from daskmetrics.tasks import resolve
 from daskmetrics.tasks._mteb import MtebTask
+from daskmetrics.tasks._mteb_run import load
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
 KINDS = {
@@ -109,6 +110,26 @@ def test_a_score_does_not_depend_on_earlier_scores(local_mteb: ModuleType, name:
     other = task.evaluate(noise(task, 1), seed=0)
     assert task.evaluate(noise(task), seed=1) == first != other
     assert first.detail is not None and first.detail["task_name"] == name
+
+
+@every_kind
+def test_outcomes_are_of_the_score_and_pair(local_mteb: ModuleType, name: str) -> None:
+    task = task_of(local_mteb, name)
+    one, same, other = (task.evaluate(rows, seed=0) for rows in (noise(task), noise(task), noise(task) + 0.1))
+    assert one.outcomes is not None and same.outcomes is not None and other.outcomes is not None
+    assert one.outcomes.mean() == pytest.approx(one.value, abs=1e-4)
+    assert (one.outcomes == same.outcomes).all() and one.outcomes.shape == other.outcomes.shape
+
+
+def test_a_main_score_that_is_no_mean_over_texts_has_no_outcomes(local_mteb: ModuleType, monkeypatch: Any) -> None:
+    f1 = local_mteb.LocalClassification.metadata.model_copy(update={"main_score": "f1"})
+    monkeypatch.setattr(local_mteb.LocalClassification, "metadata", f1)
+    load.cache_clear()
+    task = task_of(local_mteb, "LocalClassification")
+    try:
+        assert task.evaluate(noise(task), seed=0).outcomes is None
+    finally:
+        load.cache_clear()
 
 
 def test_the_global_generators_do_not_change(local_mteb: ModuleType) -> None:

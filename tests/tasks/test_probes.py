@@ -58,6 +58,12 @@ def skip_without(probe: str) -> None:
         pytest.skip("needs the extra 'trees'")
 
 
+def test_outcomes_say_which_texts_are_predicted_rightly() -> None:
+    generator, labels = np.random.default_rng(0), np.arange(90) % 3
+    score = probes.classify(generator.normal(size=(90, 4)) + np.eye(4)[labels], labels, seed=0)
+    assert score.outcomes is not None and score.outcomes.dtype == bool and score.outcomes.mean() == score.value
+
+
 def test_order_does_not_depend_on_the_text_alone() -> None:
     # a first half that differs from pair to pair, but by nothing that the second half has not too
     same = np.random.default_rng(0).normal(size=(200, 16))

@@ -70,6 +70,19 @@ def test_scores_repeat(task: StdlibTask) -> None:
 
 
 @tasks
+def test_outcomes_are_of_the_score_and_belong_to_the_same_items(task: StdlibTask) -> None:
+    generator = np.random.default_rng(2)
+    rows = generator.normal(size=(len(task.texts()), 16))
+    one, same, other = (
+        task.evaluate(each, seed=3) for each in (rows, rows.copy(), rows + generator.normal(0, 0.2, 16))
+    )
+    assert one.outcomes is not None and same.outcomes is not None and other.outcomes is not None
+    assert one.outcomes.mean() == pytest.approx(one.value)
+    assert one.outcomes.std(ddof=1) / len(one.outcomes) ** 0.5 == pytest.approx(one.stderr, rel=0.3)
+    assert (one.outcomes == same.outcomes).all() and one.outcomes.shape == other.outcomes.shape
+
+
+@tasks
 def test_seeds_of_63_bits_are_fine(task: StdlibTask) -> None:
     task.evaluate(planted(task.draw()), seed=2**63 - 1)
 

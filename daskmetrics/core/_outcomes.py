@@ -1,0 +1,133 @@
+"""What a score says of every item, kept compactly beside it, and the paired difference of two scores.
+
+Two arms are scored on the same items, so most of the chance in their scores is common to both. The standard error of
+their difference is therefore that of the differences item by item, std(a_i - b_i) / sqrt(n), which is usually much
+smaller than that of two independent scores.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Key
+
+MOST_BYTES = 4096  #: of the outcomes of one score, before base64: 32,768 bits or 2,048 numbers
+TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to five decimals
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much one score exceeds another.
+
+    Attributes
+    ----------
+    value : float
+        First score minus second score, in units of the score.
+    stderr : float
+        Its standard error.
+    paired : bool
+        Whether the error is std(a_i - b_i) / sqrt(n) over the outcomes of n items (Student's paired comparison).
+        Otherwise it is that of independent scores, sqrt(se_a^2 + se_b^2), which is mostly too large for two arms on the
+        same items.
+    """
+
+    value: float
+    stderr: float
+    paired: bool
+
+    @property
+    def probability(self) -> float:
+        """Probability that the difference is positive, if it is normally distributed; 1/2 for equal scores.
+
+        >>> round(Difference(1.96, 1.0, paired=True).probability, 3), Difference(0.0, 0.0, paired=True).probability
+        (0.975, 0.5)
+        """
+        if self.stderr <= 0:
+            return 0.5 * (1 + float(np.sign(self.value)))
+        return 0.5 * math.erfc(-self.value / self.stderr / math.sqrt(2))
+
+
+def pack(outcomes: ArrayLike, score: float, items: Key) -> dict[str, Any]:
+    """Outcomes (n,) as JSON values: bits for right or wrong, else compressed float16.
+
+    ``items`` names the items and their order: only outcomes of the same items can be paired. If the outcomes exceed
+    `MOST_BYTES`, means of random groups of items are kept instead; they have the same mean and the same standard
+    error of the mean.
+
+    >>> pack([True, False, True, True], 0.75, "task")
+    {'items': 'task', 'n': 4, 'bits': 'sA=='}
+    """
+    values = np.asarray(outcomes)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise DataError(f"Outcomes must be an array (n,) of finite numbers, got one of shape {values.shape}.")
+    if len(values) and abs(values.mean() - score) > TOLERANCE * max(1.0, abs(score)):
+        raise DataError(
+            f"The mean of the outcomes is {values.mean():.6g}, but the score is {score:.6g}. Return outcomes whose "
+            "mean is the score, or none."
+        )
+    if values.dtype == bool and len(values) <= 8 * MOST_BYTES:
+        return {"items": items, "n": len(values), "bits": _text(np.packbits(values).tobytes())}
+    kept = _group_means(values.astype(np.float64)).astype("<f2")
+    return {"items": items, "n": len(kept), "float16": _text(zlib.compress(kept.tobytes(), 9))}
+
+
+def unpack(packed: Mapping[str, Any]) -> NDArray[np.float64]:
+    """The outcomes, or the means of groups, that `pack` kept."""
+    if "bits" in packed:
+        return np.unpackbits(np.frombuffer(_bytes(packed["bits"]), np.uint8), count=packed["n"]).astype(np.float64)
+    return np.frombuffer(zlib.decompress(_bytes(packed["float16"])), "<f2").astype(np.float64)
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Difference:
+    """By how much the first of two recorded scores exceeds the second; unpaired if the items differ or are unknown.
+
+    >>> one = {"score": 0.75, "stderr": 0.22, "outcomes": pack([True, False, True, True], 0.75, "task")}
+    >>> difference(one, one)
+    Difference(value=0.0, stderr=0.0, paired=True)
+    """
+    value = one["score"] - other["score"]
+    mine, theirs = one.get("outcomes"), other.get("outcomes")
+    if mine and theirs and mine["n"] > 1 and (mine["items"], mine["n"]) == (theirs["items"], theirs["n"]):
+        apart = unpack(mine) - unpack(theirs)
+        return Difference(value, float(apart.std(ddof=1)) / math.sqrt(len(apart)), paired=True)
+    return Difference(value, math.hypot(one["stderr"], other["stderr"]), paired=False)
+
+
+def mean_difference(differences: Sequence[Difference], weights: Sequence[float] | None = None) -> Difference | None:
+    """The weighted mean of the differences on several tasks, which count as independent; None without any weight.
+
+    It is paired if all of them are.
+    """
+    shares = np.ones(len(differences)) if weights is None else np.array(weights, dtype=float)
+    if not shares.sum() > 0:
+        return None
+    shares /= shares.sum()
+    value = float(shares @ [each.value for each in differences])
+    error = float(np.linalg.norm(shares * [each.stderr for each in differences]))
+    return Difference(value, error, all(each.paired for each in differences))
+
+
+def _group_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values or, if there are too many, means over random groups that depend on the number of values alone."""
+    groups = min(len(values), MOST_BYTES // 2)
+    if groups == len(values):
+        return values
+    group = np.random.default_rng(0).permutation(len(values)) % groups
+    return np.bincount(group, values, groups) / np.bincount(group, minlength=groups)
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text)

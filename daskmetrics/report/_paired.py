@@ -1,0 +1,121 @@
+"""Two arms compared on every task and over all tasks, with paired errors where outcomes of items are known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from daskmetrics.bandit._problem import Observations
+from daskmetrics.core._outcomes import Difference, mean_difference
+from daskmetrics.core._table import Table
+from daskmetrics.core._text import plural
+from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.names import Arm
+from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, probability
+from daskmetrics.report._posterior import objective_of
+from daskmetrics.report._run import Run
+
+
+@dataclass(frozen=True)
+class ArmComparison:
+    """By how much an arm is better than another, on the tasks on which both were scored."""
+
+    arm: Arm
+    other: Arm
+    tasks: Mapping[str, Difference]
+    mean: Difference | None  # of the raw scores
+    objective: Difference | None  # with the weights of the search, in units of its reward
+    reward: str
+
+    @property
+    def sentence(self) -> str:
+        """The difference of the mean scores, and the verdict."""
+        if self.mean is None:
+            return "Unknown: the two arms have no scored task in common."
+        return f"{apart(self.mean)}, mean of {plural(len(self.tasks), 'task')}. {self.verdict}"
+
+    @property
+    def verdict(self) -> str:
+        """The difference of the objective, and the probability that the first arm is better."""
+        if self.objective is None:
+            return "No task of the objective was scored with both arms."
+        return (
+            f"In units of the reward ({self.reward}): {apart(self.objective)}, positive with a probability of "
+            f"{probability(self.objective.probability)} (normal approximation)."
+        )
+
+
+def compare_arms(
+    run: Run, arm: Arm, other: Arm, elsewhere: Run | None = None, left_out: Collection[str] = ()
+) -> ArmComparison:
+    """Compare an arm of a run with another arm of it, or of another run; weights and reward are those of `run`."""
+    tasks = {name: each for name, each in run.differences(arm, other, elsewhere).items() if name not in left_out}
+    objective = _objective(run, arm, tasks) if tasks else None
+    return ArmComparison(
+        arm, other, tasks, mean_difference(list(tasks.values())), objective, str(run.config["search"]["reward"])
+    )
+
+
+def against_default(run: Run) -> ArmComparison | None:
+    """The recommended arm against the default arm; None if they are the same, or there is no answer yet."""
+    if run.result is None:
+        return None
+    best = run.best()
+    return None if best.arm == best.default else compare_arms(run, best.arm, best.default)
+
+
+def against_runner_up(run: Run) -> ArmComparison | None:
+    """The recommended arm against the next one of the ranking, of those with the most scored tasks in common."""
+    if run.result is None:
+        return None
+    best = Arm(**run.result.best["arm"])
+    others = (Arm(**each["arm"]) for each in run.result.top)
+    common = {other: len(run.differences(best, other)) for other in others if other != best}
+    second = max(common, key=lambda other: common[other], default=best)  # of equals the first in the ranking
+    return compare_arms(run, best, second) if common.get(second) else None
+
+
+def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | None = None) -> str:
+    """Two arms ``MODEL@REVISION/LAYER`` on every task, for a terminal; the second may be of another run."""
+    there = elsewhere or run
+    arm, other = _arm(run, name), _arm(there, other_name)
+    compared = compare_arms(run, arm, other, elsewhere)
+    if not compared.tasks:
+        raise DataError(f"{arm} and {other} have no scored task in common. Score both with search.policy=sweep.")
+    rows = []
+    for task, difference in compared.tasks.items():
+        scores = [number(v["score"], v["stderr"]) for v in (run.recorded[arm][task], there.recorded[other][task])]
+        better = probability(difference.probability)
+        rows.append((task, *scores, apart(difference, " *"), better))
+    notes = (UNPAIRED,) if not all(each.paired for each in compared.tasks.values()) else ()
+    header = ("task", "first", "second", "difference", "probability")
+    lines = [*fact("first", str(arm)), *fact("second", str(other)), "", *fact("difference", compared.sentence), ""]
+    return "\n".join([*lines, Table(header, tuple(rows), notes=notes).as_text(WIDTH)])
+
+
+def _arm(run: Run, name: str) -> Arm:
+    known = {str(arm): arm for arm in run.recorded}
+    if name not in known:
+        raise unknown("scored arm", name, difflib.get_close_matches(name, known, n=5, cutoff=0.4) or list(known)[:5])
+    return known[name]
+
+
+def _objective(run: Run, arm: Arm, tasks: Mapping[str, Difference]) -> Difference | None:
+    problem, scale = objective_of(run)
+    differences = list(tasks.values())
+    mine = np.array([run.recorded[arm][task]["score"] for task in tasks])
+    theirs = mine - [each.value for each in differences]
+    errors = np.array([each.stderr for each in differences])
+    places = np.array([problem.tasks.index(task) for task in tasks])
+    one, other, middle = (
+        Observations(np.zeros_like(places), places, scores, errors) for scores in (mine, theirs, (mine + theirs) / 2)
+    )
+    values, spread = scale.values(one) - scale.values(other), scale.errors(middle)
+    scaled = [
+        replace(each, value=float(value), stderr=float(error))
+        for each, value, error in zip(differences, values, spread, strict=True)
+    ]
+    return mean_difference(scaled, problem.objective_weights[places].tolist())

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.core._outcomes import MOST_BYTES, Difference, difference, mean_difference, pack, unpack
+from daskmetrics.core.errors import DataError
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def recorded(outcomes, items="task") -> dict:
+    values = np.asarray(outcomes, dtype=float)
+    error = float(values.std() / math.sqrt(len(values)))
+    packed = json.loads(json.dumps(pack(outcomes, float(values.mean()), items)))  # as the journal has it
+    return {"score": float(values.mean()), "stderr": error, "outcomes": packed}
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_right_and_wrong_come_back_exactly(outcomes):
+    kept = unpack(pack(np.array(outcomes, dtype=bool), float(np.mean(outcomes)) if outcomes else 0.0, "task"))
+    assert kept.tolist() == [float(outcome) for outcome in outcomes]
+
+
+@given(st.lists(st.floats(-9, 9), min_size=1, max_size=40))
+def test_other_outcomes_come_back_to_three_digits(outcomes):
+    kept = unpack(pack(outcomes, float(np.mean(outcomes)), "task"))
+    assert kept == pytest.approx(np.array(outcomes), rel=1e-3, abs=1e-6)
+
+
+@given(seeds, st.integers(2, 500), st.booleans())
+def test_equal_outcomes_differ_by_zero_with_zero_error(seed, n, right_or_wrong):
+    values = np.random.default_rng(seed).random(n)
+    one = recorded(values < 0.7 if right_or_wrong else values)
+    assert difference(one, one) == Difference(0.0, 0.0, paired=True)
+
+
+@given(seeds, st.integers(2, 500))
+def test_a_paired_error_is_that_of_the_differences(seed, n):
+    one, other = np.random.default_rng(seed).random((2, n)) < [[0.8], [0.6]]
+    found = difference(recorded(one), recorded(other))
+    apart = one.astype(float) - other
+    assert found.paired and found.value == pytest.approx(apart.mean(), abs=1e-12)
+    assert found.stderr == pytest.approx(apart.std(ddof=1) / math.sqrt(n), abs=1e-12)
+
+
+def test_a_paired_error_covers_the_truth_as_often_as_it_says():
+    """Two arms with common items and with a true difference of zero: 95 % of the differences are within 1.96 errors."""
+    generator, within, ratios = np.random.default_rng(0), [], []
+    for _ in range(400):
+        easy = generator.normal(size=300)
+        one, other = (easy + generator.normal(size=(2, 300)) * 0.5) > 0
+        found, alone = difference(recorded(one), recorded(other)), difference(recorded(one), recorded(other, "others"))
+        within.append(abs(found.value) < 1.96 * found.stderr)
+        ratios.append(found.stderr / alone.stderr)
+        assert not alone.paired
+    assert 0.92 < np.mean(within) < 0.98 and np.mean(ratios) < 0.65
+
+
+@pytest.mark.parametrize("n", [10, 2048, 2049, 32_768, 40_000, 250_000])
+@pytest.mark.parametrize("right_or_wrong", [True, False])
+def test_the_size_is_bounded_and_the_error_stays(n, right_or_wrong):
+    values = np.random.default_rng(n).random((2, n))
+    one, other = recorded(values[0] < 0.8), recorded(values[1] < 0.8)
+    if not right_or_wrong:
+        one, other = recorded(values[0]), recorded(values[1])
+    assert len(json.dumps(one["outcomes"])) < 4 / 3 * MOST_BYTES + 200
+    alone = math.hypot(one["stderr"], other["stderr"])  # of arms that have nothing in common
+    assert difference(one, other).stderr == pytest.approx(alone, rel=0.5 if n == 10 else 0.06)
+
+
+def test_outcomes_of_other_items_or_of_none_are_not_paired():
+    one = recorded([True, False, True])
+    for other in (recorded([True, False, True], "other"), recorded([True, False]), {"score": 0.5, "stderr": 0.3}):
+        found = difference(one, other)
+        assert not found.paired and found.stderr == math.hypot(one["stderr"], other["stderr"])
+    single = recorded([True])
+    assert not difference(single, single).paired
+
+
+def test_outcomes_that_do_not_belong_to_the_score_are_an_error():
+    with pytest.raises(DataError, match="mean of the outcomes is 2, but"):
+        pack([1, 2, 3], 0.6, "task")
+    for wrong in ([[True]], [math.nan], [math.inf, 1.0]):
+        with pytest.raises(DataError, match="finite numbers"):
+            pack(wrong, 1.0, "task")
+
+
+def test_the_mean_over_tasks_has_weights_and_independent_errors():
+    two = [Difference(0.3, 0.03, paired=True), Difference(0.1, 0.04, paired=False)]
+    assert mean_difference(two) == Difference(pytest.approx(0.2), pytest.approx(0.025), paired=False)
+    assert mean_difference(two, [1, 0]) == Difference(pytest.approx(0.3), pytest.approx(0.03), paired=False)
+    assert mean_difference([]) is None and mean_difference(two, [0, 0]) is None
+
+
+def test_the_probability_is_that_of_a_normal_deviate():
+    assert Difference(-1.96, 1.0, paired=True).probability == pytest.approx(0.025, abs=1e-4)
+    assert [Difference(value, 0.0, paired=True).probability for value in (-0.1, 0.0, 0.1)] == [0.0, 0.5, 1.0]
