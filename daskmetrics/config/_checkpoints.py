@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daskmetrics.config import Model
+from daskmetrics.config._shipped import transformer_folder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, Suite, content_key, select_revisions, training_order
 
@@ -36,6 +37,17 @@ class LocatedSuite:
     locations: tuple[Location, ...]
     width: int  # hidden size
     missing: tuple[str, ...] = ()  # hub revisions that are not in the local cache
+
+
+def folder_of(location: Location) -> Path | None:
+    """The checkpoint's folder on this machine; None if it is a hub revision that is not cached."""
+    folder = Path(location.path)
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(location.path, "config.json", revision=location.revision or "main")
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def locate(model: Model) -> LocatedSuite:
@@ -76,10 +88,11 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
 
 
 def _find_folder(model: Model, folder: Path) -> LocatedSuite:
-    if (folder / "config.json").is_file():
-        folders = {"main": folder}
+    if (transformer_folder(folder) / "config.json").is_file():
+        folders = {"main": transformer_folder(folder)}
     else:
-        folders = {path.name: path for path in folder.iterdir() if (path / "config.json").is_file()}
+        inside = {path.name: transformer_folder(path) for path in folder.iterdir()}
+        folders = {name: path for name, path in inside.items() if (path / "config.json").is_file()}
     if not folders:
         raise ConfigError(f"Model '{model.name}': no model in '{folder}': no config.json in it or in its sub-folders.")
     revisions = revisions_of(model, training_order(folders))

@@ -6,6 +6,7 @@
 `_weights`   the tensors of safetensors files, read in the background if wanted
 `_forward`   one forward pass that hands out the states of each layer; where architectures keep them
 `_tokens`    texts as token ids, cached by tokenizer; batches, padding and pooling
+`_readout`   states as vectors: pooling, prompts, and the modules of a sentence-transformers folder
 ============ =====================================================================================
 
 All of it is internal; runs use it through `daskmetrics.run`.
@@ -14,6 +15,7 @@ All of it is internal; runs use it through `daskmetrics.run`.
 from __future__ import annotations
 
 from daskmetrics.models._model import LoadedModel
+from daskmetrics.models._readout import Readout
 from daskmetrics.models._tokens import pad_batch, plan_batches, pool
 
-__all__ = ["LoadedModel", "pad_batch", "plan_batches", "pool"]
+__all__ = ["LoadedModel", "Readout", "pad_batch", "plan_batches", "pool"]

@@ -81,6 +81,10 @@ class LoadedModel:
         positions = getattr(config, "max_position_embeddings", None) or self.protocol.max_length
         return min(self.protocol.max_length, int(positions))
 
+    def prompt_length(self, prompt: str) -> int:
+        """Tokens of a prompt at the beginning of a text."""
+        return self._tokenizer.prompt_length(prompt)
+
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
         """Run one forward pass over all texts, in batches of texts of similar length.
 

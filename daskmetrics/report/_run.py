@@ -240,7 +240,7 @@ class Run:
             **_mean(default, "default_"),
             default_scores=default["scores"],
             share=self.result.spent / self.result.exhaustive,
-            code=snippet(arm, self.result.location, self.config["protocol"]),
+            code=snippet(arm, self.result.location, self.result.location.get("protocol", self.config["protocol"])),
         )
 
     def _remedy(self) -> str:
