@@ -96,6 +96,6 @@ def require_known(protocol: Protocol, model: Model, missing: Sequence[str]) -> N
     if HfApi().file_exists(str(model.source), shipped.MODULES, revision=missing[0]):
         raise ConfigError(
             f"Model '{model.name}': {model.source} is of sentence-transformers, but {missing[0]} is not in the hub's "
-            f"cache, so how it is to be read is not known. Fetch it: hf download {model.source} --revision {missing[0]}; or "
-            "choose 'pooling: mean' (or last, cls) for the model."
+            f"cache, so how it is to be read is not known. Fetch it: hf download {model.source} --revision "
+            f"{missing[0]}. Or choose 'pooling: mean' (or last, cls) for the model."
         )

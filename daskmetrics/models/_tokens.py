@@ -208,6 +208,8 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
     >>> pool(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]), "mean")
     tensor([[2.]])
     """
+    if pooling not in ("mean", "last", "cls"):
+        raise ValueError(f"Unknown pooling '{pooling}': mean, last or cls is expected.")
     if pooling == "mean":
         weights = mask.unsqueeze(-1).to(torch.float32)
         return (states.float() * weights).sum(1) / weights.sum(1).clamp(min=1)

@@ -9,11 +9,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2Model, GPTNeoXConfig, GPTNeoXForCausalLM
 
-from daskmetrics.config import Protocol
+from daskmetrics.config import Model, Protocol
 from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._protocol import protocol_of
 from daskmetrics.core.names import Arm
-from daskmetrics.models import LoadedModel
+from daskmetrics.models import LoadedModel, Readout
 from daskmetrics.report._snippet import snippet
+from tests.embedders import build
 
 TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
 VOCABULARY = 31_000
@@ -76,12 +78,12 @@ def test_the_snippet_with_padding_on_either_side(neox, gpt2, pooling, padding):
 
 
 def test_the_snippet_of_an_encoder_without_a_final_norm(minilm):
-    agree(*embedded(minilm, 3, Protocol(), depth=6))
+    agree(*embedded(minilm, 3, Protocol(pooling="mean"), depth=6))
 
 
 def test_the_snippet_of_an_unknown_model_type(gpt2, monkeypatch):
     monkeypatch.setattr("daskmetrics.report._snippet._FINAL_NORM", {})
-    agree(*embedded(gpt2, 1, Protocol()))
+    agree(*embedded(gpt2, 1, Protocol(pooling="mean")))
 
 
 def test_a_hook_captures_the_last_layer_before_the_norm(neox):
@@ -101,3 +103,24 @@ def test_the_snippet_of_a_model_with_an_unreadable_configuration(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"no": "type"}))
     code = snippet(Arm("m", "step0", 1), {"path": str(tmp_path), "revision": None, "depth": 2}, Protocol().model_dump())
     assert "torch.nn.Identity()" in code
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("kind", ["e5", "qwen3"])
+@pytest.mark.parametrize("layer", [1, 3])
+def test_the_snippet_of_a_sentence_transformers_folder(tmp_path, kind, layer, include_prompt):
+    folder = build(kind, tmp_path / "model")
+    pooling = folder / "1_Pooling" / "config.json"
+    pooling.write_text(json.dumps({**json.loads(pooling.read_text()), "include_prompt": include_prompt}))
+    protocol = protocol_of(Protocol(), Model(name="m", source=str(folder), max_length=24), folder)
+    code = snippet(Arm("m", "main", layer), {"path": str(folder), "revision": None, "depth": 3}, protocol.as_dict())
+    space: dict = {}
+    exec(code, space)
+    prompt = space["prompts"]["query"]
+    with LoadedModel(Location(str(folder), None, str(folder)), protocol.base) as model:
+        readout = Readout(model, protocol, TEXTS, prompt)
+        vectors = torch.empty(len(TEXTS), readout.width)
+        model.read(
+            readout.texts, [layer], lambda _, rows, *states: vectors.index_copy_(0, rows, readout(rows, *states))
+        )
+    agree(space["embed"](TEXTS, prompt).numpy(), vectors.numpy())
