@@ -7,6 +7,9 @@
 `_cluster`       where the work runs
 `_section`       the base of these sections, and the types of their text fields
 `_checkpoints`   where the checkpoints of a model are
+`_protocol`      how the texts of one checkpoint become vectors
+`_prompts`       what is put before a text, by its role and task
+`_shipped`       what a folder of sentence-transformers says about it
 ================ ==================================================================
 
 Modules with a leading underscore are internal.

@@ -79,6 +79,8 @@ def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelP
 
 
 def _missing(model: Model, folder: Path | None) -> str:
+    if model.train:
+        return "it is trained here"
     if folder is None:
         return f"{model.source} is not in the hub's cache on this machine, so what it ships is not known"
     return f"'{folder}' has no {shipped.MODULES}"

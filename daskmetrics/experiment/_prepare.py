@@ -9,7 +9,7 @@ from typing import Any
 
 from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
-from daskmetrics.config import Config
+from daskmetrics.config import Config, Model
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._prompts import check_names
@@ -232,10 +232,11 @@ def prepare(config: Config, policy: Policy | None = None) -> Experiment:
 def _protocols(config: Config, locations: Mapping[Checkpoint, Location]) -> dict[Checkpoint, ModelProtocol]:
     """The protocol of each checkpoint; a `ConfigError` names a folder that cannot be read as shipped."""
     models = {model.name: model for model in config.models}
-    return {
-        checkpoint: protocol_of(config.protocol, models[checkpoint.model], checkpoints.folder_of(location))
-        for checkpoint, location in locations.items()
-    }
+
+    def protocol(model: Model, location: Location) -> ModelProtocol:
+        return protocol_of(config.protocol, model, checkpoints.folder_of(location) if model.source else None)
+
+    return {checkpoint: protocol(models[checkpoint.model], location) for checkpoint, location in locations.items()}
 
 
 def _prompts(config: Config) -> tuple[str, ...]:

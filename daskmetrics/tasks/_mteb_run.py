@@ -172,6 +172,7 @@ def _eager(dataset: Any) -> Any:
 def _encoder(embed: Embed, calls: EncoderCalls, similarity: str) -> Any:
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
+    from mteb.models.model_meta import ScoringFunction
 
     class Lookup(AbsEncoder):  # type: ignore[misc]
         """An encoder of the benchmark."""
@@ -179,7 +180,7 @@ def _encoder(embed: Embed, calls: EncoderCalls, similarity: str) -> Any:
         def __init__(self) -> None:
             self.model = None
             self.mteb_model_meta = ModelMeta.create_empty(
-                {"name": "daskmetrics/lookup", "revision": "1", "similarity_fn_name": similarity}
+                {"name": "daskmetrics/lookup", "revision": "1", "similarity_fn_name": ScoringFunction(similarity)}
             )
 
         def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> NDArray[np.float32]:
