@@ -85,7 +85,7 @@ class SearchSource:
         )
         key, protocol = experiment.score_key(arm, task), experiment.protocols[arm.checkpoint]
         if isinstance(task, MtebTask) and protocol.shipped:
-            task = replace(task, similarity=protocol.shipped.similarity)
+            task = task.compared_by(protocol.shipped.similarity)
         return WorkUnit(
             key=key,
             name=str(pick.cell),

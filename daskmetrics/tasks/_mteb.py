@@ -6,6 +6,7 @@ pass of a checkpoint serves the scores of all its layers.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,12 @@ class MtebTask:
     target: str
     pooling: Pooling | None = None
     similarity: str = "cosine"  # of vectors, or ``dot``: the model's, so that it is not part of the task's key
+
+    def compared_by(self, similarity: str) -> MtebTask:
+        """This task with vectors compared by ``cosine`` or ``dot``; what is cached of it stays, such as its key."""
+        twin = copy.copy(self)
+        object.__setattr__(twin, "similarity", similarity)
+        return twin
 
     @property
     def benchmark_name(self) -> str:

@@ -139,6 +139,16 @@ def test_prompts_and_length_of_a_model_replace_those_that_are_shipped(tmp_path: 
     assert LENGTH > 16 and abs(vectors - shipped_vectors(folder, "query", [DEPTH])[0]).max() > 0.01
 
 
+@pytest.mark.parametrize("length", [12, 60])
+def test_the_shipped_length_holds_beside_that_of_the_tokenizer(tmp_path: Path, length: int) -> None:
+    folder = build("e5", tmp_path / "e5")
+    config = folder / "sentence_bert_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "max_seq_length": length}))
+    model = SentenceTransformer(str(folder), device="cpu")
+    assert model.max_seq_length == length != LENGTH
+    np.testing.assert_allclose(shipped_vectors(folder, None, [DEPTH])[0], theirs(model, None), atol=1e-5)
+
+
 def test_a_network_in_a_sub_folder_with_dense_weights_beside_it(tmp_path: Path, network: Path) -> None:
     """As sentence-transformers 1 and 2 saved them."""
     folder = save(tmp_path / "new", network, [Pooling(WIDTH), dense(nn.Tanh())], prompts={"query": "q: "})
