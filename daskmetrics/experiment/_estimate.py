@@ -133,7 +133,7 @@ def _rows(experiment: Experiment, folder: RunFolder, past: tuple[Record, ...]) -
     suites = (f"{s.model} ({len(s.revisions)} checkpoints x {len(s.layers)} layers)" for s in experiment.suites)
     yield "models", ", ".join(suites)
     yield "arms", f"{plan.arms:,} in {plan.checkpoints:,} checkpoints"
-    yield "vectors", "; ".join(f"{model}: {found}" for model, found in protocol_summaries(experiment).items())
+    yield "vectors", _vectors(experiment)
     yield "metrics", f"{plan.metrics}: {', '.join(metric.name for metric in experiment.metrics)}"
     yield "tasks", f"{plan.tasks:,}, so {plan.cells:,} cells"
     yield "measuring", f"{plan.units:,} units, {remaining:,} to do"
@@ -148,12 +148,14 @@ def _rows(experiment: Experiment, folder: RunFolder, past: tuple[Record, ...]) -
         yield "missing", f"{missing:,} checkpoints are not on this machine and would be downloaded from the hub"
 
 
-def protocol_summaries(experiment: Experiment) -> dict[str, str]:
-    """How each model's texts become vectors, in a few words."""
-    by_model: dict[str, dict[str, None]] = defaultdict(dict)
+def _vectors(experiment: Experiment) -> str:
+    """How texts become vectors, and for which models if they differ."""
+    models: dict[str, dict[str, None]] = defaultdict(dict)
     for checkpoint, protocol in experiment.protocols.items():
-        by_model[checkpoint.model][protocol.summary] = None
-    return {model: " or ".join(summaries) for model, summaries in by_model.items()}
+        models[protocol.summary][checkpoint.model] = None
+    if len(models) == 1:
+        return next(iter(models))
+    return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in models.items())
 
 
 def _limits(search: config.Search) -> str:

@@ -154,7 +154,7 @@ class MtebTask:
             raise DataError(f"Task '{self.name}' needs embeddings of shape ({len(rows)}, D), got {embeddings.shape}.")
         table = np.asarray(embeddings, dtype=np.float32)
 
-        def look_up(batch: list[str], role: str | None) -> NDArray[np.float32]:
+        def look_up(batch: list[str], role: Role | None) -> NDArray[np.float32]:
             try:
                 return table[[rows[text, role] for text in batch]]
             except KeyError:
@@ -192,7 +192,7 @@ def _read_texts(path: Path) -> tuple[tuple[str, ...], tuple[Role | None, ...]]:
 
 
 @lru_cache(maxsize=4)
-def _rows(path: Path) -> Mapping[tuple[str, str | None], int]:
+def _rows(path: Path) -> Mapping[tuple[str, Role | None], int]:
     return {pair: row for row, pair in enumerate(zip(*_read_texts(path), strict=True))}
 
 

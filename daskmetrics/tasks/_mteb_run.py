@@ -32,14 +32,12 @@ from numpy.typing import NDArray
 from daskmetrics.core._files import cache_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.tasks._task import Role
 
 BATCH_SIZE = 1024  # texts per call of the encoder; does not change the scores
 _DIMENSIONS = 8  # of the vectors while texts are collected; any number works
 
-Role = str | None
-"""``query``, ``document`` or none."""
-
-Embed = Callable[[list[str], Role], NDArray[np.float32]]
+Embed = Callable[[list[str], Role | None], NDArray[np.float32]]
 
 
 @dataclass
@@ -128,11 +126,11 @@ def load(target: str, content: Key | None = None) -> Any:
     return task
 
 
-def texts_of(target: str, content: Key | None = None) -> tuple[tuple[str, Role], ...]:
+def texts_of(target: str, content: Key | None = None) -> tuple[tuple[str, Role | None], ...]:
     """Every distinct text and role that the benchmark gives to an encoder, in its order."""
-    seen: dict[tuple[str, Role], None] = {}
+    seen: dict[tuple[str, Role | None], None] = {}
 
-    def collect(batch: list[str], role: Role) -> NDArray[np.float32]:
+    def collect(batch: list[str], role: Role | None) -> NDArray[np.float32]:
         seen.update(dict.fromkeys((text, role) for text in batch))
         # distinct vectors: probes reject constant features
         return np.random.default_rng(len(seen)).normal(size=(len(batch), _DIMENSIONS)).astype(np.float32)
