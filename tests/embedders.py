@@ -14,14 +14,14 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, Qwen3Co
 
 from daskmetrics.core._corpus import held_out
 
-WIDTH, DEPTH, LENGTH = 32, 3, 48
+WIDTH, DEPTH, LENGTH = 32, 3, 128
 INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 SHAPE: dict[str, Any] = {
     "hidden_size": WIDTH,
     "num_hidden_layers": DEPTH,
     "num_attention_heads": 4,
     "intermediate_size": 64,
-    "max_position_embeddings": 64,
+    "max_position_embeddings": 160,
     "initializer_range": 0.3,
 }
 KINDS: dict[str, dict[str, Any]] = {

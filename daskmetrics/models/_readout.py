@@ -49,9 +49,9 @@ class Readout:
     ) -> None:
         each = [prompts] * len(texts) if isinstance(prompts, str) else list(prompts)
         shipped = protocol.shipped
-        self.texts = [prompt + text for prompt, text in zip(each, texts, strict=True)]
         if shipped and shipped.lower_case:
-            self.texts = [lower(text) for text in self.texts]
+            each, texts = [lower(prompt) for prompt in each], [lower(text) for text in texts]
+        self.texts = [prompt + text for prompt, text in zip(each, texts, strict=True)]
         self._shipped = None if pooling else shipped
         self._pooling = pooling or protocol.base.pooling
         self._steps = [_step(step, model.device) for step in self._shipped.steps] if self._shipped else []

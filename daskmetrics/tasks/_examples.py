@@ -42,7 +42,7 @@ def roles(kind: str, examples: Examples) -> tuple[Role | None, ...]:
     if kind not in ("retrieval", "reranking"):
         return (None,) * n
     queries = examples.queries or n // 2
-    return ("query",) * queries + ("document",) * (n - queries)
+    return tuple("query" if row < queries else "document" for row in range(n))
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def test_a_run_records_what_was_done_and_its_snippet_does_it_again(network: Path
     folder = embedder_of("e5", network, tmp_path / "e5")
     prepared = prepared_for(folder, ["stdlib:closeness"], search={"budget": 1.0}, cluster={"workers": 1})
     run_folder = RunFolder(tmp_path / "run")
-    assert "as shipped (mean, normalize), 48 tokens, prompts: Clustering 'topic: '" in str(
+    assert "as shipped (mean, normalize), 128 tokens, prompts: Clustering 'topic: '" in str(
         preview(prepared, run_folder)
     )
     experiment.run(prepared, run_folder, Display())

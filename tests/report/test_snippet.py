@@ -112,7 +112,7 @@ def test_the_snippet_of_a_sentence_transformers_folder(tmp_path, kind, layer, in
     folder = build(kind, tmp_path / "model")
     pooling = folder / "1_Pooling" / "config.json"
     pooling.write_text(json.dumps({**json.loads(pooling.read_text()), "include_prompt": include_prompt}))
-    protocol = protocol_of(Protocol(), Model(name="m", source=str(folder), max_length=24), folder)
+    protocol = protocol_of(Protocol(), Model(name="m", source=str(folder), max_length=100), folder)
     code = snippet(Arm("m", "main", layer), {"path": str(folder), "revision": None, "depth": 3}, protocol.as_dict())
     space: dict = {}
     exec(code, space)
