@@ -58,16 +58,18 @@ def embedder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def prepared_for(folder: Path, tasks: list[str], **changes: Any) -> experiment.Experiment:
-    model = {"name": "m", "source": str(folder), "layers": "blocks", **changes.pop("model", {})}
+    depth = json.loads((folder / "config.json").read_text())["num_hidden_layers"]
+    model = {"name": "m", "source": str(folder), "layers": [depth], **changes.pop("model", {})}
     wanted = {"name": "shipped", "models": [model], "corpus": {"prompts": 8}, "tasks": tasks}
     return experiment.prepare(config.parse({**wanted, "metrics": ["anisotropy"], **changes}))
 
 
 def last_score(prepared: experiment.Experiment, scratch: Path) -> float:
-    """The score of the last arm, by the work units of a search."""
-    learner = Learner(search.build_problem(prepared, prepared.suites), policy_named("sweep"), 1.0, 8, 0)
-    units = search.SearchSource(prepared, learner, "key", scratch).ask(len(prepared.arms))
-    unit = next(unit for unit in units if f"{prepared.arms[-1]}:" in unit.name)
+    """The score of the only arm, by the work units of a search."""
+    learner = Learner(
+        search.build_problem(prepared, prepared.suites), policy_named("sweep"), budget=1.0, window=8, seed=0
+    )
+    (unit,) = search.SearchSource(prepared, learner, "key", scratch).ask(1)
     assert unit.input is not None
     return float(unit.function(unit.input.function(*unit.input.args), *unit.args)["score"])
 
@@ -152,7 +154,9 @@ def test_roles_that_do_not_fit_the_texts_are_an_error(said: Any) -> None:
 
 def test_a_run_records_what_was_done_and_its_snippet_does_it_again(network: Path, tmp_path: Path) -> None:
     folder = embedder_of("e5", network, tmp_path / "e5")
-    prepared = prepared_for(folder, ["stdlib:closeness"], search={"budget": 1.0}, cluster={"workers": 1})
+    prepared = prepared_for(
+        folder, ["stdlib:closeness"], model={"layers": "blocks"}, search={"budget": 1.0}, cluster={"workers": 1}
+    )
     run_folder = RunFolder(tmp_path / "run")
     assert "as shipped (mean, normalize), 128 tokens, prompts: Clustering 'topic: '" in str(
         preview(prepared, run_folder)
