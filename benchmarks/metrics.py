@@ -174,7 +174,7 @@ def overhead(shape: Shape, texts: Sequence[str], metrics: Sequence[str], repeats
     from daskmetrics.config import Protocol
     from daskmetrics.models._tokens import Tokenizer
 
-    protocol = Protocol(state_norm=state_norm)
+    protocol = Protocol(pooling="mean", state_norm=state_norm)
     with tempfile.TemporaryDirectory() as folder:
         (location,) = build(Path(folder), shape, 1)
         network = AutoModel.from_pretrained(location.path, dtype=torch.float32).eval()
@@ -196,7 +196,7 @@ def against_replaced(
     """
     from daskmetrics.config import Protocol
 
-    protocol = Protocol(state_norm="hidden_states")  # as the replaced code reads them
+    protocol = Protocol(pooling="mean", state_norm="hidden_states")  # as the replaced code reads them
     layers, sampled = list(range(shape.depth + 1)), (1, shape.depth)
     with tempfile.TemporaryDirectory() as folder:
         locations = build(Path(folder), shape, 2)
@@ -220,7 +220,7 @@ def _run_alone(how: str, location: Any, texts: Sequence[str], depth: int, metric
     from daskmetrics.config import Protocol
 
     torch.set_num_threads(1)
-    protocol = Protocol(state_norm="hidden_states")
+    protocol = Protocol(pooling="mean", state_norm="hidden_states")
     if how == "engine":
         engine([location], texts, range(depth + 1), metrics, protocol)
     elif how == "replaced":
@@ -257,7 +257,7 @@ def on_gpu(prompts: int, small: bool) -> None:
     from daskmetrics.config import Protocol
 
     device = "cpu" if small else "cuda"
-    protocol = Protocol(dtype="float32" if small else "float16", batch_tokens=1024 if small else 65_536)
+    protocol = Protocol(pooling="mean", dtype="float32" if small else "float16", batch_tokens=1024 if small else 65_536)
     shapes = {"tiny": (2, 32, 2)} if small else PYTHIA
     texts, total = long_texts(prompts), 0.0
     for name, (depth, width, heads) in shapes.items():

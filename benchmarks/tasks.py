@@ -50,12 +50,15 @@ def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, flo
     """Seconds of encoding, and of scoring these layers."""
     from daskmetrics.config import Protocol
     from daskmetrics.config._checkpoints import Location
+    from daskmetrics.config._protocol import ModelProtocol
     from daskmetrics.experiment import _worker as worker
     from daskmetrics.models import _tokens as tokens
 
     tokens._TOKENS._values.clear()
     where = Location(str(minilm()), None, "minilm")
-    job = worker.EncodeSpec("key", where, Protocol(), task, tuple(layers), str(scratch), 1 << 30)
+    job = worker.EncodeSpec(
+        "key", where, ModelProtocol(Protocol(pooling="mean")), task, tuple(layers), str(scratch), 1 << 30
+    )
     embeddings = worker.encode(job)
     started = time.perf_counter()
     for layer in layers:
@@ -95,6 +98,7 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
 
     from daskmetrics.config import Protocol
     from daskmetrics.config._checkpoints import Location
+    from daskmetrics.config._protocol import ModelProtocol
     from daskmetrics.experiment import _worker as worker
     from daskmetrics.experiment._embeddings import memory_budget
     from daskmetrics.tasks import resolve
@@ -107,7 +111,8 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     rows = ({"text": f"{WORDS[i % 13]} {WORDS[i // 13 % 13]} {i}", "label": i % 2} for i in range(texts))
     (folder / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (task,) = resolve([f"file:{folder / 'many.jsonl'}"])
-    where, protocol = Location(str(folder / "model"), None, "random"), Protocol(batch_tokens=16384)
+    where = Location(str(folder / "model"), None, "random")
+    protocol = ModelProtocol(Protocol(pooling="mean", batch_tokens=16384))
     few = worker.EncodeSpec("few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder), budget)
     worker.encode(few)  # libraries and weights
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -10,6 +10,9 @@
 `_content`       digests of a checkpoint's files, and a sample of its weights
 `_order`         steps whose weights lie out of order
 `_hub`           branches and files of a hub repository
+`_protocol`      how the texts of one checkpoint become vectors
+`_prompts`       what is put before a text, by its role and task
+`_shipped`       what a folder of sentence-transformers says about it
 ================ ==================================================================
 
 Modules with a leading underscore are internal.

@@ -14,6 +14,7 @@ from daskmetrics.config import Model, _hub
 from daskmetrics.config._content import Content, OnMessage, contents, files_of, relevant, sample
 from daskmetrics.config._hub import HubUnreachable, Refs
 from daskmetrics.config._order import out_of_order
+from daskmetrics.config._shipped import transformer_folder
 from daskmetrics.core._files import cache_folder
 from daskmetrics.core._text import equal_names, listed
 from daskmetrics.core.errors import ConfigError, DataError
@@ -73,6 +74,17 @@ class _Found:
     folder: Path | None  # None if it is not on this machine
 
 
+def folder_of(location: Location) -> Path | None:
+    """The checkpoint's folder on this machine; None if it is a hub revision that is not cached."""
+    folder = Path(location.path)
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(location.path, "config.json", revision=location.revision or "main")
+    return Path(config).parent if isinstance(config, str) else None
+
+
 def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
     """Find the checkpoints of a model's configuration; no weights are loaded or downloaded.
 
@@ -115,10 +127,11 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
 
 
 def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
-    if (folder / "config.json").is_file():
-        folders = {"main": folder}
+    if (transformer_folder(folder) / "config.json").is_file():
+        folders = {"main": transformer_folder(folder)}
     else:
-        folders = {path.name: path for path in folder.iterdir() if (path / "config.json").is_file()}
+        inside = {path.name: transformer_folder(path) for path in folder.iterdir()}
+        folders = {name: path for name, path in inside.items() if (path / "config.json").is_file()}
     if not folders:
         raise ConfigError(f"Model '{model.name}': no model in '{folder}': no config.json in it or in its sub-folders.")
     revisions = revisions_of(model, training_order(folders))

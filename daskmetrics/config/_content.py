@@ -95,7 +95,7 @@ def contents(folders: Sequence[Path], pickled: bool = False, on_message: OnMessa
 
 def _required(folder: Path, pickled: bool) -> tuple[str, ...]:
     if names := files_of(folder, pickled):
-        return names
+        return (*names, *_modules_around(folder))
     raise ConfigError(
         f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only with "
         "'pickled: true' for the model, and even then no code in them is run.)"
@@ -111,6 +111,16 @@ def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
             if not set(json.loads((folder / index).read_bytes())["weight_map"].values()) <= set(names):
                 return ()
     return names
+
+
+def _modules_around(folder: Path) -> tuple[str, ...]:
+    """Files of the other modules of a sentence-transformers folder whose network is this sub-folder of it."""
+    root = folder.parent
+    if (folder / "modules.json").is_file() or not (root / "modules.json").is_file():
+        return ()
+    found = (path for pattern in ("*", "[0-9]*_*/*") for path in root.glob(pattern) if path.is_file())
+    names = (f"../{path.relative_to(root).as_posix()}" for path in found if path.parent != folder)
+    return tuple(sorted(name for name in names if _decides(name, ".safetensors")))
 
 
 def relevant(names: Iterable[str], pickled: bool = False) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._recipe import DDP, Recipe
 from daskmetrics.config._section import Name, Revision, Section, Source
 
+Pooling = Literal["as_shipped", "mean", "last", "cls"]
+
 
 class Model(Section):
     """One suite: where its checkpoints are, or how to train them, and which of them are compared."""
@@ -46,6 +48,20 @@ class Model(Section):
         False, description="Allow pickled weights (.bin) where there is no .safetensors file.", examples=[True]
     )
 
+    pooling: Pooling | None = Field(
+        None, description="In place of the protocol's, for this model.", examples=["as_shipped", "last"]
+    )
+    prompts: str | dict[str, str] | None = Field(
+        None,
+        description="What is put before every text: one prompt for all, or prompts by role (`query`, `document`, "
+        "`default` for neither), kind of task or task. By default those of a folder of sentence-transformers that is "
+        "read as shipped.",
+        examples=[{"query": "query: ", "document": "passage: "}],
+    )
+    max_length: int | None = Field(
+        None, ge=2, description="In place of the protocol's, or of what is shipped, for this model.", examples=[512]
+    )
+
     @model_validator(mode="after")
     def _check_origin(self) -> Model:
         if (self.source is None) == (self.train is None):
@@ -74,9 +90,11 @@ class Protocol(Section):
     except for the last layer). Presets: ``corrected`` and ``paper``, as in "Layer by Layer" (Skean et al., 2025).
     """
 
-    pooling: Literal["mean", "last", "cls"] = Field(
-        "mean",
-        description="How token states become one vector: their mean, the last or the first token.",
+    pooling: Pooling = Field(
+        "as_shipped",
+        description="How token states become one vector: their mean, the last or the first token; or `as_shipped`, as "
+        "a folder of sentence-transformers says (pooling, dense layers, normalisation, prompts, length, padding), and "
+        "the mean for other models.",
         examples=["last"],
     )
     padding: Literal["right", "left"] = Field(
@@ -99,7 +117,7 @@ class Protocol(Section):
 
 PRESETS: Mapping[str, Protocol] = {
     "corrected": Protocol(),
-    "paper": Protocol(padding="left", max_length=2048, state_norm="hidden_states"),
+    "paper": Protocol(pooling="mean", padding="left", max_length=2048, state_norm="hidden_states"),
 }
 
 

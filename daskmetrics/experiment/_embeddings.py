@@ -35,6 +35,7 @@ class LayerEmbeddings:
         self.layers, self.shape, self.key = tuple(layers), (texts, width), key
         self.seconds = 0.0
         self.worker: str | None = None
+        self.places: NDArray[np.intp] | None = None  # of the task's texts among these, if some share a vector
         self._budget = budget
         self._vectors: NDArray[np.float32] | None = None
         self._folder: Path | None = None
@@ -68,16 +69,17 @@ class LayerEmbeddings:
             self._rows[texts] = start + np.arange(len(texts))
 
     def at(self, layer: int) -> NDArray[np.float32]:
-        """The vectors of a layer, shape (texts, D); `DataError` if their file cannot be read."""
+        """The vectors of a layer, shape (texts, D), by `places`; `DataError` if their file cannot be read."""
         with _LOCK:
             self._budget.mark_used(self)
             if self._vectors is not None:
-                return np.asarray(self._vectors[self.layers.index(layer)])
+                kept = np.asarray(self._vectors[self.layers.index(layer)])
+                return kept if self.places is None else kept[self.places]
         try:
             vectors = np.fromfile(self._file(layer), dtype=np.float32).reshape(-1, self.shape[1])
         except OSError as error:
             raise DataError(f"Cannot read the embeddings in '{self._file(layer)}': {error}") from None
-        return np.asarray(vectors[self._rows])
+        return np.asarray(vectors[self._rows if self.places is None else self._rows[self.places]])
 
     def spill(self) -> None:
         """Move the vectors from memory to files."""

@@ -133,6 +133,7 @@ def _rows(experiment: Experiment, folder: RunFolder, past: tuple[Record, ...]) -
     suites = (f"{s.model} ({len(s.revisions)} checkpoints x {len(s.layers)} layers)" for s in experiment.suites)
     yield "models", ", ".join(suites)
     yield "arms", f"{plan.arms:,} in {plan.checkpoints:,} checkpoints"
+    yield "vectors", _vectors(experiment)
     yield "metrics", f"{plan.metrics}: {', '.join(metric.name for metric in experiment.metrics)}"
     yield "tasks", f"{plan.tasks:,}, so {plan.cells:,} cells"
     yield "measuring", f"{plan.units:,} units, {remaining:,} to do"
@@ -149,6 +150,16 @@ def _rows(experiment: Experiment, folder: RunFolder, past: tuple[Record, ...]) -
         yield "warning", warning
     if missing := sum(map(len, experiment.missing.values())):
         yield "missing", f"{missing:,} checkpoints are not on this machine and would be downloaded from the hub"
+
+
+def _vectors(experiment: Experiment) -> str:
+    """How texts become vectors, and for which models if they differ."""
+    models: dict[str, dict[str, None]] = defaultdict(dict)
+    for checkpoint, protocol in experiment.protocols.items():
+        models[protocol.summary][checkpoint.model] = None
+    if len(models) == 1:
+        return next(iter(models))
+    return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in models.items())
 
 
 def _limits(search: config.Search) -> str:

@@ -100,7 +100,7 @@ def _measure_spec(
         location=experiment.locations[checkpoint],
         layers=suite.layers,
         metrics=metrics,
-        protocol=experiment.config.protocol,
+        protocol=experiment.protocols[checkpoint],
         prompts=str(folder.corpus.resolve()),
         store=str(folder.store.resolve()),
         seed=experiment.config.seed,

@@ -9,10 +9,12 @@ from typing import Any
 
 from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
-from daskmetrics.config import Config
+from daskmetrics.config import Config, Model
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._content import OnMessage
+from daskmetrics.config._prompts import check_names
+from daskmetrics.config._protocol import ModelProtocol, protocol_of
 from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, seed_of
@@ -22,6 +24,7 @@ from daskmetrics.metrics import Metric
 from daskmetrics.metrics._views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.tasks import Task
+from daskmetrics.tasks._examples import KINDS
 
 VERSION = 2  # of the computation: increase it when equal inputs no longer give equal numbers
 
@@ -35,6 +38,8 @@ class Experiment:
     config : Config
     suites : tuple of Suite
     locations : mapping of Checkpoint to Location
+    protocols : mapping of Checkpoint to ModelProtocol
+        How the texts of each checkpoint become vectors.
     widths : mapping of str to int
         Hidden size of each model.
     trainings : mapping of str to TrainedSuite
@@ -56,6 +61,7 @@ class Experiment:
     config: Config
     suites: tuple[Suite, ...]
     locations: Mapping[Checkpoint, Location]
+    protocols: Mapping[Checkpoint, ModelProtocol]
     widths: Mapping[str, int]
     trainings: Mapping[str, TrainedSuite]
     missing: Mapping[str, tuple[str, ...]]
@@ -124,10 +130,6 @@ class Experiment:
         return corpus.digest(self.prompts)
 
     @cached_property
-    def protocol_key(self) -> Key:
-        return content_key(self.config.protocol.model_dump(mode="json"))
-
-    @cached_property
     def measuring_key(self) -> Key:
         """Content key of everything that determines the metrics."""
         return content_key("measuring", list(self.measure_keys.values()))
@@ -150,7 +152,7 @@ class Experiment:
 
     def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
         """Content key of the states of a checkpoint from which metrics are computed."""
-        parts = (suite.layers, self.prompts_key, self.protocol_key, self.config.keep_states)
+        parts = (suite.layers, self.prompts_key, self.protocols[checkpoint].key, self.config.keep_states)
         return content_key("states", VERSION, self.locations[checkpoint].identity, *parts)
 
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
@@ -161,7 +163,8 @@ class Experiment:
         return {c: self.measure_key(suite, c) for suite in self.suites for c in suite.checkpoints()}
 
     def encode_key(self, checkpoint: Checkpoint, task: Task) -> Key:
-        return content_key("encode", VERSION, self.locations[checkpoint].identity, task.key, self.protocol_key)
+        protocol = self.protocols[checkpoint].key
+        return content_key("encode", VERSION, self.locations[checkpoint].identity, task.key, protocol)
 
     def score_key(self, arm: Arm, task: Task) -> Key:
         return score_key(VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed)
@@ -226,6 +229,7 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
         config=config,
         suites=tuple(each.suite for each in located.values()),
         locations=locations,
+        protocols=_protocols(config, locations),
         widths={name: each.width for name, each in located.items()},
         trainings=trainings,
         missing={name: each.missing for name, each in located.items() if each.missing},
@@ -236,8 +240,24 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
         aliases={Checkpoint(model, name): same for model, e in located.items() for name, same in e.aliases.items()},
         warnings=tuple(text for each in located.values() for text in each.warnings),
     )
+    for model in config.models:
+        check_names(
+            model.prompts or {},
+            [getattr(task, "benchmark_name", task.name) for task in chosen_tasks],
+            (*KINDS, *experiment.kinds.values()),
+        )
     _ = experiment.baseline, experiment.weights  # unknown names are an error now, not during the run
     return experiment
+
+
+def _protocols(config: Config, locations: Mapping[Checkpoint, Location]) -> dict[Checkpoint, ModelProtocol]:
+    """The protocol of each checkpoint; a `ConfigError` names a folder that cannot be read as shipped."""
+    models = {model.name: model for model in config.models}
+
+    def protocol(model: Model, location: Location) -> ModelProtocol:
+        return protocol_of(config.protocol, model, checkpoints.folder_of(location) if model.source else None)
+
+    return {checkpoint: protocol(models[checkpoint.model], location) for checkpoint, location in locations.items()}
 
 
 def _prompts(config: Config) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from daskmetrics import store
 from daskmetrics.bandit import Learner, champions
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config._checkpoints import require_on_hub
+from daskmetrics.config._protocol import require_known
 from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, SearchStarted, UnitsPlanned, UsageMeasured
 from daskmetrics.core._files import RunFolder, atomic_write, private
 from daskmetrics.core._machine import environment, workers
@@ -90,7 +91,9 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
         if not task.is_local:
             task.texts()
     for model in experiment.config.models:
-        require_on_hub(model, experiment.missing.get(model.name, ()))
+        missing = experiment.missing.get(model.name, ())
+        require_on_hub(model, missing)
+        require_known(experiment.config.protocol, model, missing)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         for notice in journal.notices:
@@ -149,11 +152,24 @@ def _plan(experiment: Experiment) -> store.StorePlan:
     attributes = {
         "name": experiment.config.name,
         "protocol": config["protocol"],
+        "protocols": _recorded_protocols(experiment),
         "corpus": {**config["corpus"], "key": experiment.prompts_key},
         "seed": experiment.config.seed,
         "environment": environment(*PACKAGES),
     }
     return _store_plan(experiment, attributes)
+
+
+def _recorded_protocols(experiment: Experiment) -> dict[str, Any]:
+    """What was done for each model: one protocol, or one for each revision if they differ."""
+    done: dict[str, dict[str, Any]] = {suite.model: {} for suite in experiment.suites}
+    for checkpoint, protocol in experiment.protocols.items():
+        done[checkpoint.model][checkpoint.revision] = protocol.as_dict()
+    return {
+        model: first if all(each == first for each in by_revision.values()) else by_revision
+        for model, by_revision in done.items()
+        for first in [next(iter(by_revision.values()))]
+    }
 
 
 class _RunDriver:
@@ -242,7 +258,8 @@ class _RunDriver:
         """Where an arm's weights are, for readers of the run."""
         location = self.experiment.locations[arm.checkpoint]
         depth = next(suite.depth for suite in self.experiment.suites if suite.model == arm.model)
-        return {"path": location.path, "revision": location.revision, "depth": depth}
+        protocol = self.experiment.protocols[arm.checkpoint].as_dict()
+        return {"path": location.path, "revision": location.revision, "depth": depth, "protocol": protocol}
 
     def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok

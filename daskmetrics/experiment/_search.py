@@ -24,6 +24,7 @@ from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._embeddings import remove
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.tasks import Task
+from daskmetrics.tasks._mteb import MtebTask
 
 MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
 NORMAL_95 = 1.645  # one-sided 95 % quantile of the normal distribution
@@ -82,13 +83,15 @@ class SearchSource:
             timeout=experiment.config.cluster.timeout,
             keeps=str(arm.checkpoint),
         )
-        key = experiment.score_key(arm, task)
+        key, protocol = experiment.score_key(arm, task), experiment.protocols[arm.checkpoint]
+        if isinstance(task, MtebTask) and protocol.shipped:
+            task = task.compared_by(protocol.shipped.similarity)
         return WorkUnit(
             key=key,
             name=str(pick.cell),
             kind="score",
             function=worker.score,
-            args=(task, arm.layer, experiment.score_seed(task), experiment.protocol_key),
+            args=(task, arm.layer, experiment.score_seed(task), protocol.key),
             resources={"CPU": 1},
             timeout=experiment.config.cluster.timeout,
             input=encode,
@@ -100,7 +103,7 @@ class SearchSource:
         return worker.EncodeSpec(
             key=experiment.encode_key(checkpoint, task),
             location=experiment.locations[checkpoint],
-            protocol=experiment.config.protocol,
+            protocol=experiment.protocols[checkpoint],
             task=task,
             layers=self._layers[checkpoint.model],
             scratch=str(self.scratch),

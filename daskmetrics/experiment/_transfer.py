@@ -113,7 +113,7 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
         protocol = result.settings.get("protocol")
         if arm is None or result.task not in tasks:
             elsewhere += 1
-        elif protocol is not None and not experiment.protocol_key.startswith(str(protocol)):
+        elif protocol is not None and not experiment.protocols[arm.checkpoint].key.startswith(str(protocol)):
             other += 1
         else:
             selected, reasons = _of_tasks(result, tasks[result.task])
@@ -164,7 +164,7 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
         "n": score.n,
         "encode_seconds": 0.0,
         "bytes": 0,
-        "protocol": experiment.protocol_key,
+        "protocol": experiment.protocols[arm.checkpoint].key,
         "versions": {"mteb": plain["mteb_version"]},
         "detail": dict(score.detail or {}),
         "imported": {"from": str(result.path), "settings": dict(result.settings)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from daskmetrics.config import Protocol, Recipe
+from daskmetrics.config import Recipe
 from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._prompts import Prompts
+from daskmetrics.config._protocol import ModelProtocol
 from daskmetrics.core._outcomes import pack
 from daskmetrics.core.errors import UndefinedError
 from daskmetrics.core.names import Checkpoint, Key, content_key, seed_of
@@ -38,7 +41,7 @@ class MeasureSpec:
     location: Location
     layers: tuple[int, ...]
     metrics: Mapping[Key, Metric]  # the requested metrics, in this order
-    protocol: Protocol
+    protocol: ModelProtocol
     prompts: str  # file, on a disk that all workers share
     store: str
     seed: int
@@ -54,7 +57,7 @@ class EncodeSpec:
 
     key: Key
     location: Location
-    protocol: Protocol
+    protocol: ModelProtocol
     task: Task
     layers: tuple[int, ...]
     scratch: str  # folder that all workers share, for embeddings that exceed the budget
@@ -107,16 +110,19 @@ def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
 def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> None:
     """One forward pass over each view of the prompts."""
     from daskmetrics.metrics import _views as views
-    from daskmetrics.models import LoadedModel, pool
+    from daskmetrics.models import LoadedModel, Readout
 
-    seed = seed_of(spec.seed, "view")
-    with LoadedModel(spec.location, spec.protocol, following=spec.following) as model:
+    seed, before = seed_of(spec.seed, "view"), spec.protocol.prompts.of(None)
+    with LoadedModel(spec.location, spec.protocol.base, following=spec.following) as model:
         for number in range(reducer.views):
+            readout = Readout(model, spec.protocol, [views.view(prompt, seed, number) for prompt in prompts], before)
 
-            def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor, number: int = number) -> None:
-                reducer.add(layer, rows, states, mask, pool(states, mask, spec.protocol.pooling), number)
+            def take(
+                layer: int, rows: Tensor, states: Tensor, mask: Tensor, number: int = number, readout: Readout = readout
+            ) -> None:
+                reducer.add(layer, rows, states, mask, readout(rows, states, mask), number)
 
-            model.read([views.view(prompt, seed, number) for prompt in prompts], spec.layers, take)
+            model.read(readout.texts, spec.layers, take)
 
 
 def encode(spec: EncodeSpec) -> LayerEmbeddings:
@@ -124,28 +130,43 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
     import torch
     from distributed import get_worker
 
-    from daskmetrics.models import LoadedModel, pool
+    from daskmetrics.models import LoadedModel, Readout
 
     started = time.perf_counter()
-    pooling = spec.task.pooling or spec.protocol.pooling
-    texts = spec.task.texts()
+    (prompts, texts), places = _distinct(spec.task, spec.protocol.prompts)
     budget = memory_budget(Path(spec.scratch), spec.budget)
-    with LoadedModel(spec.location, spec.protocol) as model:
-        embeddings = LayerEmbeddings(spec.layers, len(texts), model.width, budget, spec.key)
+    with LoadedModel(spec.location, spec.protocol.base) as model:
+        readout = Readout(model, spec.protocol, texts, prompts, spec.task.pooling)
+        embeddings = LayerEmbeddings(spec.layers, len(texts), readout.width, budget, spec.key)
+        embeddings.places = places
         batch: list[Tensor] = []
 
         def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
             if layer == spec.layers[0]:
                 batch.clear()  # a batch that did not fit into memory is repeated
-            batch.append(pool(states, mask, pooling).float())
+            batch.append(readout(rows, states, mask))
             if layer == spec.layers[-1]:  # one transfer from the device per batch, not per layer
                 embeddings.put(rows.cpu().numpy(), torch.stack(batch).cpu().numpy())
 
-        model.read(texts, spec.layers, take)
+        model.read(readout.texts, spec.layers, take)
     embeddings.seconds = time.perf_counter() - started
     with suppress(ValueError):  # outside a cluster
         embeddings.worker = str(get_worker().name)
     return embeddings
+
+
+def _distinct(task: Task, prompts: Prompts) -> tuple[tuple[Sequence[str], Sequence[str]], NDArray[np.intp] | None]:
+    """Prompts and texts of a task, each pair once, and the place of each of its texts among them; None if all differ.
+
+    A text that is both a query and a document is read twice only if its prompts differ.
+    """
+    from daskmetrics.tasks._task import roles_of
+
+    name, texts = getattr(task, "benchmark_name", task.name), task.texts()
+    pairs = [(prompts.of(role, name, task.kind), text) for role, text in zip(roles_of(task), texts, strict=True)]
+    index = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
+    before, distinct = ([pair[side] for pair in index] for side in (0, 1))
+    return (before, distinct), None if len(index) == len(pairs) else np.array([index[pair] for pair in pairs])
 
 
 def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:

@@ -77,8 +77,13 @@ class LoadedModel:
     @property
     def max_length(self) -> int:
         """Tokens of a text that are read: the smallest limit of protocol, model and tokenizer."""
-        limits = (self.protocol.max_length, self.network.parts.positions, self._tokenizer.limit)
-        return min(limit for limit in limits if limit is not None)
+        # a folder of sentence-transformers states its own length, in place of that of its tokenizer
+        stated = None if self.protocol.pooling == "as_shipped" else self._tokenizer.limit
+        return min(x for x in (self.protocol.max_length, self.network.parts.positions, stated) if x is not None)
+
+    def prompt_length(self, prompt: str) -> int:
+        """Tokens of a prompt at the beginning of a text."""
+        return self._tokenizer.prompt_length(prompt)
 
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
         """Run one forward pass over all texts, in batches of texts of similar length.

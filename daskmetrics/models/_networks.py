@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._checkpoints import Location, folder_of
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.models._forward import numbering
 from daskmetrics.models._parts import NetworkParts, parts_of
 from daskmetrics.models._tokens import import_transformers
-from daskmetrics.models._weights import Prefetch, Weights, folder_of, open_weights
+from daskmetrics.models._weights import Prefetch, Weights, open_weights
 
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")  # do not change a network
 _IDLE = 2  # networks kept while not in use

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._checkpoints import Location, folder_of
 from daskmetrics.core._corpus import digest
 from daskmetrics.core.errors import DataError
-from daskmetrics.models._weights import folder_of
 
 _CHUNK = 1024  # texts per call of the tokenizer: what it returns is ten times as large as the ids
 _FILES = (
@@ -102,6 +101,11 @@ class Tokenizer:
         """The first ``max_length`` tokens of each text."""
         key = (self._key, digest(texts), max_length)
         return _TOKENS.get(key, lambda: self._tokenize(list(texts), max_length))
+
+    def prompt_length(self, prompt: str) -> int:
+        """Tokens of a prompt at the beginning of a text: without a special token at its end, such as ``[SEP]``."""
+        ids = self._tokenizer(prompt)["input_ids"] if prompt else []
+        return len(ids) - (bool(ids) and ids[-1] in self._tokenizer.all_special_ids)
 
     def _tokenize(self, texts: list[str], max_length: int) -> Tokens:
         rows: list[np.ndarray] = []
@@ -269,6 +273,8 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
     >>> pool(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]), "mean")
     tensor([[2.]])
     """
+    if pooling not in ("mean", "last", "cls"):
+        raise ValueError(f"Unknown pooling '{pooling}': mean, last or cls is expected.")
     if pooling == "mean":
         weights = mask.unsqueeze(-1).to(torch.float32)
         return (states.float() * weights).sum(1) / weights.sum(1).clamp(min=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskmetrics.core._files import atomic_write
 from daskmetrics.report import _analysis as analysis
@@ -56,6 +56,7 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
     config = run.config
     about = {  # what a repetition of the run needs
         "Protocol": config["protocol"],
+        **_protocols(run),
         "Corpus": config["corpus"],
         "Search": config["search"],
         "Run": {"name": run.start.name, "seed": config["seed"], "key": run.start.key},
@@ -76,6 +77,13 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         generator=_generator(),
         version=run.start.environment["daskmetrics"],
     )
+
+
+def _protocols(run: Run) -> dict[str, Any]:
+    """What was done for models of which the protocol of the configuration does not say everything."""
+    protocols = run.tree.attrs.get("protocols", {})
+    done = {model: each for model, each in protocols.items() if {"shipped", "prompts"} & set(each)}
+    return {"Protocol by model": done} if done else {}
 
 
 def _pictures(run: Run) -> tuple[list[Picture], str]:

@@ -284,7 +284,7 @@ class Run:
             default_scores=default["scores"],
             differences=self.differences(arm, Arm(**default["arm"])),
             share=self.result.spent / self.result.exhaustive,
-            code=snippet(arm, self.result.location, self.config["protocol"]),
+            code=snippet(arm, self.result.location, self.result.location.get("protocol", self.config["protocol"])),
         )
 
     def _remedy(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.names import Arm
@@ -28,6 +29,15 @@ _LAST_RAW = """raw = []  # hidden_states[{layer}] is after the norm, so a hook c
     hook.remove()
     states = raw[0] if raw else output.last_hidden_state  # encoders such as BERT have no final norm"""
 
+_SHIPPED = """features = {{"token_embeddings": states.float(), "attention_mask": batch["attention_mask"]}}{skipped}
+    for module in modules:
+        features = module(features)
+    return features["sentence_embedding"]{kept}"""
+
+_SKIPPED = """
+    ids = tokenizer(prompt)["input_ids"] if prompt else [None]
+    features["prompt_length"] = len(ids) - (ids[-1] in (None, *tokenizer.all_special_ids))  # not pooled"""
+
 _POOLING = {
     "mean": """mask = batch["attention_mask"].unsqueeze(-1)
     return (states.float() * mask).sum(1) / mask.sum(1)""",
@@ -43,10 +53,18 @@ def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) 
     """Python source of a function ``embed(texts)`` that returns the vectors of an arm, (n, D).
 
     ``location`` has the ``path`` of the weights, their ``revision`` or None, and the model's ``depth``; ``protocol``
-    is the section of the configuration.
+    is what was done for the model: the keys of the section, perhaps with ``prompts`` and ``shipped``. If there are
+    prompts, the function takes one as its second argument.
     """
     revision = f", revision={location['revision']!r}" if location["revision"] else ""
     norm, states = _states(arm, location, protocol)
+    shipped, parameters, texts = _shipped(location, revision, protocol), "texts", "texts"
+    if prompts := protocol.get("prompts"):
+        parameters = f"texts, prompt={prompts.get(protocol['default_prompt'], '')!r}"
+        shipped += f"prompts = {prompts!r}  # to choose from\n"
+        texts = "[prompt + text for text in texts]"
+    if protocol.get("shipped", {}).get("lower_case"):
+        texts = f"[text.lower() for text in {texts}]"
     return f"""import torch
 from transformers import AutoModel, AutoTokenizer
 
@@ -56,18 +74,41 @@ tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 model = AutoModel.from_pretrained(path{revision}, dtype=torch.{protocol["dtype"]}).eval()
 model = model.get_encoder() if model.config.is_encoder_decoder else model
 positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
-max_length = min({protocol["max_length"]}, positions, tokenizer.model_max_length)
-{norm}
+max_length = min({protocol["max_length"]}, positions{"" if "shipped" in protocol else ", tokenizer.model_max_length"})
+{shipped}{norm}
 
 @torch.inference_mode()
-def embed(texts):
-    batch = tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+def embed({parameters}):
+    batch = tokenizer({texts}, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
     {states}
-    {_POOLING[protocol["pooling"]]}
+    {_pooling(protocol)}
 
 
 print(embed(["Which layer is best?"]).shape)
 """
+
+
+def _shipped(location: Mapping[str, Any], revision: str, protocol: Mapping[str, Any]) -> str:
+    """Source that loads the modules of a sentence-transformers folder, if they are used."""
+    if "shipped" not in protocol:
+        return ""
+    folder = Path(location["path"])
+    root = folder if not folder.is_dir() or (folder / "modules.json").is_file() else folder.parent
+    return (
+        "from sentence_transformers import SentenceTransformer\n\n"
+        f'modules = list(SentenceTransformer({str(root)!r}{revision}, device="cpu").eval())[1:]  # after the network\n'
+    )
+
+
+def _pooling(protocol: Mapping[str, Any]) -> str:
+    """Source that returns the vectors of the states."""
+    shipped = protocol.get("shipped")
+    if shipped is None:
+        return _POOLING[{"as_shipped": "mean"}.get(protocol["pooling"], protocol["pooling"])]
+    kept = f"[:, :{shipped['dimensions']}]" if shipped["dimensions"] else ""
+    return _SHIPPED.format(
+        kept=kept, skipped="" if shipped["include_prompt"] or "prompts" not in protocol else _SKIPPED
+    )
 
 
 def _states(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._measures import Judgement
-from daskmetrics.tasks._task import EmbeddingArray, Score
+from daskmetrics.tasks._task import EmbeddingArray, Role, Score
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,15 @@ class Examples:
         """The embeddings of all first texts and of all second texts, or of the queries and of the documents."""
         first = self.queries or len(embeddings) // 2
         return embeddings[:first], embeddings[first:]
+
+
+def roles(kind: str, examples: Examples) -> tuple[Role | None, ...]:
+    """The role of each text: first the queries of a retrieval or reranking, then its documents; else none."""
+    n = len(examples.texts)
+    if kind not in ("retrieval", "reranking"):
+        return (None,) * n
+    queries = examples.queries or n // 2
+    return tuple("query" if row < queries else "document" for row in range(n))
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks._examples import KINDS, Examples, check_embeddings
+from daskmetrics.tasks._examples import KINDS, Examples, check_embeddings, roles
 from daskmetrics.tasks._tables import FALSE, TextTable, examples_of, read_table
-from daskmetrics.tasks._task import EmbeddingArray, Score
+from daskmetrics.tasks._task import EmbeddingArray, Role, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -78,6 +78,9 @@ class FileTask:
 
     def texts(self) -> tuple[str, ...]:
         return self.examples().texts
+
+    def roles(self) -> tuple[Role | None, ...]:
+        return roles(self.kind, self.examples())
 
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         examples = self.examples()

@@ -6,6 +6,7 @@ pass of a checkpoint serves the scores of all its layers.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks import _mteb_run as benchmark
 from daskmetrics.tasks import _mteb_subsets as subsets
 from daskmetrics.tasks._mteb_subsets import Declaration, Selection
-from daskmetrics.tasks._task import EmbeddingArray, Pooling, Score
+from daskmetrics.tasks._task import EmbeddingArray, Pooling, Role, Score
 
 _MAIN_SCORES: Mapping[str, str] = {
     "classification": "accuracy",
@@ -60,6 +61,13 @@ class MtebTask:
     pooling: Pooling | None = None
     chosen: Selection | None = None  # None is the default: English and the split ``test``
     options: str = field(default="", compare=False)  # how `chosen` was written
+    similarity: str = "cosine"  # of vectors, or ``dot``: the model's, so that it is not part of the task's key
+
+    def compared_by(self, similarity: str) -> MtebTask:
+        """This task with vectors compared by ``cosine`` or ``dot``; what is cached of it stays, such as its key."""
+        twin = copy.copy(self)
+        object.__setattr__(twin, "similarity", similarity)
+        return twin
 
     @property
     def benchmark_name(self) -> str:
@@ -124,11 +132,20 @@ class MtebTask:
         return _read_statistics(file, self.target, self.selection) if file else None
 
     def texts(self) -> Sequence[str]:
-        """Every distinct text that the benchmark hands to an encoder."""
-        return _read_texts(self._texts_file) if self.is_local else self.fetch()
+        """Every text that the benchmark hands to an encoder, once in each of its roles."""
+        return self._read()[0]
 
-    def fetch(self) -> Sequence[str]:
-        """Load the data, from the hub if it is not cached, and write the texts to the cache folder."""
+    def roles(self) -> Sequence[Role | None]:
+        """The role of each text, as the benchmark tells it to an encoder."""
+        return self._read()[1]
+
+    def _read(self) -> tuple[Sequence[str], Sequence[Role | None]]:
+        if not self.is_local:
+            self.fetch()
+        return _read_texts(self._texts_file)
+
+    def fetch(self) -> None:
+        """Load the data, from the hub if it is not cached, and write texts and roles to the cache folder."""
         try:
             texts = benchmark.texts_of(self.target, self.content, selection=self.selection)
         except ConfigError:
@@ -141,8 +158,7 @@ class MtebTask:
                 f"daskmetrics prefetch --task {self._call}"
             ) from None
         self._texts_file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(self._texts_file, json.dumps(texts))
-        return texts
+        atomic_write(self._texts_file, json.dumps(list(zip(*texts, strict=True))))
 
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         """The benchmark's main score; it draws its own samples from its own fixed seed, so `seed` is not used.
@@ -152,20 +168,21 @@ class MtebTask:
         draws. Others: at most ``sqrt(v (1 - v) / n)``, for a mean over n pairs or queries of values in [0, 1]. Outcomes
         as `daskmetrics.tasks._mteb_outcomes` lists them.
         """
-        rows = _rows(self._texts_file) if self.is_local else {text: row for row, text in enumerate(self.texts())}
+        self._read()
+        rows = _rows(self._texts_file)
         if embeddings.ndim != 2 or len(embeddings) != len(rows):
             raise DataError(f"Task '{self.name}' needs embeddings of shape ({len(rows)}, D), got {embeddings.shape}.")
         table = np.asarray(embeddings, dtype=np.float32)
 
-        def look_up(batch: list[str]) -> NDArray[np.float32]:
+        def look_up(batch: list[str], role: Role | None) -> NDArray[np.float32]:
             try:
-                return table[[rows[text] for text in batch]]
+                return table[[rows[text, role] for text in batch]]
             except KeyError:
                 raise DataError(
                     f"The data of '{self.name}' has changed. Remove '{self._texts_file}' and run again."
                 ) from None
 
-        result, calls = benchmark.run(self.target, look_up, self.content, selection=self.selection)
+        result, calls = benchmark.run(self.target, look_up, self.content, self.selection, self.similarity)
         content = json.loads(result.model_dump_json())
         score = results.score(results.reduce(content), self.kind, calls.scored_units(self.kind))
         draws = results.draws(content) if self.kind == "clustering" else []
@@ -183,7 +200,7 @@ class MtebTask:
     @property
     def _texts_file(self) -> Path:
         """The file with its texts in the cache folder."""
-        return cache_folder() / "tasks" / f"{self.key}.json"
+        return cache_folder() / "tasks" / f"{self.key}-roles.json"
 
 
 def _snake(kind: str) -> str:
@@ -196,13 +213,14 @@ def _snake(kind: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _read_texts(path: Path) -> tuple[str, ...]:
-    return tuple(json.loads(path.read_text(encoding="utf-8")))
+def _read_texts(path: Path) -> tuple[tuple[str, ...], tuple[Role | None, ...]]:
+    texts, roles = json.loads(path.read_text(encoding="utf-8"))
+    return tuple(texts), tuple(roles)
 
 
 @lru_cache(maxsize=4)
-def _rows(path: Path) -> Mapping[str, int]:
-    return {text: row for row, text in enumerate(_read_texts(path))}
+def _rows(path: Path) -> Mapping[tuple[str, Role | None], int]:
+    return {pair: row for row, pair in enumerate(zip(*_read_texts(path), strict=True))}
 
 
 def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:

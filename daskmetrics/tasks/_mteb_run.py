@@ -34,11 +34,12 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks._mteb_outcomes import Observer
 from daskmetrics.tasks._mteb_subsets import Declaration, Selection, declaration
+from daskmetrics.tasks._task import Role
 
 BATCH_SIZE = 1024  # texts per call of the encoder; does not change the scores
 _DIMENSIONS = 8  # of the vectors while texts are collected; any number works
 
-Embed = Callable[[list[str]], NDArray[np.float32]]
+Embed = Callable[[list[str], Role | None], NDArray[np.float32]]
 
 
 @dataclass
@@ -138,12 +139,14 @@ def load(target: str, content: Key | None = None, selection: Selection | None = 
     return task
 
 
-def texts_of(target: str, content: Key | None = None, selection: Selection | None = None) -> tuple[str, ...]:
-    """Every distinct text that the benchmark gives to an encoder, in its order."""
-    seen: dict[str, None] = {}
+def texts_of(
+    target: str, content: Key | None = None, selection: Selection | None = None
+) -> tuple[tuple[str, Role | None], ...]:
+    """Every distinct text and role that the benchmark gives to an encoder, in its order."""
+    seen: dict[tuple[str, Role | None], None] = {}
 
-    def collect(batch: list[str]) -> NDArray[np.float32]:
-        seen.update(dict.fromkeys(batch))
+    def collect(batch: list[str], role: Role | None) -> NDArray[np.float32]:
+        seen.update(dict.fromkeys((text, role) for text in batch))
         # distinct vectors: probes reject constant features
         return np.random.default_rng(len(seen)).normal(size=(len(batch), _DIMENSIONS)).astype(np.float32)
 
@@ -152,9 +155,16 @@ def texts_of(target: str, content: Key | None = None, selection: Selection | Non
 
 
 def run(
-    target: str, embed: Embed, content: Key | None = None, selection: Selection | None = None
+    target: str,
+    embed: Embed,
+    content: Key | None = None,
+    selection: Selection | None = None,
+    similarity: str = "cosine",
 ) -> tuple[Any, EncoderCalls]:
-    """Run a task with a function as its encoder; returns the benchmark's ``TaskResult`` and the calls."""
+    """Run a task with a function as its encoder; returns the benchmark's ``TaskResult`` and the calls.
+
+    The similarity of vectors is ``cosine`` or ``dot``.
+    """
     mteb, calls = import_mteb(), EncoderCalls()
     original = load(target, content, selection)
     with _isolated():
@@ -162,7 +172,7 @@ def run(
         task.rng_state, task.np_rng = copy.deepcopy((original.rng_state, original.np_rng))
         calls.observer.watch(task)
         results = mteb.evaluate(
-            _encoder(embed, calls),
+            _encoder(embed, calls, similarity),
             task,
             cache=None,
             co2_tracker=False,
@@ -179,20 +189,24 @@ def _eager(dataset: Any) -> Any:
     return {name: _eager(part) for name, part in dataset.items()}
 
 
-def _encoder(embed: Embed, calls: EncoderCalls) -> Any:
+def _encoder(embed: Embed, calls: EncoderCalls, similarity: str) -> Any:
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
+    from mteb.models.model_meta import ScoringFunction
 
     class Lookup(AbsEncoder):  # type: ignore[misc]
         """An encoder of the benchmark."""
 
         def __init__(self) -> None:
             self.model = None
-            self.mteb_model_meta = ModelMeta.create_empty({"name": "daskmetrics/lookup", "revision": "1"})
+            self.mteb_model_meta = ModelMeta.create_empty(
+                {"name": "daskmetrics/lookup", "revision": "1", "similarity_fn_name": ScoringFunction(similarity)}
+            )
 
         def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> NDArray[np.float32]:
-            vectors = np.concatenate([embed(list(batch["text"])) for batch in inputs])
-            calls.calls.append((prompt_type.value if prompt_type else None, len(vectors)))
+            role = prompt_type.value if prompt_type else None
+            vectors = np.concatenate([embed(list(batch["text"]), role) for batch in inputs])
+            calls.calls.append((role, len(vectors)))
             return vectors
 
     return Lookup()

@@ -15,8 +15,8 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks._examples import KINDS, Examples, TaskKind, check_embeddings
-from daskmetrics.tasks._task import EmbeddingArray, Pooling, Score
+from daskmetrics.tasks._examples import KINDS, Examples, TaskKind, check_embeddings, roles
+from daskmetrics.tasks._task import EmbeddingArray, Pooling, Role, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -59,6 +59,9 @@ class StdlibTask:
 
     def texts(self) -> Sequence[str]:
         return self.draw().texts
+
+    def roles(self) -> tuple[Role | None, ...]:
+        return roles(self.kind, self.draw())
 
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         examples = self.draw()

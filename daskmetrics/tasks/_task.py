@@ -9,9 +9,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Key
 
 Pooling = Literal["mean", "last"]
+Role = Literal["query", "document"]
 EmbeddingArray = NDArray[np.floating[Any]]
 
 
@@ -48,7 +50,11 @@ class Score:
 
 
 class Task(Protocol):
-    """A task: any object with these members. A package offers one under the entry-point group ``daskmetrics.tasks``."""
+    """A task: any object with these members. A package offers one under the entry-point group ``daskmetrics.tasks``.
+
+    A task may also have a method ``roles()``, which gives ``"query"``, ``"document"`` or None for each of its texts:
+    models with prompts read queries and documents differently. A text may then occur once in each role.
+    """
 
     @property
     def name(self) -> str:
@@ -86,3 +92,15 @@ class Task(Protocol):
 
         The seed belongs to the task and the run: it is the same for all arms, so that equal embeddings score equally.
         """
+
+
+def roles_of(task: Task) -> Sequence[Role | None]:
+    """The role of each text of a task, None for those without one; a `DataError` if they do not fit the texts."""
+    texts = len(task.texts())
+    roles: Sequence[Role | None] = task.roles() if hasattr(task, "roles") else [None] * texts
+    if len(roles) != texts or not set(roles) <= {"query", "document", None}:
+        raise DataError(
+            f"The roles() of task '{task.name}' must be 'query', 'document' or None for each of its {texts} texts, got "
+            f"{len(roles)}: {', '.join(sorted(map(str, set(roles))))}."
+        )
+    return roles

@@ -68,5 +68,7 @@ def test_trees_run_on_cpu_workers_beside_encoding(two_kinds: Client, narrow: Pat
     assert {record.value["encoded_on"] for record in records} == {"GPU"}
     assert all(record.value["score"] > 1 / 12 for record in records)
     value = records[0].value
-    assert value["protocol"] == prepared.protocol_key and value["bytes"] == 2 * 480 * WIDTH * 4
+    assert (
+        value["protocol"] == prepared.protocols[prepared.checkpoints[0]].key and value["bytes"] == 2 * 480 * WIDTH * 4
+    )
     assert {"scikit-learn", "lightgbm"} <= value["versions"].keys()

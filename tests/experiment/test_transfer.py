@@ -67,7 +67,7 @@ def test_results_are_exported_in_mtebs_layout_and_imported_again(
     assert (written, others) == (2 * len(LAYERS), len(LAYERS))
 
     cache = mteb.ResultCache(tmp_path / "out")
-    protocol = prepared(local_mteb, minilm).protocol_key[:12]
+    (protocol,) = {each.key[:12] for each in prepared(local_mteb, minilm).protocols.values()}
     for layer in LAYERS:
         keywords = {"layer": layer, "protocol": protocol}
         meta = ModelMeta.create_empty({"name": "local/minilm", "revision": "main", "experiment_kwargs": keywords})

@@ -9,11 +9,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2Model, GPTNeoXConfig, GPTNeoXForCausalLM
 
-from daskmetrics.config import Protocol
+from daskmetrics.config import Model, Protocol
 from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._protocol import protocol_of
 from daskmetrics.core.names import Arm
-from daskmetrics.models import LoadedModel
+from daskmetrics.models import LoadedModel, Readout
 from daskmetrics.report._snippet import snippet
+from tests.embedders import build as build_embedder
 from tests.models.architectures import build
 
 TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
@@ -77,7 +79,7 @@ def test_the_snippet_with_padding_on_either_side(neox, gpt2, pooling, padding):
 
 
 def test_the_snippet_of_an_encoder_without_a_final_norm(minilm):
-    agree(*embedded(minilm, 3, Protocol(), depth=6))
+    agree(*embedded(minilm, 3, Protocol(pooling="mean"), depth=6))
 
 
 def test_a_hook_captures_the_last_layer_before_the_norm(neox):
@@ -99,4 +101,26 @@ def test_the_snippet_finds_the_final_norm(tmp_path, minilm, kind):
     stated = json.loads((folder / "tokenizer_config.json").read_text())  # as a RoBERTa's tokenizer states its positions
     (folder / "tokenizer_config.json").write_text(json.dumps({**stated, "model_max_length": 64}))
     for layer, state_norm in ((1, "final_ln"), (3, "raw")):
-        agree(*embedded(folder, layer, Protocol(state_norm=state_norm, padding="left"), depth=3))
+        protocol = Protocol(pooling="mean", state_norm=state_norm, padding="left")
+        agree(*embedded(folder, layer, protocol, depth=3))
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("kind", ["e5", "qwen3"])
+@pytest.mark.parametrize("layer", [1, 3])
+def test_the_snippet_of_a_sentence_transformers_folder(tmp_path, kind, layer, include_prompt):
+    folder = build_embedder(kind, tmp_path / "model")
+    pooling = folder / "1_Pooling" / "config.json"
+    pooling.write_text(json.dumps({**json.loads(pooling.read_text()), "include_prompt": include_prompt}))
+    protocol = protocol_of(Protocol(), Model(name="m", source=str(folder), max_length=100), folder)
+    code = snippet(Arm("m", "main", layer), {"path": str(folder), "revision": None, "depth": 3}, protocol.as_dict())
+    space: dict = {}
+    exec(code, space)
+    prompt = space["prompts"]["query"]
+    with LoadedModel(Location(str(folder), None, str(folder)), protocol.base) as model:
+        readout = Readout(model, protocol, TEXTS, prompt)
+        vectors = torch.empty(len(TEXTS), readout.width)
+        model.read(
+            readout.texts, [layer], lambda _, rows, *states: vectors.index_copy_(0, rows, readout(rows, *states))
+        )
+    agree(space["embed"](TEXTS, prompt).numpy(), vectors.numpy())

@@ -263,3 +263,10 @@ def test_sizes_are_listed_without_the_data() -> None:
     size = MtebTask("Banking77Classification").statistics
     assert size is not None and 3_080 < size.texts < 13_083 and size.characters > 400_000
     assert MtebTask("NoSuchTask").statistics is None
+
+
+def test_queries_and_documents_are_told_apart(local_mteb: ModuleType) -> None:
+    task = task_of(local_mteb, "LocalRetrieval")
+    roles = task.roles()
+    assert set(roles) == {"query", "document"} and len(set(zip(task.texts(), roles, strict=True))) == len(roles)
+    assert set(task_of(local_mteb, "LocalSTS").roles()) == {None}

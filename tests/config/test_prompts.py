@@ -1,0 +1,66 @@
+"""Which prompt a text gets, beside mteb's own choice and that of sentence-transformers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.config._prompts import Prompts, check_names, configured
+from daskmetrics.core.errors import ConfigError
+
+NAMES = [
+    "query",
+    "document",
+    "passage",
+    "STS",
+    "STS-query",
+    "STS12",
+    "STS12-query",
+    "Retrieval",
+    "NFCorpus-document",
+    "x",
+]
+
+
+@given(
+    names=st.sets(st.sampled_from(NAMES)),
+    default=st.none() | st.just("x"),
+    task=st.sampled_from([("STS12", "STS"), ("NFCorpus", "Retrieval")]),
+    role=st.sampled_from([None, "query", "document"]),
+)
+def test_the_choice_is_that_of_mteb_and_sentence_transformers(
+    names: set[str], default: str | None, task: tuple[str, str], role: str | None
+) -> None:
+    get_prompt_name = pytest.importorskip("mteb.models.abs_encoder", reason="needs mteb").get_prompt_name
+    from mteb.types import PromptType
+
+    texts = {"query": "", "document": ""} | {name: f"<{name}>" for name in names}  # both roles are always there
+    metadata = type("Metadata", (), {"name": task[0], "type": task[1]})
+    name = get_prompt_name(texts, metadata, PromptType(role) if role else None)
+    expected = texts[name] if name else texts.get(default or "", "") if role is None else ""
+    kind = {"STS": "sts", "Retrieval": "retrieval"}[task[1]]
+    assert Prompts(texts, default).of(role, task[0], kind) == expected
+
+
+def test_one_prompt_is_for_all_texts() -> None:
+    prompts = configured("Instruct: ")
+    assert {prompts.of(role) for role in ("query", "document", None)} == {"Instruct: "}
+    assert prompts.of("query", "STS12", "sts") == "Instruct: "
+
+
+def test_prompts_that_are_all_empty_are_none() -> None:
+    assert Prompts({"query": "", "document": ""}).as_dict() == {}
+    assert Prompts({"query": "", "document": ""}).summary == "none"
+    assert Prompts({"query": "a\nb"}).summary == r"query 'a\nb'"
+
+
+@pytest.mark.parametrize("name", ["querry", "STS13", "sts-passage", "documents"])
+def test_a_prompt_for_nothing_is_an_error(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"prompt '{name}'"):
+        check_names({name: "x"}, ["STS12"], ["sts"])
+
+
+def test_prompts_for_roles_tasks_and_kinds_are_known() -> None:
+    names = ["query", "passage", "default", "STS12", "STS12-query", "STS", "sts", "PairClassification-document"]
+    check_names(dict.fromkeys(names, "x"), ["STS12"], ["sts", "pair_classification"])

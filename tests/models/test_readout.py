@@ -1,0 +1,166 @@
+"""Sentence-transformers folders as their authors mean them, beside `SentenceTransformer.encode` itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
+
+from daskmetrics.config import Model, Protocol
+from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._protocol import protocol_of
+from daskmetrics.models import LoadedModel, Readout
+from daskmetrics.models._readout import POOLINGS
+from tests.embedders import DEPTH, KINDS, LENGTH, WIDTH, build, dense, network_of, save
+
+TEXTS = [
+    "one",
+    "A much longer sentence about the Layers of a network, " * 20,
+    "two words",
+    "",
+    "Ünder three LITTLE words",
+]
+ROLES = ["query", "document", None]
+
+
+def shipped_vectors(folder: Path, role: str | None, layers: Any, texts: Any = TEXTS, **model: Any) -> np.ndarray:
+    """Vectors (layers, texts, D) of a folder as shipped."""
+    protocol = protocol_of(Protocol(), Model(name="m", source=str(folder), **model), folder)
+    assert protocol.shipped is not None
+    with LoadedModel(Location(str(folder), None, str(folder)), protocol.base) as read:
+        readout = Readout(read, protocol, texts, protocol.prompts.of(role))
+        vectors = torch.empty(len(layers), len(texts), readout.width)
+        place = {layer: i for i, layer in enumerate(layers)}
+        read.read(
+            readout.texts,
+            layers,
+            lambda layer, rows, states, mask: vectors[place[layer]].index_copy_(0, rows, readout(rows, states, mask)),
+        )
+    return vectors.numpy()
+
+
+def theirs(model: SentenceTransformer, role: str | None, texts: Any = TEXTS) -> np.ndarray:
+    encode = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[role]
+    return np.asarray(encode(texts, show_progress_bar=False))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def embedder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_last_layer_is_what_sentence_transformers_gives(embedder: Path, role: str | None) -> None:
+    expected = theirs(SentenceTransformer(str(embedder), device="cpu"), role)
+    np.testing.assert_allclose(shipped_vectors(embedder, role, [DEPTH])[0], expected, atol=1e-5)
+    assert len(np.unique(expected.round(4), axis=0)) == len(TEXTS)
+
+
+def test_prompts_of_queries_change_their_vectors(embedder: Path) -> None:
+    query, document = (shipped_vectors(embedder, role, [DEPTH]) for role in ("query", "document"))
+    assert abs(query - document).max() > 0.01
+
+
+@pytest.mark.parametrize("layer", range(1, DEPTH))
+def test_a_layer_is_what_a_model_that_ends_there_gives(embedder: Path, layer: int) -> None:
+    model = SentenceTransformer(str(embedder), device="cpu")
+    network = model[0].model
+    holder, name = (network, "layers") if hasattr(network, "layers") else (network.encoder, "layer")
+    setattr(holder, name, getattr(holder, name)[:layer])
+    expected = theirs(model, "query")
+    np.testing.assert_allclose(shipped_vectors(embedder, "query", [layer, DEPTH])[0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_real_encoder_as_shipped(minilm: Path, role: str | None) -> None:
+    expected = theirs(SentenceTransformer(str(minilm), device="cpu"), role)
+    np.testing.assert_allclose(shipped_vectors(minilm, role, [6])[0], expected, atol=1e-5)
+
+
+@pytest.fixture(scope="module", params=["e5", "qwen3"])
+def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return network_of(request.param, tmp_path_factory.mktemp("network"))
+
+
+@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # a network for each is slow to shrink
+@given(
+    modes=st.lists(st.sampled_from(sorted(POOLINGS)), min_size=1, max_size=2, unique=True),
+    include_prompt=st.booleans(),
+    activation=st.sampled_from([None, nn.Tanh(), nn.GELU(), nn.Identity()]),
+    residual=st.booleans(),
+    normalize=st.booleans(),
+    lower_case=st.booleans(),
+    prompts=st.fixed_dictionaries({}, optional={"query": st.just("Ask: "), "document": st.just("Tell me about ")}),
+    dimensions=st.none() | st.integers(1, WIDTH // 2),
+)
+@example(["max", "weightedmean"], False, nn.Tanh(), True, True, True, {"query": "ASK: "}, 5)
+def test_any_pooling_and_modules_are_those_of_sentence_transformers(
+    network: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    modes: list[str],
+    include_prompt: bool,
+    activation: Any,
+    residual: bool,
+    normalize: bool,
+    lower_case: bool,
+    prompts: dict[str, str],
+    dimensions: int | None,
+) -> None:
+    rest: list[Any] = [Pooling(WIDTH, modes, include_prompt)]
+    if activation is not None:
+        rest.append(dense(activation, residual, len(modes) * WIDTH))
+    rest += [Normalize()] * normalize
+    more = {"prompts": {**prompts, "other": "OTHER "}, "default_prompt_name": "other", "truncate_dim": dimensions}
+    folder = save(tmp_path_factory.mktemp("drawn"), network, rest, **more)
+    config = folder / "sentence_bert_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "do_lower_case": lower_case}))
+    model = SentenceTransformer(str(folder), device="cpu")
+    for role in ROLES:
+        expected = theirs(model, role)
+        vectors = shipped_vectors(folder, role, [DEPTH])[0]
+        np.testing.assert_allclose(vectors, expected, atol=1e-5 * max(1.0, abs(expected).max()))
+
+
+def test_prompts_and_length_of_a_model_replace_those_that_are_shipped(tmp_path: Path) -> None:
+    folder = build("e5", tmp_path / "e5")
+    model = SentenceTransformer(str(folder), device="cpu", prompts={"query": "Q "})
+    model.max_seq_length = 16
+    vectors = shipped_vectors(folder, "query", [DEPTH], prompts={"query": "Q "}, max_length=16)[0]
+    np.testing.assert_allclose(vectors, theirs(model, "query"), atol=1e-5)
+    assert LENGTH > 16 and abs(vectors - shipped_vectors(folder, "query", [DEPTH])[0]).max() > 0.01
+
+
+@pytest.mark.parametrize("length", [12, 150])
+def test_the_shipped_length_holds_beside_that_of_the_tokenizer(tmp_path: Path, length: int) -> None:
+    folder = build("e5", tmp_path / "e5")
+    config = folder / "sentence_bert_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "max_seq_length": length}))
+    model = SentenceTransformer(str(folder), device="cpu")
+    assert model.max_seq_length == length != LENGTH
+    np.testing.assert_allclose(shipped_vectors(folder, None, [DEPTH])[0], theirs(model, None), atol=1e-5)
+
+
+def test_a_network_in_a_sub_folder_with_dense_weights_beside_it(tmp_path: Path, network: Path) -> None:
+    """As sentence-transformers 1 and 2 saved them."""
+    folder = save(tmp_path / "new", network, [Pooling(WIDTH), dense(nn.Tanh())], prompts={"query": "q: "})
+    inside = tmp_path / "old" / "0_Transformer"
+    inside.mkdir(parents=True)
+    for path in list(folder.iterdir()):
+        at_root = path.is_dir() or path.name in ("modules.json", "config_sentence_transformers.json")
+        path.rename((inside.parent if at_root else inside) / path.name)
+    modules = inside.parent / "modules.json"
+    listed = json.loads(modules.read_text())
+    listed[0]["path"] = "0_Transformer"
+    modules.write_text(json.dumps(listed))
+    expected = theirs(SentenceTransformer(str(inside.parent), device="cpu"), "query")
+    np.testing.assert_allclose(shipped_vectors(inside, "query", [DEPTH])[0], expected, atol=1e-5)
