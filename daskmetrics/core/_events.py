@@ -7,7 +7,7 @@ kinds apart by their classes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from daskmetrics.core.names import Key
@@ -29,6 +29,7 @@ class RunStarted:
     widths: Mapping[str, int]  # of each model's hidden states
     window: int  # how many decisions of the search may be open at once
     environment: Mapping[str, str]  # versions and machine
+    warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)  # about the data of each task that has any
 
 
 @dataclass(frozen=True)

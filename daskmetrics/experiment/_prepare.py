@@ -90,6 +90,12 @@ class Experiment:
         return {task.name: task.kind for task in self.tasks}
 
     @cached_property
+    def warnings(self) -> Mapping[str, tuple[str, ...]]:
+        """What the reader must know about the data of a task, by its name."""
+        found = {task.name: tuple(getattr(task, "warnings", ())) for task in self.tasks}
+        return {name: sentences for name, sentences in found.items() if sentences}
+
+    @cached_property
     def weights(self) -> tuple[float, ...]:
         """Weights of the tasks in the search's objective.
 

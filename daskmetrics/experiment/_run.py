@@ -97,6 +97,8 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
             display.message(escape(notice))
         with room_for(f"the files of the run in '{folder.path}'"):
             begin(experiment, folder, journal)
+        for name, sentences in experiment.warnings.items():
+            display.message(f"[yellow]{escape(f'{name}: ' + ' '.join(sentences))}[/]")
         shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
         try:
             with _offline_hub(experiment):
@@ -137,6 +139,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             widths=dict(experiment.widths),
             window=search.window(experiment, journal.entries),
             environment=environment(*PACKAGES),
+            warnings=experiment.warnings,
         )
     )
     _lay_out(_plan(experiment), folder, journal)

@@ -19,7 +19,7 @@ def status_text(run: Run) -> str:
     if run.tasks:
         lines += fact("cost", cost(run))
         lines += fact("answer", run.headline) if run.result else fact("leader", leading(run))
-    return "\n".join([*lines, *_time(run), *_failures(run), "", whereabouts(run.folder)])
+    return "\n".join([*lines, *_time(run), *_warnings(run), *_failures(run), "", whereabouts(run.folder)])
 
 
 def summary_text(run: Run) -> str:
@@ -32,7 +32,7 @@ def summary_text(run: Run) -> str:
     else:
         lines += [*_progress(run), *_effort(run)]
         lines += fact("leader", leading(run)) if run.tasks else fact("search", "none: the run has no tasks")
-    return "\n".join([*lines, *_failures(run)])
+    return "\n".join([*lines, *_warnings(run), *_failures(run)])
 
 
 def best_text(run: Run) -> str:
@@ -115,6 +115,12 @@ def _kinds(run: Run) -> list[str]:
     ]
     header = ("kind of task", "best arm for this kind", "mean score", "probability of being best")
     return ["", Table(header, tuple(rows)).as_text(WIDTH)] if rows else []
+
+
+def _warnings(run: Run) -> list[str]:
+    """What the reader must know about the data of the tasks."""
+    lines = [line for task, each in run.start.warnings.items() for text in each for line in fact("", f"{task}: {text}")]
+    return ["", "warnings about the data:", *lines] if lines else []
 
 
 def _failures(run: Run) -> list[str]:

@@ -38,7 +38,10 @@ class Score:
 
 
 class Task(Protocol):
-    """A task: any object with these members. A package offers one under the entry-point group ``daskmetrics.tasks``."""
+    """A task: any object with these members. A package offers one under the entry-point group ``daskmetrics.tasks``.
+
+    A task may also have ``warnings``, a sequence of sentences about its data: the dry run and the report show them.
+    """
 
     @property
     def name(self) -> str:
