@@ -52,6 +52,19 @@ def locate(model: Model) -> LocatedSuite:
     )
 
 
+def folder_of(location: Location) -> Path | None:
+    """The checkpoint's folder on this machine; None if it is not trained yet, or a hub revision that is not cached."""
+    folder = Path(location.path)
+    if folder.is_dir():
+        return folder
+    if not is_hub_id(location.path):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(location.path, "config.json", revision=location.revision or "main")
+    return Path(config).parent if isinstance(config, str) else None
+
+
 def is_hub_id(source: str) -> bool:
     """Whether a source is ORGANISATION/NAME, and not a folder of this machine."""
     looks_local = source.startswith((".", "/", "~")) or source.count("/") != 1

@@ -9,20 +9,9 @@ from threading import Thread
 
 from torch import Tensor
 
-from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._checkpoints import Location, folder_of
 
 Weights = Mapping[str, Tensor]
-
-
-def folder_of(location: Location) -> Path | None:
-    """The checkpoint's folder on this machine; None if it is a hub revision that is not cached."""
-    folder = Path(location.path)
-    if folder.is_dir():
-        return folder
-    from huggingface_hub import try_to_load_from_cache
-
-    config = try_to_load_from_cache(location.path, "config.json", revision=location.revision or "main")
-    return Path(config).parent if isinstance(config, str) else None
 
 
 def open_weights(location: Location) -> Weights | None:
