@@ -45,11 +45,14 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     if starts := [each for each in known if each.start]:
         last = starts[-1]
         start = Estimate(Interval.around(last.start, 2.0), f"measured on {last.host}", True, last.at)
+    phases = tuple(each.phase(known, device) for each in remaining if each.units)
+    if not phases:
+        start = Estimate(Interval.exactly(0.0), "nothing to do", True)
     missing = [f"{len(revisions):,} checkpoints of {model}" for model, revisions in experiment.missing.items()]
     if absent := sum(not task.is_local for task in experiment.tasks):
         missing.append(f"the data of {absent:,} tasks")
     return Workload(
-        tuple(each.phase(known, device) for each in remaining if each.units),
+        phases,
         device,
         start,
         vram_gib=_gpu_gib(experiment),

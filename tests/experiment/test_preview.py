@@ -38,7 +38,7 @@ def finish(prepared_experiment, folder, cells: int = 0) -> list[Record]:
     scores = [
         Record(prepared_experiment.score_key(arm, task), str(Cell(arm, task.name)), "score", "ok") for arm in arms
     ]
-    asked = [UnitAsked(r.key, r.name, r.kind, {"pick": {"cost": 1.0}, "search": "s"}) for r in scores]
+    asked = [UnitAsked(r.key, r.name, {"pick": {"cost": 1.0}, "search": "s"}) for r in scores]
     with Journal(folder.journal, folder.lock) as journal:
         for entry in (
             started(prepared_experiment.key),
@@ -78,7 +78,8 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     assert (left.remaining, dict(left.work), left.wall_seconds) == (0, {}, 0.0)
     assert shown(small, folder)["measuring"].endswith(" units, 0 to do")
     assert shown(small, folder)["time"].startswith("0 s: nothing is left to do")
-    assert workload(small, folder, (), "cpu").units == 0
+    work = workload(small, folder, (), "cpu")
+    assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
 
 
 def test_an_enlarged_configuration_counts_only_what_is_new(prepared, tmp_path):
@@ -105,8 +106,8 @@ def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(
     assert cells_left(small, [*entries, failed, UnitsRetried([last.key])], 100.0) == 1
 
 
-def test_what_was_scored_with_other_weights_is_not_done(prepared, tmp_path):
-    small, folder = prepared(search={"budget": 1.0}), RunFolder(tmp_path / "run").create()
+def test_what_was_scored_with_other_weights_is_not_done(prepared):
+    small = prepared(search={"budget": 1.0})
     task, cells = small.tasks[0], len(small.arms) * len(small.tasks)
     stale = Record("another key", str(Cell(small.arms[0], task.name)), "score", "ok")
     gone = Record("a key", str(Cell(Arm("gone", "step1", 0), task.name)), "score", "ok")

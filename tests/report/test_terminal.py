@@ -93,3 +93,11 @@ def test_the_best_text_is_python(finished):
 def test_the_repr_and_the_locations_of_files(finished):
     assert repr(finished).startswith("<Run ") and "best arm" in repr(finished)
     assert "journal.jsonl" in whereabouts(finished.folder) and "store.zarr" in whereabouts(finished.folder)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_warnings_about_the_data_are_shown(a_run, text):
+    run = a_run()
+    assert "warnings about the data" not in text(run)
+    run.start = replace(run.start, warnings={"stdlib:order": ["3 texts are empty (line 7: '!')."]})
+    assert "warnings about the data:\n            stdlib:order: 3 texts are empty (line 7: '!')." in text(run)
