@@ -11,11 +11,11 @@ from statistics import median
 
 from daskmetrics import config
 from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.core._costs import DOWNLOAD_RATE, UNKNOWN_TASK, CostModel, TextSize, weight_bytes
+from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, DOWNLOAD_RATE, UNKNOWN_TASK, CostModel, TextSize, weight_bytes
 from daskmetrics.core._events import Event, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
-from daskmetrics.core._text import duration, plural, size_text
+from daskmetrics.core._text import duration, listed, plural, size_text
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
@@ -42,8 +42,8 @@ class RunEstimate:
     exhaustive_seconds: float = 0.0  # of the whole run, every cell scored, encodings shared
     workers: int = 1
     store_bytes: float = 0.0  # of the arrays and the journal
-    downloads: int = 0  # checkpoints that are not on this machine
-    download_bytes: float = 0.0
+    missing: tuple[str, ...] = ()  # what is not on this machine
+    download_bytes: float = 0.0  # of that
 
     @property
     def download_seconds(self) -> float:
@@ -66,7 +66,7 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
     exhaustive = search.build_problem(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
     if cells := cells_left(experiment, entries, exhaustive):
         work["search"] = cells * exhaustive / (len(experiment.arms) * len(experiment.tasks))
-    missing = {} if is_finished(entries, experiment.key) else experiment.missing
+    missing, size = _downloads(experiment) if work else ((), 0.0)
     return RunEstimate(
         units=len(units),
         remaining=len(left),
@@ -74,11 +74,20 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
         exhaustive_seconds=exhaustive + sum(unit_seconds(experiment, unit.kind, unit.name, costs) for unit in units),
         workers=experiment.config.cluster.workers,
         store_bytes=store_bytes(experiment),
-        downloads=sum(map(len, missing.values())),
-        download_bytes=sum(
-            _bytes_of(experiment, Checkpoint(name, revision)) for name, names in missing.items() for revision in names
-        ),
+        missing=missing,
+        download_bytes=size,
     )
+
+
+def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], float]:
+    """What a run would download, and its assumed bytes: weights, and the texts of tasks with a byte for a character."""
+    weights = [Checkpoint(model, name) for model, names in experiment.missing.items() for name in names]
+    tasks = [task for task in experiment.tasks if not task.is_local]
+    texts = (search.task_size(task, experiment.config.protocol, read=False) for task in tasks)
+    size = sum(_bytes_of(experiment, checkpoint) for checkpoint in weights)
+    size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
+    named = [plural(len(weights), "checkpoint")] if weights else []
+    return tuple([*named, f"the data of {plural(len(tasks), 'task')}"] if tasks else named), size
 
 
 def units_left(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -> list[WorkUnit]:
@@ -164,10 +173,10 @@ def texts_of(experiment: Experiment) -> str:
     sizes = [(task, search.task_size(task, experiment.config.protocol, read=False)) for task in experiment.tasks]
     total = sum(size.texts for _, size in sizes)
     assumed = sum(size is UNKNOWN_TASK for _, size in sizes)
-    listed = sum(getattr(task, "statistics", None) is not None for task, _ in sizes)
-    counted = len(sizes) - assumed - listed
+    benchmark = sum(getattr(task, "statistics", None) is not None for task, _ in sizes)
+    counted = len(sizes) - assumed - benchmark
     parts = [f"{counted:,} counted"] if counted else []
-    parts += [f"{listed:,} as the benchmark lists them"] if listed else []
+    parts += [f"{benchmark:,} as the benchmark lists them"] if benchmark else []
     if assumed:
         parts += [
             f"{assumed:,} with an assumed {UNKNOWN_TASK.texts:,} texts each, since their data is not on this machine "
@@ -224,8 +233,8 @@ def _rows(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -
     yield "search", _limits(experiment.config.search) if tasks else "none: the run has no tasks"
     yield "workers", f"{plan.workers} ({experiment.config.cluster.kind})"
     yield "time", _time(plan)
-    if plan.downloads:
-        yield "download", f"{plural(plan.downloads, 'checkpoint')} that are not on this machine, {download_text(plan)}"
+    if plan.missing:
+        yield "download", f"{listed(plan.missing)}, not on this machine: {download_text(plan)}"
     yield "disk", f"{size_text(plan.store_bytes)} of results in '{folder.path}', {free / 1e9:,.0f} GB free"
     for name, sentences in experiment.warnings.items():
         for sentence in sentences:
@@ -238,14 +247,14 @@ def _time(plan: RunEstimate) -> str:
         return f"0 s: nothing is left to do{whole}"
     parts = [f"{kind} {duration(seconds)}" for kind, seconds in plan.work.items()]
     parts = [f"{', '.join(parts)} of worker time"]
-    parts += [f"downloads {duration(plan.download_seconds)}"] if plan.downloads else []
+    parts += [f"downloads {duration(plan.download_seconds)}"] if plan.missing else []
     return f"about {duration(plan.wall_seconds)} (assumed, not measured): {'; '.join(parts)}{whole}"
 
 
 def download_text(plan: RunEstimate) -> str:
     """Bytes and time of the downloads, and what both assume."""
     return (
-        f"{size_text(plan.download_bytes)} (assumed from their shapes, in half precision), "
+        f"{size_text(plan.download_bytes)} (assumed: weights from their shapes, in half precision), "
         f"{duration(plan.download_seconds)} at an assumed {DOWNLOAD_RATE / 1e6:.0f} MB/s"
     )
 

@@ -48,9 +48,7 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     phases = tuple(each.phase(known, device) for each in remaining if each.units)
     if not phases:
         start = Estimate(Interval.exactly(0.0), "nothing to do", True)
-    missing = [f"{len(revisions):,} checkpoints of {model}" for model, revisions in experiment.missing.items()]
-    if absent := sum(not task.is_local for task in experiment.tasks):
-        missing.append(f"the data of {absent:,} tasks")
+    download = Estimate(Interval.around(plan.download_seconds, ASSUMED), download_text(plan)) if plan.missing else None
     return Workload(
         phases,
         device,
@@ -58,11 +56,9 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
         vram_gib=_gpu_gib(experiment),
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
         disk_bytes=round(plan.store_bytes),
-        missing=tuple(missing),
+        missing=plan.missing,
         texts=texts_of(experiment) if experiment.tasks else "",
-        download=Estimate(Interval.around(plan.download_seconds, ASSUMED), download_text(plan))
-        if plan.downloads
-        else None,
+        download=download,
     )
 
 

@@ -119,7 +119,7 @@ def test_loading_forward_passes_metrics_and_downloads_are_in_the_estimate(tmp_pa
     loaded = config.load(PYTHIA, ["tasks=[]"])
     grid, folder = experiment.prepare(loaded), RunFolder(tmp_path / "run")
     plan = estimate(grid, folder, ())
-    assert plan.downloads == 432
+    assert plan.missing == ("432 checkpoints",)
     assert plan.download_bytes == pytest.approx(144 * (15 + 89 + 707) * 1e6, rel=0.01)  # 117 GB
     assert set(plan.work) == {"loading", "forward passes", "metrics"}
     assert plan.work["loading"] == pytest.approx(432 * 0.2 + plan.download_bytes / 1e9)
@@ -138,7 +138,7 @@ def test_weights_on_this_machine_count_with_their_own_bytes(minilm, tmp_path):
     size = sum(path.stat().st_size for path in minilm.glob("*.safetensors"))
     plan = estimate(one, RunFolder(tmp_path), ())
     assert plan.work["loading"] == 0.2 + size / 1e9
-    assert plan.downloads == plan.download_bytes == 0
+    assert not plan.missing and plan.download_bytes == 0
     unit = measure.units(one, RunFolder(tmp_path), ())[0]
     assert unit_seconds(one, "measure", unit.name, CostModel("cpu")) == sum(plan.work.values())
 
