@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,9 +60,10 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
     costs = CostModel(experiment.config.search.device)
     units = measure.units(experiment, folder, records(entries))
     left = units_left(experiment, folder, entries)
-    work: Counter[str] = Counter()
+    work: dict[str, float] = defaultdict(float)
     for unit in left:
-        work.update(_unit_work(experiment, unit.kind, unit.name, costs))
+        for kind, seconds in _unit_work(experiment, unit.kind, unit.name, costs).items():
+            work[kind] += seconds
     exhaustive = search.build_problem(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
     if cells := cells_left(experiment, entries, exhaustive):
         work["search"] = cells * exhaustive / (len(experiment.arms) * len(experiment.tasks))

@@ -39,7 +39,8 @@ def operations(metrics: Iterable[Metric], prompts: int, width: int, length: floa
     >>> operations(one, 256, 512, 40.0) == operations(both, 256, 512, 40.0)
     True
     """
-    spectra, total = set(), 0.0
+    spectra: set[tuple[str, bool]] = set()
+    total = 0.0
     for metric in metrics:
         name = metric.function.rpartition(":")[2]
         if name in _OWN:

@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -75,7 +75,7 @@ def _csv(path: Path) -> Iterator[PlacedRow]:
         end = text.readline()[-1:]
     with path.open(encoding="utf-8-sig", newline="\n" if end == "\n" else "") as text:
         # where lines end in \n, Python and pandas write a lone \r without quotes: it is part of a text
-        lines = (_LONE_RETURN.sub(_RETURN, line) for line in text) if end == "\n" else text
+        lines: Iterable[str] = (_LONE_RETURN.sub(_RETURN, line) for line in text) if end == "\n" else text
         reader = csv.DictReader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
         names = reader.fieldnames or ()
         if len(set(names)) < len(names):
