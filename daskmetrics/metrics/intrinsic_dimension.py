@@ -48,7 +48,7 @@ def intrinsic_dimension(vectors: Tensor | Spectra, *, fit: str = "line", discard
     spectra = of_pooled(vectors)
     if not spectra.rows.isfinite().all():
         return spectra.rows.new_full((), torch.nan)
-    points = torch.unique(spectra.rows, dim=0)
+    points: Tensor = torch.unique(spectra.rows, dim=0)
     if spectra.eps > HALF:
         points = _apart(points, spectra.eps / 12**0.5)
     points = points - points.mean(0)

@@ -9,7 +9,8 @@ from threading import Thread
 
 from torch import Tensor
 
-from daskmetrics.config._checkpoints import Location, folder_of
+from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._checkpoints import folder_of as folder_of
 
 Weights = Mapping[str, Tensor]
 

@@ -100,11 +100,16 @@ def _of_labels(table: TextTable, columns: Mapping[str, str], kind: str) -> Itera
         )
     if different := {text: each for text, each in repeated.items() if text not in equal}:
         text, each = next(iter(different.items()))
-        (first, label), (second, other) = each[0], next(row for row in each if row[1] != each[0][1])
+        places = " and ".join(f"{place} is {label!r}" for place, label in (each[0], _differing(each)))
         yield (
             f"{plural(len(different), 'text')} {'has' if len(different) == 1 else 'have'} different labels in several "
-            f"rows ({_example(f'{first} is {label!r}, {second} is {other!r}', text)}): no vector can be right for both."
+            f"rows ({_example(places, text)}): no vector can be right for both."
         )
+
+
+def _differing(rows: list[tuple[str, str]]) -> tuple[str, str]:
+    """The first of some rows (place and label) whose label is not that of the first row."""
+    return next(row for row in rows if row[1] != rows[0][1])
 
 
 def _of_pairs(table: TextTable, columns: Mapping[str, str], kind: str) -> Iterator[str]:

@@ -79,7 +79,7 @@ DOUBTFUL = {
     ),
     "contradictory copies": (
         LABELLED + "text number 3,b\n",
-        "1 text has different labels in several rows (line 5 is 'a', line 32 is 'b': 'text number 3')",
+        "1 text has different labels in several rows (line 5 is 'a' and line 32 is 'b': 'text number 3')",
     ),
     "near-empty texts": (
         LABELLED + "!,a\nx,b\n--,c\n",
@@ -102,7 +102,7 @@ DOUBTFUL = {
         "1 of 21 rows have the query as document (line 22: 'query 3')",
     ),
     "contradictory judgements": (
-        JUDGED + "query 1,document 1,0\n",
+        JUDGED + "query 1,document 2,1\n",
         "1 judgement with different values of 'relevance' in several rows",
     ),
 }
