@@ -65,8 +65,8 @@ class Spectra:
         if self.eps < HALF:
             return self.rows.new_zeros(())
         edge = sum(n**0.5 for n in self.rows.shape) ** 2
-        square: Tensor = self.rows.square().mean(0).median()
-        return self.eps**2 / 24 * edge * square
+        noise: Tensor = self.eps**2 / 24 * edge * self.rows.square().mean(0).median()
+        return noise
 
 
 HALF = 1e-4  # spacing that tells half precision (1e-3 and 8e-3) from float32 (1e-7)

@@ -72,9 +72,9 @@ def _near_empty(table: TextTable, columns: Mapping[str, str]) -> Iterator[str]:
 
 def _of_labels(table: TextTable, columns: Mapping[str, str], kind: str) -> Iterator[str]:
     rows: dict[str, list[tuple[str, str]]] = defaultdict(list)  # place and label of the rows of each text
-    places = _column(table, columns["text"])
+    texts = _column(table, columns["text"])
     labels = [str(row.get(columns["label"])).strip() for row in table.rows]
-    for (place, text), label in zip(places, labels, strict=True):
+    for (place, text), label in zip(texts, labels, strict=True):
         rows[_plain(text)].append((place, label))
     if len(rows) == len(set(labels)) and all(len({label for _, label in each}) == 1 for each in rows.values()):
         raise ConfigError(
@@ -86,24 +86,25 @@ def _of_labels(table: TextTable, columns: Mapping[str, str], kind: str) -> Itera
             f"'{columns['label']}' has {len(set(labels)):,} labels for {plural(len(labels), 'text')}, fewer than "
             f"{_FEW} texts each on average. Is it the right column?"
         )
-    repeated = {text: each for text, each in rows.items() if len(each) > 1}
-    equal = {text: each for text, each in repeated.items() if len({label for _, label in each}) == 1}
+    repeated = {text: placed for text, placed in rows.items() if len(placed) > 1}
+    equal = {text: placed for text, placed in repeated.items() if len({label for _, label in placed}) == 1}
+    different = {text: placed for text, placed in repeated.items() if text not in equal}
     if equal:
-        text, (first, second, *_) = next(iter(equal.items()))
-        effect = (
-            "are in training and test folds at once, which raises the score" if kind == "classification" else "count"
-        )
+        example = next(iter(equal))
+        places = " and ".join(place for place, _ in equal[example][:2])
+        harm = "are in training and test folds at once, which raises the score" if kind == "classification" else "count"
         yield (
             f"{plural(len(equal), 'text')} with one label {'is' if len(equal) == 1 else 'are'} in several rows, "
-            f"{sum(map(len, equal.values())):,} rows in all ({_example(f'{first[0]} and {second[0]}', text)}): copies "
-            f"{effect}. Remove the copies."
+            f"{sum(map(len, equal.values())):,} rows in all ({_example(places, example)}): copies {harm}. Remove the "
+            "copies."
         )
-    if different := {text: each for text, each in repeated.items() if text not in equal}:
-        text, each = next(iter(different.items()))
-        places = " and ".join(f"{place} is {label!r}" for place, label in (each[0], _differing(each)))
+    if different:
+        example = next(iter(different))
+        both = (different[example][0], _differing(different[example]))
+        places = " and ".join(f"{place} is {label!r}" for place, label in both)
         yield (
             f"{plural(len(different), 'text')} {'has' if len(different) == 1 else 'have'} different labels in several "
-            f"rows ({_example(places, text)}): no vector can be right for both."
+            f"rows ({_example(places, example)}): no vector can be right for both."
         )
 
 
