@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskmetrics.cli._common import PATH, config_file, friendly, run_folder
+from daskmetrics.core._text import size_text
 
 if TYPE_CHECKING:
     from daskmetrics.experiment._prefetch import Download
@@ -38,10 +39,11 @@ def prefetch(config: Path | None, settings: tuple[str, ...], tasks: tuple[str, .
         click.echo("Everything is on this machine.")
         return
     sizes = [download.size() for download in missing]
-    rows = [(each.kind, each.name, _size_text(size)) for each, size in zip(missing, sizes, strict=True)]
+    texts = ["unknown" if size is None else size_text(size) for size in sizes]
+    rows = [(each.kind, each.name, text) for each, text in zip(missing, texts, strict=True)]
     Table(("what", "name", "size"), tuple(rows)).show()
     unknown = f", and {sizes.count(None)} of unknown size" if None in sizes else ""
-    click.echo(f"{_size_text(sum(size or 0 for size in sizes))} to download into '{_prefetch.cache()}'{unknown}.")
+    click.echo(f"{size_text(sum(size or 0 for size in sizes))} to download into '{_prefetch.cache()}'{unknown}.")
     if dry_run:
         sys.exit(1)
     _prefetch.require_space(sizes, _prefetch.cache())
@@ -132,12 +134,6 @@ def _prepared(config: Path | None, settings: tuple[str, ...]) -> Experiment:
     from daskmetrics import experiment
 
     return experiment.prepare(configuration.load(config or configuration.folder() / "demo.yaml", settings))
-
-
-def _size_text(size: int | None) -> str:
-    if size is None:
-        return "unknown"
-    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
 
 
 COMMANDS = (prefetch, export, import_results)

@@ -74,17 +74,6 @@ class _Found:
     folder: Path | None  # None if it is not on this machine
 
 
-def folder_of(location: Location) -> Path | None:
-    """The checkpoint's folder on this machine; None if it is a hub revision that is not cached."""
-    folder = Path(location.path)
-    if folder.is_dir():
-        return folder
-    from huggingface_hub import try_to_load_from_cache
-
-    config = try_to_load_from_cache(location.path, "config.json", revision=location.revision or "main")
-    return Path(config).parent if isinstance(config, str) else None
-
-
 def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
     """Find the checkpoints of a model's configuration; no weights are loaded or downloaded.
 
@@ -101,6 +90,19 @@ def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
         f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
         "model folder per revision (step0, step1000, ...), or a hub id such as EleutherAI/pythia-14m."
     )
+
+
+def folder_of(location: Location) -> Path | None:
+    """The checkpoint's folder on this machine; None if it is not trained yet, or a hub revision that is not cached."""
+    folder = Path(location.path)
+    if folder.is_dir():
+        return folder
+    if not is_hub_id(location.path):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(location.path, "config.json", revision=location.revision or "main")
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def is_hub_id(source: str) -> bool:

@@ -7,10 +7,15 @@ busy the machine is. Only the ratios need to be right; the journal holds the mea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 CPU_FLOPS = 2e10  #: assumed sustained float32 operations per second of one CPU core in a forward pass
 GPU_FLOPS = 5e13  #: assumed sustained operations per second of one data-centre GPU in a half-precision forward pass
+CPU_EIGEN_FLOPS = 1e10  #: the same in products and eigenvalues of matrices of a few hundred rows, in float64
+GPU_EIGEN_FLOPS = 1e12
+READ_RATE = 1e9  #: assumed bytes per second at which weights are read
+DOWNLOAD_RATE = 5e7  #: assumed bytes per second from the hub, 400 Mbit/s
+VOCABULARY = 50_304  #: assumed tokens of a model that is not on this machine
 CHARACTERS_PER_TOKEN = 3.0  #: assumed, for English text and a small vocabulary
 
 
@@ -23,6 +28,15 @@ def forward_flops(width: int, depth: int, tokens: float, length: float) -> float
     True
     """
     return tokens * depth * (24.0 * width**2 + 4.0 * length * width)
+
+
+def weight_bytes(width: int, depth: int) -> float:
+    """Assumed size of a model that is not on this machine: blocks and one embedding, two bytes for each weight.
+
+    >>> [round(weight_bytes(*shape) / 1e6) for shape in ((128, 6), (512, 6), (1024, 24))]  # Pythia 14m, 70m, 410m
+    [15, 89, 707]
+    """
+    return 2.0 * (12.0 * width**2 * depth + VOCABULARY * width)
 
 
 @dataclass(frozen=True)
@@ -53,25 +67,32 @@ class CostModel:
     """Assumed seconds of each kind of work unit on a CPU core (``cpu``) or a GPU, for a model's width and depth.
 
     >>> text = TextSize(texts=1_000, tokens=50_000.0, length=50.0)
-    >>> round(CostModel("cpu").measure_seconds(512, 6, text, views=2), 1)
-    192.1
+    >>> round(CostModel("cpu").encode_seconds(512, 6, text), 1)
+    96.2
     """
 
     device: str
 
-    def encode_seconds(self, width: int, depth: int, text: TextSize) -> float:
-        """Of loading a checkpoint and running texts through it."""
+    def load_seconds(self, size: float) -> float:
+        """Of loading a checkpoint whose weights have this many bytes: a fixed overhead, and reading."""
+        return 0.2 + size / READ_RATE
+
+    def forward_seconds(self, width: int, depth: int, text: TextSize) -> float:
+        """Of running texts through a checkpoint."""
         flops = CPU_FLOPS if self.device == "cpu" else GPU_FLOPS
-        load = 0.2 + 12.0 * width**2 * depth * 4 / 1e9  # a fixed overhead, and float32 weights at 1 GB/s
-        return load + forward_flops(width, depth, text.tokens, text.length) / flops
+        return forward_flops(width, depth, text.tokens, text.length) / flops
+
+    def reduce_seconds(self, operations: float) -> float:
+        """Of this many operations of metrics."""
+        return operations / (CPU_EIGEN_FLOPS if self.device == "cpu" else GPU_EIGEN_FLOPS)
+
+    def encode_seconds(self, width: int, depth: int, text: TextSize) -> float:
+        """Of loading a checkpoint, its blocks in float32, and running texts through it."""
+        return self.load_seconds(12.0 * width**2 * depth * 4) + self.forward_seconds(width, depth, text)
 
     def score_seconds(self, width: int, text: TextSize) -> float:
         """Of fitting and scoring a probe on vectors of one layer, on one CPU core whatever the device."""
         return 0.02 + 1e-6 * text.texts * width
-
-    def measure_seconds(self, width: int, depth: int, text: TextSize, views: int) -> float:
-        """Of measuring a checkpoint by a number of views of each text."""
-        return self.encode_seconds(width, depth, replace(text, tokens=views * text.tokens))
 
     def train_seconds(self, width: int, depth: int, tokens: float, length: float) -> float:
         """Of training on tokens in sequences of a length; a backward pass costs twice a forward pass."""

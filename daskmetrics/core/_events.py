@@ -31,7 +31,7 @@ class RunStarted:
     environment: Mapping[str, str]  # versions and machine
     # revisions of equal content, which are measured as one, by the name of that checkpoint
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    warnings: Sequence[str] = ()  # what is wrong with the weights
+    warnings: Sequence[str] = ()  # what is doubtful about the weights of a model or the data of a task
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86_400:,.1f} days"
 
 
+def size_text(size: float) -> str:
+    """Bytes as text.
+
+    >>> size_text(13.6e6), size_text(117e9)
+    ('13.6 MB', '117.0 GB')
+    """
+    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
+
+
 def plural(n: int, noun: str = "worker") -> str:
     """A count with its noun.
 

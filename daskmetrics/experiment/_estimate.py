@@ -5,90 +5,185 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 from daskmetrics import config
-from daskmetrics.core._costs import UNKNOWN_TASK, CostModel, TextSize
+from daskmetrics.config import _checkpoints as checkpoints
+from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, DOWNLOAD_RATE, UNKNOWN_TASK, CostModel, TextSize, weight_bytes
+from daskmetrics.core._events import Event, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
-from daskmetrics.core._text import duration, equal_names
+from daskmetrics.core._text import duration, equal_names, listed, plural, size_text
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Cell, Checkpoint
-from daskmetrics.execution import Record
-from daskmetrics.execution._journal import read, records
+from daskmetrics.execution import WorkUnit
+from daskmetrics.execution._journal import is_finished, read, records, standing
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._prepare import Experiment
+from daskmetrics.metrics._operations import operations
+from daskmetrics.training._estimate import shape_of
 
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """Counts and assumed seconds of a run.
+    """What is left of a run, in assumed seconds of its workers.
 
-    >>> run = RunEstimate(2, 10, 6, 4, 2, exhaustive_seconds=40.0, search_seconds=10.0, measure_seconds=3.0, workers=2)
-    >>> run.cells, run.wall_seconds
-    (40, 6.5)
+    >>> run = RunEstimate(2, 6, {"forward passes": 3.0, "search": 10.0}, 43.0, workers=2, download_bytes=5e7)
+    >>> run.wall_seconds
+    7.5
     """
 
-    checkpoints: int
-    arms: int
-    metrics: int
-    tasks: int
-    units: int  # of the measuring phase, training included
-    exhaustive_seconds: float  # of work to score every cell, encodings shared
-    search_seconds: float  # of work that the budget allows
-    measure_seconds: float  # of work to measure (and train) everything
-    workers: int
+    units: int  # of the measuring phase, training included, whether done or not
+    remaining: int  # of these, to do
+    work: Mapping[str, float] = field(default_factory=dict)  # seconds left, by kind of work
+    exhaustive_seconds: float = 0.0  # of the whole run, every cell scored, encodings shared
+    workers: int = 1
+    store_bytes: float = 0.0  # of the arrays and the journal
+    missing: tuple[str, ...] = ()  # what is not on this machine
+    download_bytes: float = 0.0  # of that
 
     @property
-    def cells(self) -> int:
-        """Arms times tasks: the scores of an exhaustive sweep."""
-        return self.arms * self.tasks
+    def download_seconds(self) -> float:
+        return self.download_bytes / DOWNLOAD_RATE
 
     @property
     def wall_seconds(self) -> float:
-        """Assumed time from start to report, with all workers busy."""
-        return (self.measure_seconds + self.search_seconds) / self.workers
-
-    @property
-    def disk_bytes(self) -> int:
-        """Of the store and the journal; models are not counted."""
-        # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a disk block
-        return (self.arms * self.metrics + self.cells) * 97 + self.checkpoints * 6 * 4096
+        """Assumed time to the report, with all workers busy; they share one connection to the hub."""
+        return sum(self.work.values()) / self.workers + self.download_seconds
 
 
-def estimate(experiment: Experiment, folder: RunFolder, records: Sequence[Record]) -> RunEstimate:
-    """The estimate of a run on the device that the configuration assumes."""
+def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -> RunEstimate:
+    """What is left of a run with this journal, on the device that the configuration assumes."""
     costs = CostModel(experiment.config.search.device)
-    units = measure.units(experiment, folder, records)
+    units = measure.units(experiment, folder, records(entries))
+    left = units_left(experiment, folder, entries)
+    work: dict[str, float] = defaultdict(float)
+    for unit in left:
+        for kind, seconds in _unit_work(experiment, unit.kind, unit.name, costs).items():
+            work[kind] += seconds
     exhaustive = search.build_problem(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
+    if cells := cells_left(experiment, entries, exhaustive):
+        work["search"] = cells * exhaustive / (len(experiment.arms) * len(experiment.tasks))
+    missing, size = _downloads(experiment) if work else ((), 0.0)
     return RunEstimate(
-        checkpoints=len(experiment.checkpoints),
-        arms=len(experiment.arms),
-        metrics=len(experiment.metrics),
-        tasks=len(experiment.tasks),
         units=len(units),
-        exhaustive_seconds=exhaustive,
-        search_seconds=experiment.config.search.budget * exhaustive,
-        measure_seconds=sum(unit_seconds(experiment, unit.kind, unit.name, costs) for unit in units),
+        remaining=len(left),
+        work=work,
+        exhaustive_seconds=exhaustive + sum(unit_seconds(experiment, unit.kind, unit.name, costs) for unit in units),
         workers=experiment.config.cluster.workers,
+        store_bytes=store_bytes(experiment),
+        missing=missing,
+        download_bytes=size,
     )
+
+
+def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], float]:
+    """What a run would download, and its assumed bytes: weights, and the texts of tasks with a byte for a character."""
+    weights = [Checkpoint(model, name) for model, names in experiment.missing.items() for name in names]
+    tasks = [task for task in experiment.tasks if not task.is_local]
+    texts = (search.task_size(task, experiment.config.protocol, read=False) for task in tasks)
+    size = sum(_bytes_of(experiment, checkpoint) for checkpoint in weights)
+    size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
+    named = [plural(len(weights), "checkpoint")] if weights else []
+    return tuple([*named, f"the data of {plural(len(tasks), 'task')}"] if tasks else named), size
+
+
+def units_left(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -> list[WorkUnit]:
+    """The units of training and measuring that are to do; a recorded failure counts as done until `retry`."""
+    if is_finished(entries, experiment.key):
+        return []
+    known = tuple(records(entries))
+    done = {record.key for record in known}
+    return [unit for unit in measure.units(experiment, folder, known) if unit.key not in done]
+
+
+def cells_left(experiment: Experiment, entries: Sequence[Event], exhaustive: float) -> int:
+    """The scores that the search will still pay for: what its budget allows, less those that this run has."""
+    if not experiment.tasks or is_finished(entries, experiment.key):
+        return 0
+    tasks = {task.name: task for task in experiment.tasks}
+    arms, done = set(experiment.arms), {record.key for record in records(entries) if record.kind == "score"}
+
+    def is_ours(name: str, key: str) -> bool:
+        cell = Cell.parse(name)
+        known = cell.arm in arms and cell.task in tasks
+        return known and experiment.score_key(cell.arm, tasks[cell.task]) == key
+
+    if any(isinstance(entry, SearchEnded) and entry.key == experiment.key for entry in entries):
+        # `retry` took results back: the search makes its decisions again
+        asked = {e.key: e.name for e in standing(entries) if isinstance(e, UnitAsked) and e.pick and e.key not in done}
+        return sum(is_ours(name, key) for key, name in asked.items())
+    cells, budget = len(arms) * len(tasks), search.budget(experiment.config.search)
+    allowed = min(budget.within(exhaustive) / exhaustive * cells, budget.cells or cells)
+    scored = sum(is_ours(record.name, record.key) for record in records(entries) if record.kind == "score")
+    return max(0, round(allowed) - scored)
+
+
+def store_bytes(experiment: Experiment) -> float:
+    """Assumed size of the arrays and the journal, and of the states that are kept; weights are not counted."""
+    cells, metrics = len(experiment.arms) * len(experiment.tasks), len(experiment.arms) * len(experiment.metrics)
+    # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a disk block
+    size = (metrics + cells) * 97.0 + len(experiment.checkpoints) * 6 * 4096
+    if experiment.config.keep_states:
+        size += sum(2.0 * len(experiment.prompts) * experiment.widths[arm.model] for arm in experiment.arms)
+    return size
 
 
 def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel) -> float:
     """Assumed seconds of a ``train`` or ``measure`` unit with a checkpoint's name."""
+    return sum(_unit_work(experiment, kind, name, costs).values())
+
+
+def _unit_work(experiment: Experiment, kind: str, name: str, costs: CostModel) -> Mapping[str, float]:
+    """The same by kind of work."""
     checkpoint = Checkpoint.parse(name)
     model = checkpoint.model
-    width, depth = experiment.widths[model], next(suite.depth for suite in experiment.suites if suite.model == model)
+    width, suite = experiment.widths[model], next(suite for suite in experiment.suites if suite.model == model)
     if kind == "train":
         recipe = experiment.trainings[model].recipe
         # checkpoints are log-spaced: half of the steps are already done
         steps = max(1, (int(checkpoint.revision.removeprefix("step")) + 1) // 2)
-        return costs.train_seconds(width, depth, float(steps * recipe.batch * recipe.context), recipe.context)
+        tokens = float(steps * recipe.batch * recipe.context)
+        return {"training": costs.train_seconds(width, suite.depth, tokens, recipe.context)}
     prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
-    return costs.measure_seconds(width, depth, prompts, experiment.views)
+    reduce = len(suite.layers) * operations(experiment.metrics, prompts.texts, width, prompts.length)
+    return {
+        "loading": costs.load_seconds(_bytes_of(experiment, checkpoint)),
+        "forward passes": experiment.views * costs.forward_seconds(width, suite.depth, prompts),
+        "metrics": costs.reduce_seconds(reduce),
+    }
+
+
+def _bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
+    """Bytes of a checkpoint's weights: of its files, of its recipe, or assumed from its shape."""
+    location, model = experiment.locations[checkpoint], checkpoint.model
+    folder = checkpoints.folder_of(location)
+    files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin")) if folder else []
+    if files:
+        return float(sum(path.stat().st_size for path in files))
+    if model in experiment.trainings:
+        return 4.0 * shape_of(experiment.trainings[model].recipe).parameters
+    return weight_bytes(experiment.widths[model], next(s.depth for s in experiment.suites if s.model == model))
+
+
+def texts_of(experiment: Experiment) -> str:
+    """How many texts the tasks have by this estimate, and how that is known."""
+    sizes = [(task, search.task_size(task, experiment.config.protocol, read=False)) for task in experiment.tasks]
+    total = sum(size.texts for _, size in sizes)
+    assumed = sum(size is UNKNOWN_TASK for _, size in sizes)
+    benchmark = sum(getattr(task, "statistics", None) is not None for task, _ in sizes)
+    counted = len(sizes) - assumed - benchmark
+    parts = [f"{counted:,} counted"] if counted else []
+    parts += [f"{benchmark:,} as the benchmark lists them"] if benchmark else []
+    if assumed:
+        parts += [
+            f"{assumed:,} with an assumed {UNKNOWN_TASK.texts:,} texts each, since their data is not on this machine "
+            "and no benchmark here lists their size"
+        ]
+    return f"{plural(total, 'text')} in {plural(len(sizes), 'task')}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True)
@@ -118,38 +213,53 @@ def task_costs(runs: Path) -> Mapping[str, TaskCost]:
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
-    """Counts, disk, units and assumed time of the remaining work."""
-    past = tuple(records(read(folder.journal))) if folder.journal.is_file() else ()
-    return Table((), tuple(_rows(experiment, folder, past)), f"{experiment.config.name} (nothing is submitted)")
+    """Counts, disk, units and assumed time of the remaining work, and warnings about the data."""
+    entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
+    return Table((), tuple(_rows(experiment, folder, entries)), f"{experiment.config.name} (nothing is submitted)")
 
 
-def _rows(experiment: Experiment, folder: RunFolder, past: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
-    plan = estimate(experiment, folder, past)
-    done = {record.key for record in past}
-    remaining = sum(unit.key not in done for unit in measure.units(experiment, folder, past))
-    exhaustive = (plan.measure_seconds + plan.exhaustive_seconds) / plan.workers
+def _rows(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -> Iterator[tuple[str, str]]:
+    plan = estimate(experiment, folder, entries)
     path = folder.path.resolve()
     free = shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
     suites = (f"{s.model} ({len(s.revisions)} checkpoints x {len(s.layers)} layers)" for s in experiment.suites)
+    metrics, tasks = experiment.metrics, experiment.tasks
     yield "models", ", ".join(suites)
-    yield "arms", f"{plan.arms:,} in {plan.checkpoints:,} checkpoints"
+    yield "arms", f"{len(experiment.arms):,} in {len(experiment.checkpoints):,} checkpoints"
     yield "vectors", _vectors(experiment)
-    yield "metrics", f"{plan.metrics}: {', '.join(metric.name for metric in experiment.metrics)}"
-    yield "tasks", f"{plan.tasks:,}, so {plan.cells:,} cells"
-    yield "measuring", f"{plan.units:,} units, {remaining:,} to do"
-    yield "search", _limits(experiment.config.search)
+    yield "metrics", f"{len(metrics)}: {', '.join(metric.name for metric in metrics)}"
+    yield "tasks", f"{len(tasks):,}, so {len(experiment.arms) * len(tasks):,} cells"
+    if tasks:
+        yield "texts", texts_of(experiment)
+    yield "measuring", f"{plan.units:,} units, {plan.remaining:,} to do"
+    yield "search", _limits(experiment.config.search) if tasks else "none: the run has no tasks"
     yield "workers", f"{plan.workers} ({experiment.config.cluster.kind})"
-    time = f"about {duration(plan.wall_seconds)} (assumed, not measured); every cell would take {duration(exhaustive)}"
-    yield "time", time
-    yield "disk", f"{plan.disk_bytes / 1e6:,.1f} MB in '{folder.path}', {free / 1e9:,.0f} GB free"
-    if unknown := sum(not task.is_local for task in experiment.tasks):
-        yield "assumed", f"{UNKNOWN_TASK.texts:,} texts for each of {unknown} tasks whose data is not on this machine"
+    yield "time", _time(plan)
+    if plan.missing:
+        yield "download", f"{listed(plan.missing)}, not on this machine: {download_text(plan)}"
+    yield "disk", f"{size_text(plan.store_bytes)} of results in '{folder.path}', {free / 1e9:,.0f} GB free"
     for checkpoint, names in experiment.aliases.items():
         yield "identical", f"{equal_names(str(checkpoint), names)}: equal weights, measured and scored once"
     for warning in experiment.warnings:
         yield "warning", warning
-    if missing := sum(map(len, experiment.missing.values())):
-        yield "missing", f"{missing:,} checkpoints are not on this machine and would be downloaded from the hub"
+
+
+def _time(plan: RunEstimate) -> str:
+    whole = f"; all of it, with every cell scored, takes {duration(plan.exhaustive_seconds / plan.workers)}"
+    if not plan.work:
+        return f"0 s: nothing is left to do{whole}"
+    parts = [f"{kind} {duration(seconds)}" for kind, seconds in plan.work.items()]
+    parts = [f"{', '.join(parts)} of worker time"]
+    parts += [f"downloads {duration(plan.download_seconds)}"] if plan.missing else []
+    return f"about {duration(plan.wall_seconds)} (assumed, not measured): {'; '.join(parts)}{whole}"
+
+
+def download_text(plan: RunEstimate) -> str:
+    """Bytes and time of the downloads, and what both assume."""
+    return (
+        f"{size_text(plan.download_bytes)} (assumed: weights from their shapes, in half precision), "
+        f"{duration(plan.download_seconds)} at an assumed {DOWNLOAD_RATE / 1e6:.0f} MB/s"
+    )
 
 
 def _vectors(experiment: Experiment) -> str:

@@ -26,7 +26,7 @@ from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.tasks import Task
 from daskmetrics.tasks._examples import KINDS
 
-VERSION = 2  # of the computation: increase it when equal inputs no longer give equal numbers
+VERSION = 3  # of the computation: increase it when equal inputs no longer give equal numbers
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Experiment:
     aliases : mapping of Checkpoint to tuple of str
         Revisions of equal content that are measured as one checkpoint, by the checkpoint.
     warnings : tuple of str
-        What is wrong with the weights, as far as their files show.
+        What is doubtful about the weights of a model or the data of a task; each begins with its name.
     """
 
     config: Config
@@ -238,7 +238,10 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
         prompts=_prompts(config),
         policy=policy,
         aliases={Checkpoint(model, name): same for model, e in located.items() for name, same in e.aliases.items()},
-        warnings=tuple(text for each in located.values() for text in each.warnings),
+        warnings=(
+            *(text for each in located.values() for text in each.warnings),
+            *(f"{task.name}: {text}" for task in chosen_tasks for text in getattr(task, "warnings", ())),
+        ),
     )
     for model in config.models:
         check_names(

@@ -100,6 +100,8 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
             display.message(escape(notice))
         with room_for(f"the files of the run in '{folder.path}'"):
             begin(experiment, folder, journal)
+        for warning in experiment.warnings:
+            display.message(f"[yellow]{escape(warning)}[/]")
         shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
         try:
             with _offline_hub(experiment):

@@ -96,7 +96,7 @@ def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
     reducer = engine.Reducer(metrics, spec.layers, len(prompts), halves=spec.states is not None)
     kept = states.read(Path(spec.states), spec.checkpoint, spec.states_key) if spec.states else None
     if kept is not None and all(metric.takes in ("pooled", "layers") for metric in metrics):
-        reducer.put_vectors(kept)
+        reducer.put_vectors(kept, spec.protocol.base.dtype)
     else:
         _forward(spec, prompts, reducer)
         if spec.states:

@@ -43,7 +43,7 @@ class Reducer:
 
     Every prompt writes its own row, so the order of `add` changes nothing. Only an eigensolver waits for the device
     before `finish`. With ``halves`` vectors are rounded to half precision with an exponent for each row, so that stored
-    vectors give the same metrics.
+    vectors give the same metrics. The coarsest type of the states decides below which size metrics see only rounding.
 
     >>> from daskmetrics.metrics import resolve
     >>> reducer = Reducer(resolve(["curvature", "anisotropy"]), layers=[0], prompts=2)
@@ -58,6 +58,7 @@ class Reducer:
         self._layers = tuple(layers)
         self._prompts = prompts
         self._halves = halves
+        self._eps = torch.finfo(torch.half).eps if halves else 0.0
         self._functions: dict[str, Callable[..., Tensor]] = {metric.name: metric.load() for metric in metrics}
         self._kept: dict[int, _Layer] = {}
 
@@ -80,6 +81,7 @@ class Reducer:
         ``layers``, or no metric reads the view.
         """
         kept = self._kept.get(layer) or self._start(layer, pooled)
+        self._eps = max(self._eps, torch.finfo(states.dtype).eps)
         if view not in range(len(kept.vectors)):
             raise ValueError(
                 f"View {view} was added, but the metrics read {plural(len(kept.vectors), 'view')}, from 0 on."
@@ -106,11 +108,12 @@ class Reducer:
         return np.stack([self._kept[layer].vectors[0].float().cpu().numpy() for layer in self._layers])
 
     @torch.inference_mode()
-    def put_vectors(self, vectors: NDArray[np.float32]) -> None:
-        """Add stored vectors (L, P, D) in place of states, for metrics that read only vectors."""
+    def put_vectors(self, vectors: NDArray[np.float32], computed: str = "float32") -> None:
+        """Add stored vectors (L, P, D) in place of states of a type, for metrics that read only vectors."""
         rows = torch.arange(self._prompts)
         for layer, pooled in zip(self._layers, torch.from_numpy(vectors), strict=True):
             self.add(layer, rows, pooled[:, None], torch.ones(self._prompts, 1, dtype=torch.bool), pooled)
+        self._eps = max(self._eps, torch.finfo(getattr(torch, computed)).eps)
 
     @torch.inference_mode()
     def finish(self) -> Reduced:
@@ -148,7 +151,7 @@ class Reducer:
     def _entries(self, layer: int) -> list[_Entry]:
         """The values of a layer, in the order of the metrics."""
         kept = self._kept.get(layer)
-        spectra = of_pooled(kept.vectors[0]) if kept else None
+        spectra = of_pooled(kept.vectors[0], self._eps) if kept else None
         return [self._entry(layer, metric, spectra) for metric in self._metrics]
 
     def _entry(self, layer: int, metric: Metric, spectra: Spectra | None) -> _Entry:

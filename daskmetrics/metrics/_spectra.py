@@ -14,13 +14,17 @@ Step: TypeAlias = Literal["centred", "unit"]
 class Spectra:
     """Rows (..., N, D) and which of them count (..., N), with Gram matrices and spectra, each computed once.
 
+    ``eps`` is the spacing of the numbers in which the rows were computed (`torch.finfo`), by default that of their
+    type: states in half precision keep its rounding when they are widened.
+
     >>> spectra = Spectra(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
     >>> spectra.values(), spectra.values("unit")
     (tensor([1., 9.]), tensor([1.0000, 1.0000]))
     """
 
-    def __init__(self, rows: Tensor, keep: Tensor | None = None) -> None:
+    def __init__(self, rows: Tensor, keep: Tensor | None = None, eps: float | None = None) -> None:
         self.rows = rows
+        self.eps = torch.finfo(rows.dtype).eps if eps is None else eps
         self.keep = rows.new_ones(rows.shape[:-1], dtype=torch.bool) if keep is None else keep
         self._grams: dict[tuple[Step, ...], Tensor] = {}
         self._values: dict[tuple[Step, ...], Tensor] = {}
@@ -31,12 +35,12 @@ class Spectra:
             return self._grams[steps]
         if steps in (("unit",), ("centred", "unit")):
             flat = self.rows.reshape(-1, *self.rows.shape[-2:])
-            matrices = unit_gram(flat, self.keep.reshape(len(flat), -1), centre="centred" in steps)
+            matrices = unit_gram(flat, self.keep.reshape(len(flat), -1), "centred" in steps, self.eps)
             matrix = matrices.reshape(*self.rows.shape[:-2], *matrices.shape[-2:])
         else:
             prepared = self.rows.where(self.keep[..., None], 0)
             for step in steps:
-                prepared = unit_rows(prepared) if step == "unit" else centred(prepared, self.keep)
+                prepared = unit_rows(prepared) if step == "unit" else centred(prepared, self.keep, self.eps)
             matrix = gram(prepared)
         self._grams[steps] = matrix
         return matrix
@@ -47,25 +51,53 @@ class Spectra:
             self._values[steps] = eigenvalues(self.gram(*steps))
         return self._values[steps]
 
+    def noise(self) -> Tensor:
+        r"""Eigenvalue (scalar) up to which the spectrum of rows (N, D) in half precision is rounding; else 0.
+
+        .. math:: \frac{\epsilon^2}{24} \operatorname{median}_j \Bigl(\frac1N \sum_i z_{ij}^2\Bigr)
+                  \bigl(\sqrt N + \sqrt D\bigr)^2
+
+        Rounding adds independent errors of variance ulp(z)² / 12 (Widrow & Kollár, *Quantization Noise*, 2008), where
+        ulp(z)² is :math:`\epsilon^2 z^2 / 2` on average; the eigenvalues of such errors end at the edge of Marchenko
+        and Pastur (1967). The median ignores the few dimensions in which language models have huge values. In float32
+        the errors are below the rounding of the float64 spectrum, which `above_rounding` removes.
+        """
+        if self.eps < HALF:
+            return self.rows.new_zeros(())
+        edge = sum(n**0.5 for n in self.rows.shape) ** 2
+        noise: Tensor = self.eps**2 / 24 * edge * self.rows.square().mean(0).median()
+        return noise
+
+
+HALF = 1e-4  # spacing that tells half precision (1e-3 and 8e-3) from float32 (1e-7)
+
 
 def of_tokens(states: Tensor | Spectra, mask: Tensor | None = None) -> Spectra:
     """Spectra of each prompt's tokens, in float32 or better."""
-    return states if isinstance(states, Spectra) else Spectra(at_least_float32(states), mask)
+    if isinstance(states, Spectra):
+        return states
+    return Spectra(at_least_float32(states), mask, torch.finfo(states.dtype).eps)
 
 
-def of_pooled(vectors: Tensor | Spectra) -> Spectra:
-    """Spectra of one vector per prompt, in float64."""
-    return vectors if isinstance(vectors, Spectra) else Spectra(vectors.double())
+def of_pooled(vectors: Tensor | Spectra, eps: float | None = None) -> Spectra:
+    """Spectra of one vector per prompt, in float64; ``eps`` as in `Spectra`."""
+    if isinstance(vectors, Spectra):
+        return vectors
+    return Spectra(vectors.double(), eps=torch.finfo(vectors.dtype).eps if eps is None else eps)
 
 
-def of_covariance(vectors: Tensor | Spectra, function: Callable[[Tensor], Tensor], centre: bool = True) -> Tensor:
+def of_covariance(
+    vectors: Tensor | Spectra, function: Callable[[Tensor], Tensor], centre: bool = True, above: float = 1.0
+) -> Tensor:
     """A function of the eigenvalues (m,) of prompts' vectors (P, D), ascending; NaN where all are zero.
 
-    The eigenvalues are those of the smaller of Z Zᵀ and Zᵀ Z, centred first, with rounding set to zero.
+    The eigenvalues are those of the smaller of Z Zᵀ and Zᵀ Z, centred first, with rounding set to zero: that of the
+    decomposition, and up to ``above`` times the noise of vectors in half precision (`Spectra.noise`).
     """
     spectra = of_pooled(vectors)
     # a root would turn rounding of 1e-16 into singular values of 1e-8
     values = above_rounding(spectra.values("centred") if centre else spectra.values())
+    values = values.where(values > above * spectra.noise(), 0)
     return torch.where(values.sum() > 0, function(values), torch.nan)
 
 
@@ -143,10 +175,11 @@ def unit_rows(rows: Tensor) -> Tensor:
     return units
 
 
-def centred(rows: Tensor, keep: Tensor | None = None) -> Tensor:
+def centred(rows: Tensor, keep: Tensor | None = None, eps: float = 0.0) -> Tensor:
     """Rows (..., N, D) less the mean of those that ``keep`` (..., N) marks; the others become zero.
 
-    A row that differs from the mean by rounding only becomes zero too: scaled to length one it would be pure noise.
+    A row that differs from the mean by rounding only becomes zero too: scaled to length one it would be pure noise. In
+    half precision (``eps`` of `Spectra`) that is a row of which no entry differs by more than two units of its own.
 
     >>> centred(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     tensor([[-1.,  0.],
@@ -158,6 +191,8 @@ def centred(rows: Tensor, keep: Tensor | None = None) -> Tensor:
     rest = rows - mean
     rounding = 32 * torch.finfo(rows.dtype).eps * rows.abs().amax((-2, -1), keepdim=True)
     differs = kept[..., None] & (rest.abs().amax(-1, keepdim=True) > rounding)
+    if eps > HALF:
+        differs &= (rest.abs() > 2 * eps * rows.abs()).any(-1, keepdim=True) | ~rest.isfinite().all(-1, keepdim=True)
     return rest * differs  # a product, unlike a choice, keeps NaN
 
 
@@ -166,7 +201,7 @@ def gram(rows: Tensor) -> Tensor:
     return rows @ rows.mT if rows.shape[-2] <= rows.shape[-1] else rows.mT @ rows
 
 
-def unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> Tensor:
+def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Tensor:
     """`gram` of the unit rows (B, N, D) that ``keep`` (B, N) marks, optionally centred first, (B, m, m).
 
     Lengths are read from the diagonal, so that the rows are read once and not six times. Where this could lose digits
@@ -176,15 +211,15 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> Tensor:
     tensor([[[1.0000, 0.0000],
              [0.0000, 1.0000]]])
     """
-    matrix, careful = _quick_unit_gram(rows, keep, centre)
+    matrix, careful = _quick_unit_gram(rows, keep, centre, eps)
     if careful.any():
         chosen, kept = rows[careful], keep[careful]
-        chosen = centred(chosen, kept) if centre else chosen.where(kept[..., None], 0)
+        chosen = centred(chosen, kept, eps) if centre else chosen.where(kept[..., None], 0)
         matrix[careful] = gram(unit_rows(chosen))
     return matrix
 
 
-def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> tuple[Tensor, Tensor]:
+def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool, half: float) -> tuple[Tensor, Tensor]:
     """The matrices, and which of them (B,) may have lost digits."""
     rest, mean = rows.masked_fill(~keep[..., None], 0), torch.zeros_like(rows[:, :1])
     if centre:
@@ -196,6 +231,8 @@ def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool) -> tuple[Tensor, 
     scale = squared.where(keep, 0).amax(-1, keepdim=True) + mean.square().sum(-1)
     eps, tiny = torch.finfo(rows.dtype).eps, torch.finfo(rows.dtype).tiny
     sound = (squared > (32 * eps) ** 2 * scale) & (squared > tiny / eps) & (squared < eps / tiny)
+    if half > HALF and centre:  # necessary for a row that is only rounding
+        sound &= squared > (3 * half) ** 2 * (squared + mean.square().sum(-1))
     inverse = squared.rsqrt().where(keep, 0)
     if wide:
         matrix *= inverse[..., None] * inverse[..., None, :]

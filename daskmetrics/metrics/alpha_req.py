@@ -15,12 +15,14 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
 
     .. math:: \lambda_i \propto i^{-\alpha}
 
-    fitted by least squares of :math:`\ln \lambda_i` against :math:`\ln i`, over all eigenvalues above rounding.
+    fitted by least squares of :math:`\ln \lambda_i` against :math:`\ln i`, over all eigenvalues above rounding: above
+    min(P, D) times the float64 spacing of the largest one (as `numpy.linalg.matrix_rank`), and in half precision above
+    8 times the noise that `daskmetrics.metrics._spectra.Spectra.noise` derives.
 
     Parameters
     ----------
     vectors : Tensor (P, D) or Spectra
-        One vector per prompt; computed in float64.
+        One vector per prompt; computed in float64. Vectors in half precision have a higher floor.
     centred : bool
         Subtract the mean prompt first.
 
@@ -48,4 +50,5 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
         across, along = kept.log() - kept.log().mean(), rank - rank.mean()
         return -(across * along).sum() / along.square().sum()  # 0 / 0 for one eigenvalue
 
-    return of_covariance(vectors, decay, centred)
+    # near the noise an eigenvalue is larger by the noise, which bends a line through logarithms
+    return of_covariance(vectors, decay, centred, above=8.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import blocks
+from daskmetrics.metrics._spectra import HALF, Spectra, blocks, of_pooled
 
 __all__ = ["intrinsic_dimension"]
 
 
-def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float = 0.1) -> Tensor:
+def intrinsic_dimension(vectors: Tensor | Spectra, *, fit: str = "line", discarded: float = 0.1) -> Tensor:
     r"""TwoNN estimate from the ratio of the distances to the two nearest prompts.
 
     .. math:: \mu = r_2 / r_1, \quad -\ln(1 - F(\mu)) = d \ln \mu
@@ -19,8 +19,9 @@ def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float 
 
     Parameters
     ----------
-    vectors : Tensor (P, D)
-        One vector per prompt; computed in float64. Equal vectors count once: their distance says nothing.
+    vectors : Tensor (P, D) or Spectra
+        One vector per prompt; computed in float64. Equal vectors count once: their distance says nothing. So do vectors
+        in half precision closer than its rounding, which is :math:`\epsilon \lVert z \rVert / \sqrt{12}` on average.
     fit : {"line", "likelihood"}
         Least squares as in the paper, or :math:`(N - 1) / \sum_i \ln \mu_i`.
     discarded : float
@@ -44,13 +45,16 @@ def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float 
     >>> round(intrinsic_dimension(place[:, None] * torch.ones(3)).item())
     1
     """
-    if not vectors.isfinite().all():
-        return vectors.new_full((), torch.nan, dtype=torch.float64)
-    points = torch.unique(vectors.double(), dim=0)
+    spectra = of_pooled(vectors)
+    if not spectra.rows.isfinite().all():
+        return spectra.rows.new_full((), torch.nan)
+    points: Tensor = torch.unique(spectra.rows, dim=0)
+    if spectra.eps > HALF:
+        points = _apart(points, spectra.eps / 12**0.5)
     points = points - points.mean(0)
     largest = points.abs().max() if len(points) else points.sum()
     if len(points) < 3 or largest == 0:
-        return vectors.new_full((), torch.nan, dtype=torch.float64)
+        return points.new_full((), torch.nan)
     points = points / largest  # no square may overflow or vanish
     ratios = points.new_empty(len(points))
     for block in blocks(len(points), len(points)):
@@ -58,6 +62,16 @@ def intrinsic_dimension(vectors: Tensor, *, fit: str = "line", discarded: float 
     ratios = ratios[~ratios.isnan()].sort().values
     dimension = (len(ratios) - 1) / ratios.sum() if fit == "likelihood" else _slope(ratios, discarded)
     return torch.where(dimension.isfinite(), dimension, torch.nan)
+
+
+def _apart(points: Tensor, share: float) -> Tensor:
+    """The points (N, D) without those that are closer to an earlier one than a share of their length."""
+    near = points.new_zeros(len(points), dtype=torch.bool)
+    for block in blocks(len(points), len(points)):
+        distances = torch.cdist(points[block], points, compute_mode="donot_use_mm_for_euclid_dist")
+        close = distances < share * torch.linalg.vector_norm(points[block], dim=1)[:, None]
+        near[block] = close.tril(block.start - 1).any(1)
+    return points[~near]
 
 
 def _log_ratios(points: Tensor, block: slice) -> Tensor:

@@ -19,9 +19,9 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import latest, read, records
-from daskmetrics.experiment import Experiment, _measure, _search
-from daskmetrics.experiment._estimate import estimate, unit_seconds
-from daskmetrics.planning._calibration import Calibration, Sample, calibrated
+from daskmetrics.experiment import Experiment, _search
+from daskmetrics.experiment._estimate import cells_left, download_text, estimate, texts_of, unit_seconds, units_left
+from daskmetrics.planning._calibration import ASSUMED, Calibration, Sample, calibrated
 from daskmetrics.planning._workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
 
 WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
@@ -38,24 +38,27 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     What the journal in the run's folder holds already is not counted.
     """
     entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
-    past = tuple(records(entries))
     known = sorted((each for each in known if each.device == device), key=lambda each: each.at)
-    remaining = [*_measuring(experiment, folder, past), *_searching(experiment, past, entries, device)]
+    remaining = [*_measuring(experiment, folder, entries), *_searching(experiment, entries, device)]
+    plan = estimate(experiment, folder, entries)
     start = USUAL_START
     if starts := [each for each in known if each.start]:
         last = starts[-1]
         start = Estimate(Interval.around(last.start, 2.0), f"measured on {last.host}", True, last.at)
-    missing = [f"{len(revisions):,} checkpoints of {model}" for model, revisions in experiment.missing.items()]
-    if absent := sum(not task.is_local for task in experiment.tasks):
-        missing.append(f"the data of {absent:,} tasks")
+    phases = tuple(each.phase(known, device) for each in remaining if each.units)
+    if not phases:
+        start = Estimate(Interval.exactly(0.0), "nothing to do", True)
+    download = Estimate(Interval.around(plan.download_seconds, ASSUMED), download_text(plan)) if plan.missing else None
     return Workload(
-        tuple(each.phase(known, device) for each in remaining if each.units),
+        phases,
         device,
         start,
         vram_gib=_gpu_gib(experiment),
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
-        disk_bytes=estimate(experiment, folder, past).disk_bytes,
-        missing=tuple(missing),
+        disk_bytes=round(plan.store_bytes),
+        missing=plan.missing,
+        texts=texts_of(experiment) if experiment.tasks else "",
+        download=download,
     )
 
 
@@ -82,29 +85,22 @@ class _Remaining:
         return Phase(name, self.units, seconds, self.chains, serial=serial)
 
 
-def _measuring(experiment: Experiment, folder: RunFolder, past: Sequence[Record]) -> Iterator[_Remaining]:
-    done = {record.key for record in past if record.ok}
-    units = [unit for unit in _measure.units(experiment, folder, past) if unit.key not in done]
-    for kind, model, remaining in _by_suite(experiment, units):
+def _measuring(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -> Iterator[_Remaining]:
+    for kind, model, remaining in _by_suite(experiment, units_left(experiment, folder, entries)):
         assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in remaining])
         yield _Remaining(kind, model, len(remaining), assumed, chains=1 if kind == "train" else None)
 
 
-def _searching(
-    experiment: Experiment, past: Sequence[Record], entries: Sequence[Event], device: str
-) -> Iterator[_Remaining]:
+def _searching(experiment: Experiment, entries: Sequence[Event], device: str) -> Iterator[_Remaining]:
     """The cells that the budget allows; their mean seconds include a share of the encoding that cells share."""
     if not experiment.tasks:
         return
 
     exhaustive = cache(partial(_exhaustive_cost, experiment))
     cells = len(experiment.arms) * len(experiment.tasks)
-    budget = _search.budget(experiment.config.search)
-    total = exhaustive(CostModel(device))
-    allowed = min(budget.within(total) / total * cells, budget.cells or cells)
-    scored = sum(record.kind == "score" and record.ok for record in past)
+    left = cells_left(experiment, entries, exhaustive(CostModel(device)))
     window = _search.fixed_window(experiment, entries)
-    yield _Remaining("search", "cells", max(0, round(allowed) - scored), lambda on: exhaustive(on) / cells, window)
+    yield _Remaining("search", "cells", left, lambda on: exhaustive(on) / cells, window)
 
 
 def samples(experiment: Experiment, entries: Sequence[Event]) -> tuple[Sample, ...]:

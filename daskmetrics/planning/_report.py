@@ -12,7 +12,7 @@ import numpy as np
 
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._table import Table
-from daskmetrics.core._text import duration, plural
+from daskmetrics.core._text import duration, plural, size_text
 from daskmetrics.planning import _scaling as scaling
 from daskmetrics.planning._bench import Bench
 from daskmetrics.planning._options import Option, available_now, break_even, named
@@ -115,8 +115,10 @@ def _needs(proposal: Proposal) -> Iterator[str]:
     needs = [plural(work.units, "unit")]
     needs += [f"{work.vram_gib:.1f} GiB of GPU memory"] if work.vram_gib else []
     needs += [f"{work.host_gib:.1f} GiB of host memory per worker (both assumed)"] if work.host_gib else []
-    needs += [f"{work.disk_bytes / 1e6:,.1f} MB of disk"] if work.disk_bytes else []
+    needs += [f"{size_text(work.disk_bytes)} of disk for results"] if work.disk_bytes else []
     yield f"needs: {', '.join(needs)}"
+    if work.texts:
+        yield f"texts: {work.texts}"
     if work.missing:
         yield f"not on this machine: {', '.join(work.missing)}"
 

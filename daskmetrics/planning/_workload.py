@@ -127,6 +127,10 @@ class Workload:
     disk_bytes : int
     missing : tuple of str
         Models and data that are not on this machine.
+    texts : str
+        How many texts are scored, and how that is known.
+    download : Estimate or None
+        Seconds of downloads, which workers of any number share.
     """
 
     phases: tuple[Phase, ...]
@@ -136,6 +140,8 @@ class Workload:
     host_gib: float = 0.0
     disk_bytes: int = 0
     missing: tuple[str, ...] = ()
+    texts: str = ""
+    download: Estimate | None = None
 
     @property
     def units(self) -> int:
@@ -159,5 +165,8 @@ class Workload:
         if device != self.device:
             source += f"; {self.device} to {device} assumed {'by datasheet' if datasheet else 'of unknown speed'}"
         measured = device == self.device and all(phase.seconds.measured for phase in self.phases)
+        if self.download:
+            seconds, measured = seconds + self.download.interval, False
+            source += f"; downloads: {self.download.source}"
         ages = [phase.seconds.at for phase in self.phases if phase.seconds.at is not None]
         return Estimate(seconds, source, measured, min(ages, default=None))

@@ -20,7 +20,7 @@ def status_text(run: Run) -> str:
     if run.tasks:
         lines += fact("cost", cost(run))
         lines += fact("answer", run.headline) if run.result else fact("leader", leading(run))
-    return "\n".join([*lines, *_time(run), *_weights(run), *_failures(run), "", whereabouts(run.folder)])
+    return "\n".join([*lines, *_time(run), *_notices(run), *_failures(run), "", whereabouts(run.folder)])
 
 
 def summary_text(run: Run) -> str:
@@ -33,7 +33,7 @@ def summary_text(run: Run) -> str:
     else:
         lines += [*_progress(run), *_effort(run)]
         lines += fact("leader", leading(run)) if run.tasks else fact("search", "none: the run has no tasks")
-    return "\n".join([*lines, *_weights(run), *_failures(run)])
+    return "\n".join([*lines, *_notices(run), *_failures(run)])
 
 
 def best_text(run: Run) -> str:
@@ -128,8 +128,8 @@ def _kinds(run: Run) -> list[str]:
     return ["", Table(header, tuple(rows)).as_text(WIDTH)] if rows else []
 
 
-def _weights(run: Run) -> list[str]:
-    """Checkpoints of equal weights, and what is wrong with the weights."""
+def _notices(run: Run) -> list[str]:
+    """Checkpoints of equal weights, and what is doubtful about the weights and the data."""
     lines = [line for names in run.identical for line in fact("identical", names)]
     lines += [line for text in run.start.warnings for line in fact("warning", text)]
     return ["", *lines] if lines else []

@@ -6,6 +6,7 @@
 `_stdlib`        the built-in tasks, on texts that every Python installation contains
 `_file`          tasks on a user's file
 `_tables`        rows of a user's file, and examples made of them
+`_checks`        what is wrong with a user's rows: errors and warnings
 `_mteb`          tasks of the benchmark, and named lists of them
 `_mteb_subsets`  the subsets and splits of a task of the benchmark, and the choice among them
 `_mteb_run`      the one file that imports the benchmark

@@ -7,12 +7,13 @@ are pairs, a query and a document are a retrieval. The file is read and checked 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.tasks import _checks as checks
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._examples import KINDS, Examples, check_embeddings, roles
 from daskmetrics.tasks._tables import FALSE, TextTable, examples_of, read_table
@@ -58,6 +59,7 @@ class FileTask:
     content: Key  # of the file when the task was resolved
     description: str
     pooling: None = None
+    warnings: tuple[str, ...] = field(default=(), compare=False)  # about the data, as in `daskmetrics.tasks.Task`
 
     @property
     def main_score(self) -> str:
@@ -115,6 +117,7 @@ def file_task(place: str, options: Mapping[str, str]) -> FileTask:
         probe=probe,
         content=_content_key(examples),
         description=_description(path.name, kind, examples),
+        warnings=checks.warnings_of(table, kind, dict(used)),
     )
 
 

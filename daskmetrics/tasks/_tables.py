@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -25,6 +26,8 @@ from daskmetrics.tasks._probes import FOLDS
 BEIR = ("corpus.jsonl", "queries.jsonl")
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _LONGEST_FIELD = 1 << 27
+_LONE_RETURN = re.compile(r"\r(?!\n)")
+_RETURN = "\udc0d"  # stands for it: no UTF-8 text holds this character
 
 PlacedRow = tuple[str, Mapping[str, Any]]
 """The name of a row in messages, and its values by column."""
@@ -69,7 +72,11 @@ def read_table(path: Path) -> TextTable:
 def _csv(path: Path) -> Iterator[PlacedRow]:
     csv.field_size_limit(_LONGEST_FIELD)
     with path.open(encoding="utf-8-sig", newline="") as text:
-        reader = csv.DictReader(text, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+        end = text.readline()[-1:]
+    with path.open(encoding="utf-8-sig", newline="\n" if end == "\n" else "") as text:
+        # where lines end in \n, Python and pandas write a lone \r without quotes: it is part of a text
+        lines: Iterable[str] = (_LONE_RETURN.sub(_RETURN, line) for line in text) if end == "\n" else text
+        reader = csv.DictReader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
         names = reader.fieldnames or ()
         if len(set(names)) < len(names):
             raise ConfigError(f"'{path}' has a column twice in its header: {', '.join(names)}.")
@@ -82,7 +89,7 @@ def _csv(path: Path) -> Iterator[PlacedRow]:
                         f"'{path}', line {reader.line_num} has {fields} fields, but the header has {len(names)}. Put "
                         "texts with commas into double quotes."
                     )
-                yield f"line {reader.line_num}", row
+                yield f"line {reader.line_num}", {name: value.replace(_RETURN, "\r") for name, value in row.items()}
         except csv.Error as error:
             raise ConfigError(
                 f"'{path}', line {reader.line_num}: {error}. Is a closing double quote missing?"

@@ -53,7 +53,8 @@ class Task(Protocol):
     """A task: any object with these members. A package offers one under the entry-point group ``daskmetrics.tasks``.
 
     A task may also have a method ``roles()``, which gives ``"query"``, ``"document"`` or None for each of its texts:
-    models with prompts read queries and documents differently. A text may then occur once in each role.
+    models with prompts read queries and documents differently. A text may then occur once in each role. And it may have
+    ``warnings``, a sequence of sentences about its data: the dry run and the report show them.
     """
 
     @property

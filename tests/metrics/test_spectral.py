@@ -8,7 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskmetrics.config import Protocol
+from daskmetrics.config._checkpoints import Location
+from daskmetrics.core import _corpus as corpus
 from daskmetrics.metrics import resolve
+from daskmetrics.metrics._registry import CATALOGUE
+from daskmetrics.metrics._spectra import of_pooled
+from daskmetrics.models import LoadedModel, pool
 
 SHAPE = {"prompts": st.integers(2, 20), "width": st.integers(1, 20), "seed": st.integers(0, 999)}
 
@@ -125,3 +131,69 @@ def test_one_prompt_and_equal_prompts_have_no_covariance(naive):
         got = value(naive.__name__, rows)
         defined = naive in (rankme, stable_rank) and rows.any()
         assert got == pytest.approx(1, abs=1e-4) if defined else math.isnan(got)
+
+
+DTYPES = (torch.float16, torch.bfloat16)
+HALVES = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+
+
+def power_law(prompts: int, width: int, alpha: float) -> torch.Tensor:
+    """Rows in random directions, with a mean, whose covariance has the eigenvalues i^-alpha."""
+    rng, count = np.random.default_rng(0), min(prompts, width)
+    left, right = (np.linalg.qr(rng.normal(size=(n, count)))[0] for n in (prompts, width))
+    rows = left * np.arange(1, count + 1) ** (-alpha / 2) @ right.T + rng.normal(size=width) / 100
+    return torch.from_numpy(rows).float()
+
+
+@HALVES
+@given(
+    shape=st.sampled_from([(100, 384), (300, 100), (128, 512), (600, 128)]),
+    alpha=st.floats(0.5, 4),
+)
+def test_half_precision_keeps_the_exponent_of_a_power_law(dtype, shape, alpha):
+    rows = power_law(*shape, alpha)
+    rounded = rows.to(dtype)
+    assert value("alpha_req", rounded) == pytest.approx(value("alpha_req", rows), rel=0.02)
+
+
+def test_half_precision_keeps_the_exponent_of_a_real_encoder(minilm):
+    wide, halves = torch.empty(7, 512, 384), {dtype: torch.empty(7, 512, 384) for dtype in DTYPES}
+
+    def take(layer: int, rows: torch.Tensor, states: torch.Tensor, mask: torch.Tensor) -> None:
+        wide[layer, rows] = pool(states, mask, "mean")
+        for dtype, vectors in halves.items():
+            vectors[layer, rows] = pool(states.to(dtype), mask, "mean")
+
+    with LoadedModel(Location(str(minilm), None, "minilm"), Protocol(max_length=16), "cpu") as model:
+        model.read(corpus.prompts("stdlib", 512, 0), range(7), take)
+    alpha_req = CATALOGUE["alpha_req"].load()
+    for dtype, vectors in halves.items():
+        for layer in range(7):
+            for prompts in (100, 512):  # fewer and more than dimensions
+                exact = alpha_req(wide[layer, :prompts]).item()
+                rounded = alpha_req(of_pooled(vectors[layer, :prompts], torch.finfo(dtype).eps)).item()
+                assert rounded == pytest.approx(exact, rel=0.01), (dtype, layer, prompts)
+
+
+@HALVES
+@pytest.mark.parametrize("shape", [(100, 384), (600, 384)], ids=str)
+def test_half_precision_changes_no_other_metric_of_a_usual_spectrum(dtype, shape):
+    rows = power_law(*shape, 1.5)
+    for name in ("effective_rank", "rankme", "participation_ratio", "stable_rank", "nesum", "spectral_norm"):
+        assert value(name, rows.to(dtype)) == pytest.approx(value(name, rows), rel=0.01), name
+
+
+@HALVES
+def test_vectors_closer_than_their_rounding_count_once(dtype):
+    rows = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) @ torch.randn(5, 20)
+    rows = rows.to(dtype)
+    wide = torch.cat([rows.double(), rows.double() * (1 + torch.finfo(dtype).eps / 4)])
+    apart = CATALOGUE["intrinsic_dimension"].load()(of_pooled(wide, torch.finfo(dtype).eps))
+    assert apart.item() == pytest.approx(value("intrinsic_dimension", rows), rel=0.02)
+
+
+@pytest.mark.parametrize("naive", LOOPS, ids=lambda naive: naive.__name__)
+def test_float32_has_no_floor_but_that_of_the_decomposition(naive):
+    rows = power_law(60, 40, 3)
+    exact = CATALOGUE[naive.__name__].load()(of_pooled(rows, 0.0))
+    assert value(naive.__name__, rows) == exact.item()

@@ -97,11 +97,13 @@ def test_the_repr_and_the_locations_of_files(finished):
     assert "journal.jsonl" in whereabouts(finished.folder) and "store.zarr" in whereabouts(finished.folder)
 
 
-def test_equal_weights_are_shown_as_one_and_a_step_out_of_order_is_a_warning(a_run):
+def test_equal_weights_are_shown_as_one_and_doubts_are_warnings(a_run):
     aliases = {f"{model}@{step}": ("step9", "main") for model in ("tiny", "small") for step in STEPS}
-    run = a_run(aliases=aliases, warnings=("tiny: step2 lies out of order",))
+    doubts = ("tiny: step2 lies out of order", "stdlib:order: 3 texts are empty (line 7: '!').")
+    run = a_run(aliases=aliases, warnings=doubts)
     names = f"{run.best().arm.checkpoint} = step9 = main"
     for text in (status_text(run), summary_text(run), best_text(run), page(run, [])):
         assert names in text
-    for text in (status_text(run), summary_text(run), page(run, [])):
-        assert "tiny: step2 lies out of order" in text
+    for text in (status_text(run), summary_text(run)):
+        assert all(f"warning     {doubt}" in text for doubt in doubts)
+    assert "tiny: step2 lies out of order" in page(run, [])

@@ -1,0 +1,141 @@
+"""What is wrong with labelled texts is an error where a score would say nothing, else a warning with an example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.tasks import Task, resolve
+from daskmetrics.tasks._checks import warnings_of
+from daskmetrics.tasks._tables import TextTable
+
+Write = Callable[[str, str | bytes], str]
+LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
+PAIRS = "first,second,label\n" + "".join(f"left {i},right {i},{i % 2}\n" for i in range(20))
+GRADED = "first,second,score\n" + "".join(f"left {i},right {i},{i % 5}\n" for i in range(20))
+FOUND = "query,document\n" + "".join(f"query {i},document {i}\n" for i in range(20))
+JUDGED = "query,document,relevance\n" + "".join(
+    f"query {i},document {j},{int(i == j)}\n" for i in range(5) for j in range(5)
+)
+
+
+def one(path: str) -> Task:
+    (task,) = resolve([f"file:{path}"])
+    return task
+
+
+@pytest.mark.parametrize("content", [LABELLED, PAIRS, GRADED, FOUND, JUDGED])
+def test_good_data_have_no_warning(written: Write, content: str) -> None:
+    assert one(written("own.csv", content)).warnings == ()
+
+
+SENSELESS = {
+    "a label column given as the text": (LABELLED, "(text=label)", "'label' is used as text and as label"),
+    "two equal columns": (
+        "text,label\n" + "".join(f"{word},{word.upper()}\n" for word in ("bad", "good") * 5),
+        "",
+        "are equal in all 10 rows, so a score would say nothing",
+    ),
+    "one text for each label": (
+        "text,label\n" + "poor,0\nfine,1\n" * 5,
+        "",
+        "all rows of a label have the same text",
+    ),
+    "no text with any content": (
+        "text,label\n" + "".join(f"{'!?.-'[i % 4] * (i % 3 + 1)},{i % 2}\n" for i in range(12)),
+        "",
+        "no text of the column 'text' has",
+    ),
+    "pairs of equal texts": (
+        "first,second,label\n" + "".join(f"a {i},A  {i},{i % 2}\n" for i in range(9)),
+        "",
+        "are equal",
+    ),
+    "one class": ("text,label\n" + "".join(f"text {i},x\n" for i in range(9)), "", "has only one label, 'x'"),
+    "an id column": (
+        "text,label\n" + "".join(f"text {i},{i}\n" for i in range(20)),
+        "",
+        "has 1 text with the label '0', and 20 labels in all",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SENSELESS)
+def test_data_whose_score_says_nothing_are_an_error(written: Write, case: str) -> None:
+    content, options, message = SENSELESS[case]
+    with pytest.raises(ConfigError) as raised:
+        one(written("own.csv", content) + options)
+    assert message in str(raised.value)
+
+
+DOUBTFUL = {
+    "copies": (
+        LABELLED + "text number 3,a\nText  number 3,a\nnew,b\n",
+        "1 text with one label is in several rows, 3 rows in all (line 5 and line 32: 'text number 3')",
+    ),
+    "contradictory copies": (
+        LABELLED + "text number 3,b\n",
+        "1 text has different labels in several rows (line 5 is 'a' and line 32 is 'b': 'text number 3')",
+    ),
+    "near-empty texts": (
+        LABELLED + "!,a\nx,b\n--,c\n",
+        "3 of 33 texts of the column 'text' are one character or have no letter and no digit (line 32: '!')",
+    ),
+    "few texts per label": (
+        "text,label\n" + "".join(f"text {i},{i // 4}\n" for i in range(40)),
+        "'label' has 10 labels for 40 texts, fewer than 6 texts each on average",
+    ),
+    "contradictory pairs": (
+        PAIRS + "right 4,left 4,1\n",
+        "1 pair with different values of 'label' in several rows (line 6 has 0, line 22 has 1: 'left 4')",
+    ),
+    "grades that count the rows": (
+        "first,second,score\n" + "".join(f"left {i},right {i},{i}\n" for i in range(20)),
+        "'score' counts the rows (0, 1, 2, ...)",
+    ),
+    "a query as its document": (
+        FOUND + "query 3,query 3\n",
+        "1 of 21 rows have the query as document (line 22: 'query 3')",
+    ),
+    "contradictory judgements": (
+        JUDGED + "query 1,document 2,1\n",
+        "1 judgement with different values of 'relevance' in several rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DOUBTFUL)
+def test_doubtful_data_have_a_warning_with_counts_and_an_example(written: Write, case: str) -> None:
+    content, warning = DOUBTFUL[case]
+    warnings = one(written("own.csv", content)).warnings
+    assert any(warning in each for each in warnings), warnings
+
+
+@given(st.lists(st.tuples(st.text(max_size=4), st.sampled_from("abc")), min_size=1, max_size=12))
+def test_every_text_that_repeats_is_counted(rows: list[tuple[str, str]]) -> None:
+    rows = [(f"t{text.strip().encode().hex()}", label) for text, label in rows] + [
+        ("first text", "a"),
+        ("last text", "a"),
+    ]
+    table = TextTable(
+        "own.csv",  # type: ignore[arg-type]
+        ("text", "label"),
+        tuple({"text": text, "label": label} for text, label in rows),
+        tuple(f"line {i}" for i in range(len(rows))),
+    )
+    found = " ".join(warnings_of(table, "classification", {"text": "text", "label": "label"}))
+    labels = {text: {label for other, label in rows if other == text} for text, _ in rows}
+    copies = [text for text, _ in rows if len(labels[text]) == 1 and sum(other == text for other, _ in rows) > 1]
+    assert (
+        f"with one label {'is' if len(set(copies)) == 1 else 'are'} in several rows, {len(copies)} rows" in found
+    ) == bool(copies)
+    assert ("different labels" in found) == any(len(each) > 1 for each in labels.values())
+
+
+def test_warnings_are_no_part_of_the_key(written: Write) -> None:
+    task = one(written("own.csv", LABELLED + "!,a\n"))
+    assert task.warnings and task == one(written("own.csv", LABELLED + "!,a\n"))
