@@ -103,6 +103,7 @@ def test_a_config_without_a_shape_is_an_error(tmp_path):
 def test_a_folder_without_a_tokenizer_is_refused_with_the_remedy(tmp_path, file):
     for step in (0, 8):
         (checkpoint(tmp_path / f"step{step}") / "tokenizer.json").rename(tmp_path / f"step{step}" / file)
+        (tmp_path / f"step{step}" / "model.safetensors").write_bytes(bytes([step]))
     assert checkpoints.locate(model(tmp_path)).suite.revisions == ("step0", "step8")
     (tmp_path / "step8" / file).unlink()
     with pytest.raises(ConfigError, match=r"step8' has no tokenizer.*Copy tokenizer\.json.*save_pretrained"):

@@ -111,4 +111,4 @@ def test_the_length_that_a_tokenizer_was_made_for_is_a_limit(tmp_path, minilm):
     path = folder / "tokenizer_config.json"
     for stated, limit in ((16, 16), (100, 64), (1, 64), (10**30, 64)):
         path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": stated}))
-        assert LoadedModel(at(folder), Protocol(max_length=256)).max_length == limit
+        assert LoadedModel(at(folder), Protocol(pooling="mean", max_length=256)).max_length == limit
