@@ -159,8 +159,8 @@ def _unit_work(experiment: Experiment, kind: str, name: str, costs: CostModel) -
 
 def _bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
     """Bytes of a checkpoint's weights: of its files, of its recipe, or assumed from its shape."""
-    location, model = experiment.locations[checkpoint], checkpoint.model
-    folder = checkpoints.folder_of(location)
+    location, model = experiment.locations.get(checkpoint), checkpoint.model
+    folder = checkpoints.folder_of(location) if location else None  # recorded for an earlier configuration
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin")) if folder else []
     if files:
         return float(sum(path.stat().st_size for path in files))
