@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +13,14 @@ from daskmetrics.config import Model, _hub
 from daskmetrics.config._content import Content, OnMessage, contents, files_of, relevant, sample
 from daskmetrics.config._hub import HubUnreachable, Refs
 from daskmetrics.config._order import out_of_order
-from daskmetrics.config._shipped import transformer_folder
+from daskmetrics.config._shipped import read_json, transformer_folder
 from daskmetrics.core._files import cache_folder
 from daskmetrics.core._text import equal_names, listed
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, Suite, content_key, select_revisions, step_of, training_order
 
-_TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.codes", "tekken.json")
+#: Patterns of the files of a tokenizer
+TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.codes", "tekken.json")
 _VOCABULARY = ("vocab_size", "n_words", "num_hash_buckets")  # the last is CANINE's, which reads characters
 _OTHER_INPUTS = {"image_size": "images", "num_mel_bins": "sound", "feat_extract_norm": "sound"}
 
@@ -304,7 +304,7 @@ def require_on_hub(model: Model, missing: Sequence[str]) -> None:
 
 def _check_tokenizer(folder: Path) -> None:
     # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
-    if not any(path for pattern in _TOKENIZER for path in folder.glob(pattern)):
+    if not any(path for pattern in TOKENIZER for path in folder.glob(pattern)):
         raise ConfigError(
             f"'{folder}' has no tokenizer: no tokenizer.json, tokenizer_config.json or vocabulary. Copy tokenizer.json "
             "and tokenizer_config.json of the base model into it, or write them with "
@@ -314,10 +314,7 @@ def _check_tokenizer(folder: Path) -> None:
 
 def _shape(config: Path) -> tuple[int, int]:
     """Number of blocks and hidden size of a model that reads text."""
-    try:
-        data = dict(json.loads(config.read_text(encoding="utf-8")))
-    except (ValueError, OSError) as error:
-        raise DataError(f"'{config}' cannot be read as JSON: {error}") from None
+    data = read_json(config, dict)
     other = next((what for name, what in _OTHER_INPUTS.items() if name in data), None)
     if other or not any(name in data for name in _VOCABULARY):
         kind = data.get("model_type", "model of an unknown type")

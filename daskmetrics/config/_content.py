@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmetrics.config._shipped import MODULES, root_of
 from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, content_key
@@ -115,8 +116,8 @@ def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
 
 def _modules_around(folder: Path) -> tuple[str, ...]:
     """Files of the other modules of a sentence-transformers folder whose network is this sub-folder of it."""
-    root = folder.parent
-    if (folder / "modules.json").is_file() or not (root / "modules.json").is_file():
+    root = root_of(folder)
+    if root in (None, folder):
         return ()
     found = (path for pattern in ("*", "[0-9]*_*/*") for path in root.glob(pattern) if path.is_file())
     names = (f"../{path.relative_to(root).as_posix()}" for path in found if path.parent != folder)
@@ -135,7 +136,7 @@ def relevant(names: Iterable[str], pickled: bool = False) -> tuple[str, ...]:
     weights = ".bin" if pickled and ".safetensors" not in suffixes else ".safetensors"
     if weights not in suffixes:
         return ()
-    modules = {name for name in names if _MODULE.fullmatch(name)} if "modules.json" in names else set()
+    modules = {name for name in names if _MODULE.fullmatch(name)} if MODULES in names else set()
     return tuple(sorted(name for name in top | modules if _decides(name, weights)))
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key
+
+T = TypeVar("T")
 
 MODULES = "modules.json"
 _LIBRARY = "sentence_transformers."
@@ -91,6 +93,12 @@ def transformer_folder(folder: Path) -> Path:
     return folder / str(modules[0].get("path", "")) if modules else folder
 
 
+def root_of(folder: Path) -> Path | None:
+    """The sentence-transformers folder of a network: its own folder, the one around it, or None."""
+    roots = (root for root in (folder, folder.parent) if _modules(root) and transformer_folder(root) == folder)
+    return next(roots, None)
+
+
 def read(folder: Path, pickled: bool = False) -> Shipped | None:
     """What the folder of a network says about its vectors; None unless it is one of sentence-transformers.
 
@@ -108,8 +116,7 @@ def read(folder: Path, pickled: bool = False) -> Shipped | None:
     DataError
         If a file cannot be read.
     """
-    roots = (root for root in (folder, folder.parent) if _modules(root) and transformer_folder(root) == folder)
-    root = next(roots, None)
+    root = root_of(folder)
     return None if root is None else _read(root, folder, pickled)
 
 
@@ -234,7 +241,7 @@ def _max_length(
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
     file = folder / MODULES
-    return list(_load(file)) if file.is_file() else []
+    return read_json(file, list) if file.is_file() else []
 
 
 def _json(file: Path, required: bool = False) -> dict[str, Any]:
@@ -242,13 +249,14 @@ def _json(file: Path, required: bool = False) -> dict[str, Any]:
         if required:
             raise _incomplete(file)
         return {}
-    return dict(_load(file))
+    return read_json(file, dict)
 
 
-def _load(file: Path) -> Any:
+def read_json(file: Path, kind: Callable[[Any], T]) -> T:
+    """The content of a JSON file as a dict or a list; a `DataError` if it is not one."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+        return kind(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, OSError) as error:
         raise DataError(f"'{file}' cannot be read as JSON: {error}") from None
 
 

@@ -106,7 +106,7 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
         if isinstance(task, MtebTask):
             tasks[task.benchmark_name].append(task)
     accepted: list[tuple[BenchmarkResult, Arm, MtebTask]] = []
-    lacking: list[str] = []
+    left_out: list[str] = []
     elsewhere = other = unmarked = reduced = 0
     for result in results.read(source):
         arm = arms.get((result.model, result.revision, result.layer))
@@ -118,7 +118,7 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
         else:
             selected, reasons = _of_tasks(result, tasks[result.task])
             accepted += [(each, arm, task) for each, task in selected]
-            lacking += reasons
+            left_out += reasons
             unmarked += len(selected) if protocol is None else 0
             reduced += sum(_parts(each) < _parts(result) for each, _ in selected)
     folder.create()
@@ -131,21 +131,21 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
         for record in new.values():
             journal.append(record)
     known_ones = len(accepted) - len(new)
-    example = lacking[0] if lacking else ""
-    return ImportCounts(len(new), known_ones, elsewhere, other, unmarked, reduced, len(lacking), example)
+    example = left_out[0] if left_out else ""
+    return ImportCounts(len(new), known_ones, elsewhere, other, unmarked, reduced, len(left_out), example)
 
 
 def _of_tasks(
     result: BenchmarkResult, tasks: Sequence[MtebTask]
 ) -> tuple[list[tuple[BenchmarkResult, MtebTask]], list[str]]:
     """The result over the splits and subsets of each task, and for each task of which it lacks one, what it lacks."""
-    selected, lacking = [], []
+    selected, left_out = [], []
     for task in tasks:
         try:
             selected.append((replace(result, content=results.select(result.content, task.selection)), task))
         except DataError as error:
-            lacking.append(f"'{result.path}' for {task.name}: {error}")
-    return selected, lacking
+            left_out.append(f"'{result.path}' for {task.name}: {error}")
+    return selected, left_out
 
 
 def _parts(result: BenchmarkResult) -> int:

@@ -14,25 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daskmetrics.config._checkpoints import Location, folder_of
+from daskmetrics.config._checkpoints import TOKENIZER, Location, folder_of
 from daskmetrics.core._corpus import digest
 from daskmetrics.core.errors import DataError
 
 _CHUNK = 1024  # texts per call of the tokenizer: what it returns is ten times as large as the ids
-_FILES = (
-    "config.json",  # may name the tokenizer's class
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
-
+_FILES = (*TOKENIZER, "config.json", "special_tokens_map.json", "added_tokens.json")  # config.json may name its class
 _SANE = (8, 1_000_000)  # other lengths stand for no limit
 _ORDINARY = 2  # tokens that are not special, at least; a tokenizer without vocabulary has none
 _LOST = 0.1  # share of texts that may have the tokens of another text
@@ -125,7 +112,7 @@ def _content_key(location: Location) -> Hashable:
     folder = folder_of(location)
     if folder is None:
         return location.path, location.revision
-    files = [folder / name for name in _FILES if (folder / name).is_file()]
+    files = sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()})
     return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in files)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.config._shipped import root_of
 from daskmetrics.core.names import Arm
 
 _FIND_NORM = """calls = []  # of the modules outside the blocks, whose names have no number
@@ -93,7 +94,7 @@ def _shipped(location: Mapping[str, Any], revision: str, protocol: Mapping[str, 
     if "shipped" not in protocol:
         return ""
     folder = Path(location["path"])
-    root = folder if not folder.is_dir() or (folder / "modules.json").is_file() else folder.parent
+    root = root_of(folder) or folder
     return (
         "from sentence_transformers import SentenceTransformer\n\n"
         f'modules = list(SentenceTransformer({str(root)!r}{revision}, device="cpu").eval())[1:]  # after the network\n'
