@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -222,6 +223,8 @@ def tasks(names: tuple[str, ...], runs: Path) -> None:
     headers = ("task", "kind", "subsets", "split", "score", "texts", "measured cost", "data", "question")
     known = [size for size in sizes if size]
     note = f"Total: {sum(known):,} texts" + (f" of {len(known)} of {len(sizes)} tasks" if None in sizes else "")
+    if None in sizes and find_spec("mteb") is None:
+        note += ". The sizes of tasks of the benchmark need mteb: pip install 'daskmetrics[mteb]'"
     Table(headers, tuple(rows), notes=(note,)).show()
     if not names:
         click.echo("Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; list them with: daskmetrics tasks NAME ...")
