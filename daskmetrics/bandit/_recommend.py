@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmetrics.bandit._coverage import is_covered
 from daskmetrics.bandit._policy import State
 from daskmetrics.bandit._posterior import Posterior, greatest
 from daskmetrics.bandit._problem import Bools, Ints, Observations
@@ -22,7 +23,8 @@ NORMAL_95 = 1.959964  #: half width of a 95 % interval, in standard deviations
 JOINT = 256  #: arms drawn together: those with the greatest upper bounds; the others are ignored
 DRAWS = 4096  #: a probability of one half then has a standard error of 0.008
 CREDIBLE = 0.95  #: probability that the credible set contains the best arm
-CLOSER = 0.8  #: deviations of good arms relative to the model's; from replays, see docs/figures/policies.md
+UNCOVERED = 0.85  #: the most that is stated while the leader or a near rival was not scored on every kind of task
+CLOSER = 1.0
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,10 @@ def leader_confidence(state: State, within: float) -> Confidence:
     """The confidence in the leader of a state with at least one score, from the known scores alone."""
     posterior, leader = state.posterior.without_pending(), state.leader
     margin = margin_of(posterior, leader, state.observations, within)
-    return confidence(posterior, leader, margin, state.seed, state.usable)
+    stated = confidence(posterior, leader, margin, state.seed, state.usable)
+    if is_covered(state):
+        return stated
+    return replace(stated, best=min(stated.best, UNCOVERED), within=min(stated.within, UNCOVERED))
 
 
 def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None) -> Confidence:

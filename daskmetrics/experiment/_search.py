@@ -191,6 +191,7 @@ def build_problem(
         baseline=experiment.baseline if experiment.baseline in checkpoints else arms[-1].checkpoint,
         reward=experiment.config.search.reward,
         weights=experiment.weights,
+        kinds=tuple(task.kind for task in experiment.tasks),
     )
 
 
