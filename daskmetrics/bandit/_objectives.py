@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskmetrics.bandit._policy import State
+from daskmetrics.bandit._policy import State, best_by_scores
 from daskmetrics.bandit._posterior import first_max, fit_posterior
 from daskmetrics.bandit._problem import Bools
 from daskmetrics.bandit._recommend import confidence
@@ -69,7 +69,7 @@ class Champion:
 
 
 def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
-    """The best usable arm for every kind of task, from the scores of all tasks; empty if there is only one kind.
+    """The recommended arm of every kind of task, from the scores of all tasks; empty if there is only one kind.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _champion(state: State, of_kind: Bools, kind: str) -> Champion:
     weighted = (of_kind & problem.in_objective).any()
     weights = of_kind * problem.objective_weights if weighted else of_kind.astype(float)
     posterior = fit_posterior(replace(problem, weights=tuple(weights.tolist())), seen)
-    arm = first_max(posterior.mean, state.usable)
+    arm = best_by_scores(posterior.problem, seen, first_max(posterior.mean, state.usable))
     scores = seen.score[(seen.arm == arm) & of_kind[seen.task]]
     return Champion(
         kind=kind,
