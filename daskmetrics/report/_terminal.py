@@ -80,7 +80,7 @@ def _answer(run: Run, best: Best) -> list[str]:
     if (default := paired.against_default(run)) and best.gain:
         lines += fact("", default.verdict)
     if second := paired.against_runner_up(run):
-        lines += fact("runner-up", f"{second.other}: the best arm is better by {second.sentence}")
+        lines += fact("runner-up", f"{second.other}: the recommended arm is better by {second.sentence}")
     return lines
 
 
@@ -117,7 +117,7 @@ def _kinds(run: Run) -> list[str]:
     rows = [
         (
             each["kind"].replace("_", " "),
-            str(Arm(**each["arm"])),
+            f"{Arm(**each['arm'])}{'' if each['scored'] == len(each['tasks']) else ', expected'}",
             f"{number(each['score'])} ({each['scored']} of {len(each['tasks'])} tasks)",
             probability(each["probability_best"]),
         )
