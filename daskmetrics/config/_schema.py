@@ -169,7 +169,8 @@ class Search(Section):
     )
     baseline: str | None = Field(
         None,
-        description="MODEL@REVISION that rewards are compared with. By default the last checkpoint of the last model.",
+        description="MODEL@REVISION whose last layer is the default arm, and whose layers the reward `zscore` compares "
+        "with. By default the last checkpoint of the last model.",
         examples=["pythia-410m@step143000"],
     )
     device: Literal["cpu", "gpu"] = Field(
