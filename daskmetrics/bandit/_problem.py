@@ -17,7 +17,7 @@ from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
-Reward = Literal["zscore", "mean", "running", "rank", "harmonic", "robust"]
+Reward = Literal["mean", "zscore", "running", "rank", "harmonic", "robust"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Problem:
         runs make the same decisions however fast the machine is.
     baseline : Checkpoint
         Its last layer is the default arm: what one would use without a search.
-    reward : {"zscore", "mean", "running", "rank", "harmonic", "robust"}
+    reward : {"mean", "zscore", "running", "rank", "harmonic", "robust"}
         How the scores of different tasks become comparable; see `daskmetrics.bandit._rewards`.
     kinds : tuple of str, length T, or None
         Kind of every task: scores of one kind are more alike than those of different kinds. A task with an empty kind
@@ -60,7 +60,7 @@ class Problem:
     encode_cost: Floats
     score_cost: Floats
     baseline: Checkpoint
-    reward: Reward = "zscore"
+    reward: Reward = "mean"
     weights: tuple[float, ...] | None = None
     load_cost: Floats | None = None
     kinds: tuple[str, ...] | None = None
