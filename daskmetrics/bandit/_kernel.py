@@ -30,7 +30,7 @@ LEVEL = 10.0  #: prior variance of a task's level: vague
 NOISE = 1e-4  #: variance added to every observation, so that the covariance matrix can be factored
 PRIOR_COUNT = 3.0  #: observations that the pooled spread counts for in the spread of each task
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
-PRIOR_SD = (1.0, 1.0, 1.0, 2.0, 1.5, 1.0)  #: ... and the prior sd of the logarithm of each, in such steps
+PRIOR_SD = (1.0, 1.0, 1.0, 2.0, 1.0, 3.0)  #: ... and the prior sd of the logarithm of each, in such steps
 FEW = 16  #: with fewer scores the hyperparameters keep their defaults
 
 
@@ -41,23 +41,19 @@ class Hyperparameters:
     time_scale: float = 0.3  # length scale in training, as a share of log steps
     depth_scale: float = 0.3  # length scale in depth, as a share of the layers
     arm_variance: float = 0.01  # that all tasks share in one arm alone
-    kind_variance: float = 0.5  # of one kind's deviation, smooth over arms
     task_variance: float = 0.5  # of one task's deviation, smooth over arms
+    kind_variance: float = 1.0  # of one kind's deviation, relative to that of one task
     cell_variance: float = 0.01  # of the deviations of kinds and tasks in one arm alone
 
     def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats, Floats]:
         """Prior covariances of cells from their arms' kernel and identity: of all tasks, of a kind, and of a task."""
-        of_kind = self.kind_variance / (self.kind_variance + self.task_variance)
-        return (
-            near + self.arm_variance * same,
-            self.kind_variance * near + self.cell_variance * of_kind * same,
-            self.task_variance * near + self.cell_variance * (1 - of_kind) * same + LEVEL,
-        )
+        own = self.task_variance * near + self.cell_variance / (1 + self.kind_variance) * same
+        return near + self.arm_variance * same, self.kind_variance * own, own + LEVEL
 
     @property
     def total(self) -> float:
         """Variance of a cell relative to the part that all tasks share, as far as it is smooth over arms."""
-        return 1 + self.kind_variance + self.task_variance
+        return 1 + (1 + self.kind_variance) * self.task_variance
 
 
 @dataclass(frozen=True, eq=False)

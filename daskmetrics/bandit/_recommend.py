@@ -24,7 +24,6 @@ JOINT = 256  #: arms drawn together: those with the greatest upper bounds; the o
 DRAWS = 4096  #: a probability of one half then has a standard error of 0.008
 CREDIBLE = 0.95  #: probability that the credible set contains the best arm
 UNCOVERED = 0.85  #: the most that is stated while the leader or a near rival was not scored on every kind of task
-CLOSER = 1.0
 
 
 @dataclass(frozen=True)
@@ -178,9 +177,12 @@ def leader_confidence(state: State, within: float) -> Confidence:
     posterior, leader = state.posterior.without_pending(), state.recommended
     margin = margin_of(posterior, leader, state.observations, within)
     stated = confidence(posterior, leader, margin, state.seed, state.usable)
-    if is_covered(state):
-        return stated
-    return replace(stated, best=min(stated.best, UNCOVERED), within=min(stated.within, UNCOVERED))
+    most = 1.0 if is_covered(state) else UNCOVERED
+    scored = len(np.unique(state.observations.arm))
+    if scored < state.usable.sum():
+        # Laplace's rule of succession: the next arm may be the first that no model of the others would have foreseen
+        most = min(most, (scored + 1) / (scored + 2))
+    return replace(stated, best=min(stated.best, most), within=min(stated.within, most))
 
 
 def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None) -> Confidence:
@@ -198,7 +200,7 @@ def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable:
     draws: NDArray[np.float32] = _normal(seed, len(arms)) @ root.T
     freedom = posterior.model.freedom
     scale = np.sqrt(freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS))
-    draws *= CLOSER * scale[:, None]  # with this scale, of a multivariate t distribution
+    draws *= scale[:, None]  # with this scale, of a multivariate t distribution
     draws += posterior.mean[arms] - posterior.mean[arm]
     most = draws.max(axis=1)
     share = np.bincount(draws.argmax(axis=1), minlength=len(arms)) / len(draws)

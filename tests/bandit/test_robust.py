@@ -1,0 +1,130 @@
+"""What the search says of landscapes that its model does not expect: it may be unsure, but not wrong and sure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from daskmetrics.bandit import Learner, Outcome, Problem, Recommendation, arm_features, policy_named
+from daskmetrics.bandit._problem import Floats
+from daskmetrics.core.names import Checkpoint, Suite
+
+KINDS = ("sts", "sts", "clustering", "clustering", "classification", "classification", "reranking", "reranking")
+SEEDS = range(6)
+
+Landscape = Callable[[np.random.Generator, Floats], Floats]
+
+
+def make_problem(seed: int, metrics: Floats | None = None) -> Problem:
+    """60 arms on 8 tasks of four kinds, whose costs differ."""
+    suite = Suite("m", tuple(f"step{4**i}" for i in range(5)), tuple(range(12)), 11)
+    arms = suite.arms()
+    cost = np.random.default_rng(seed).lognormal(sigma=1.5, size=len(KINDS)) * np.ones((len(arms), 1))
+    names = tuple(f"{kind}{i}" for i, kind in enumerate(KINDS))
+    features = arm_features([suite], metrics)
+    return Problem(arms, names, features, 0 * cost, cost, Checkpoint("m", "step256"), "mean", kinds=KINDS)
+
+
+def smooth(rng: np.random.Generator, features: Floats) -> Floats:
+    """One peak over training and depth, much alike on all tasks."""
+    peak = rng.uniform(0.2, 0.8, size=2)
+    common = 0.6 - 0.2 * ((features[:, :2] - peak) ** 2).sum(axis=1)
+    return np.asarray(common[:, None] + rng.normal(scale=0.01, size=(len(features), len(KINDS))))
+
+
+def search(problem: Problem, scores: Floats, seed: int, budget: float, noise: float = 0.0) -> Recommendation:
+    learner = Learner(problem, policy_named("race"), budget=budget, window=1, seed=seed)
+    rng = np.random.default_rng(seed)
+    while picks := learner.ask(1):
+        score = float(scores[problem.locate(picks[0].cell)]) + noise * rng.standard_normal()
+        learner.tell(picks[0].index, Outcome(score))  # its error is not told
+    return learner.recommendation()
+
+
+def loss(problem: Problem, scores: Floats, found: Recommendation) -> float:
+    """By which share the true mean of the recommended arm is below the best."""
+    mean = scores.mean(axis=1)
+    return float(1 - mean[problem.arm_index[found.arm]] / mean.max())
+
+
+def searches(landscape: Landscape, budget: float, noise: float = 0.0) -> list[tuple[float, float]]:
+    """Loss and stated probability to be within 1 % of one search per seed."""
+    result = []
+    for seed in SEEDS:
+        problem = make_problem(seed)
+        scores = landscape(np.random.default_rng(seed), problem.features)
+        found = search(problem, scores, seed, budget, noise)
+        result.append((loss(problem, scores, found), found.probability_within))
+    return result
+
+
+def test_a_smooth_peak_is_found_and_said_to_be_found() -> None:
+    results = searches(smooth, 0.3)
+    assert sum(lost <= 0.01 for lost, _ in results) >= 5
+    assert max(stated for _, stated in results) > 0.9
+
+
+def test_arms_whose_order_was_shuffled_are_never_called_certain_when_they_are_wrong() -> None:
+    def shuffled(rng: np.random.Generator, features: Floats) -> Floats:
+        return np.asarray(smooth(rng, features)[rng.permutation(len(features))])
+
+    assert not [result for result in searches(shuffled, 0.2) if result[0] > 0.01 and result[1] >= 0.9]
+
+
+def test_equal_arms_are_within_the_margin_and_none_is_the_best() -> None:
+    problem = make_problem(0)
+    scores = np.tile(np.linspace(0.3, 0.7, len(KINDS)), (len(problem.arms), 1))
+    found = search(problem, scores, 0, 0.3)
+    assert found.probability_within > 0.8
+    assert found.probability_best < 0.2
+    assert len(found.credible) > len(problem.arms) / 2
+
+
+def test_metrics_that_mislead_cost_little() -> None:
+    losses = []
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        scores = smooth(rng, make_problem(seed).features)
+        against = -scores.mean(axis=1, keepdims=True) + rng.normal(scale=0.05, size=(len(scores), 3))
+        problem = make_problem(seed, against)
+        losses.append(loss(problem, scores, search(problem, scores, seed, 0.3)))
+    assert np.mean(losses) < 0.02
+
+
+def test_a_needle_without_neighbours_is_not_excluded_with_near_certainty() -> None:
+    def needle(rng: np.random.Generator, features: Floats) -> Floats:
+        scores = np.full((len(features), len(KINDS)), 0.5) + rng.normal(scale=0.002, size=(len(features), len(KINDS)))
+        scores[rng.integers(len(features))] += 0.1
+        return scores
+
+    assert not [result for result in searches(needle, 0.15) if result[0] > 0.01 and result[1] >= 0.99]
+
+
+def test_noise_that_is_not_told_is_estimated() -> None:
+    results = searches(smooth, 0.3, noise=0.04)  # as large as the differences between arms
+    assert not [result for result in results if result[0] > 0.01 and result[1] >= 0.9]
+    quiet = [stated for _, stated in searches(smooth, 0.3)]
+    assert np.mean([stated for _, stated in results]) < np.mean(quiet)
+
+
+def test_independent_winners_of_each_task_are_not_called_certain_on_a_few() -> None:
+    def independent(rng: np.random.Generator, features: Floats) -> Floats:
+        return np.asarray(0.5 + 0.05 * rng.standard_normal((len(features), len(KINDS))))
+
+    results = searches(independent, 0.2)
+    assert not [result for result in results if result[0] > 0.01 and result[1] >= 0.9]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_high_confidence_before_a_rival_was_seen_on_every_kind(seed: int) -> None:
+    problem = make_problem(seed)
+    scores = smooth(np.random.default_rng(seed), problem.features)
+    learner = Learner(replace(problem), policy_named("race"), budget=0.3, window=1, seed=seed)
+    while picks := learner.ask(1):
+        learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
+        state, found = learner.state, learner.recommendation()
+        kinds = {KINDS[task] for task in state.observations.task[state.observations.arm == state.leader]}
+        assert found.probability_within <= 0.85 or kinds == set(KINDS)
