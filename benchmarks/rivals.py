@@ -1,4 +1,4 @@
-"""Policies outside the package, for comparison: Optuna's TPE, the design that this package replaces, a rule of thumb."""
+"""Rivals outside the package: Optuna's TPE, the design that this package replaces, and a rule of thumb."""
 
 from __future__ import annotations
 

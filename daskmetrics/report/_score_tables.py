@@ -134,8 +134,8 @@ def _joined(tables: Mapping[Path, Sequence[ScoreRow]]) -> list[ScoreRow]:
             score, first = origin.setdefault(cell, (row.score, path))
             if first != path and score != row.score:
                 raise DataError(
-                    f"{cell} has the score {score:g} in '{first}' and {row.score:g} in '{path}'. Remove one of them, or "
-                    "give the model another name in one of the tables."
+                    f"{cell} has the score {score:g} in '{first}' and {row.score:g} in '{path}'. Remove one of "
+                    "them, or give the model another name in one of the tables."
                 )
     return [row for path, rows in tables.items() for row in rows if origin[Cell(row.arm, row.task)][1] == path]
 
