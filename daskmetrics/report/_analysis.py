@@ -19,6 +19,7 @@ from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
 from daskmetrics.report._run import Run
+from daskmetrics.report._tradeoffs import TradeOffs
 
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
@@ -58,6 +59,12 @@ def mean_scores(run: Run) -> dict[Arm, float]:
     """Mean raw score of each arm that was scored on every task; means over fewer tasks are not comparable."""
     known, count = scores(run), len(run.tasks)
     return {arm: fsum(by_task.values()) / count for arm, by_task in known.items() if len(by_task) == count}
+
+
+def compared(run: Run) -> TradeOffs | None:
+    """Scores against what arms take; None if no arm was scored on every task of the objective."""
+    needed = run.task_weights.keys()
+    return run.trade_offs() if any(needed <= by_task.keys() for by_task in run.recorded.values()) else None
 
 
 def standard_scores(run: Run) -> dict[Arm, float]:

@@ -54,9 +54,9 @@ def test_every_arm_near_the_best_is_listed_cheapest_first(sized):
     best = posterior.problem.arms[posterior.leader]
     strict, lax = (arms_near_best(posterior, within, 0.5) for within in (0.001, 0.3))
     assert best in [one.arm for one in strict] and len(strict) < len(lax) <= len(posterior.problem.arms)
-    assert [one.flops for one in lax] == sorted(one.flops for one in lax)
+    assert [one.cost.flops for one in lax] == sorted(one.cost.flops for one in lax)
     for one in lax:
-        assert one.parameters == 12 * WIDTHS[one.arm.model] ** 2 * one.arm.layer
+        assert one.cost.parameters == 12 * WIDTHS[one.arm.model] ** 2 * one.arm.layer
 
 
 def test_the_text_has_the_savings_of_arms_near_the_best(sized):

@@ -72,8 +72,8 @@ def _holes(truth: GroundTruth) -> str:
         return ""
     return (
         f"\n{incomplete.sum():,} of {len(incomplete):,} arms are incomplete: they lack a score on a task of the "
-        "objective. A cell without a score fails. The best arm is that of the complete arms, and a search that recommends "
-        "an incomplete one has not found it. --complete leaves incomplete arms out of the search."
+        "objective. A cell without a score fails. The best arm is that of the complete arms, and a search that "
+        "recommends an incomplete one has not found it. --complete leaves incomplete arms out of the search."
     )
 
 
