@@ -144,7 +144,8 @@ class TradeOffs:
         ]
         unpaired = any(each.gain and not each.gain.paired for each in self.front)
         notes = (*self.notes, UNPAIRED) if unpaired else self.notes
-        title = f"Arms that no other arm beats in both score and cost, of {plural(len(self.arms), 'arm')}"
+        scored = f"of {plural(len(self.arms), 'arm')} scored on all tasks"
+        title = f"Trade-offs: arms that no other arm beats in both score and cost, {scored}"
         return Table(("arm", "score", "gain", *HEADER), tuple(rows), title, notes)
 
     def _repr_html_(self) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from daskmetrics.report._format import si
 from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, blank
 
@@ -51,3 +53,6 @@ def _panel(ax: Axes, trade_offs: TradeOffs, cost: Callable[[ArmCost], float]) ->
     positive = [value for each in trade_offs.arms if (value := cost(each.cost)) > 0]
     if positive and max(positive) / min(positive) >= LOGARITHMIC:
         ax.set_xscale("symlog", linthresh=min(positive))
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value)))
