@@ -27,6 +27,7 @@ from daskmetrics.tasks import Task
 from daskmetrics.tasks._mteb import MtebTask
 
 MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
+USEFUL_WORKERS = 32  # more bring no earlier answer: docs/figures/search.md, "More than 32 workers"
 NORMAL_95 = 1.645  # one-sided 95 % quantile of the normal distribution
 
 
@@ -122,6 +123,11 @@ def window(experiment: Experiment, entries: Iterable[Event]) -> int:
     The window changes the decisions. A run that resumes with more or fewer workers therefore keeps its window.
     """
     return fixed_window(experiment, entries) or max(MIN_OPEN, experiment.config.cluster.workers)
+
+
+def useful_workers(search: config.Search) -> int | None:
+    """Workers beyond which a search gives no earlier answer; None if it scores its cells whatever their scores are."""
+    return None if search.policy in ("sweep", "random") or search.budget == 1 else USEFUL_WORKERS
 
 
 def fixed_window(experiment: Experiment, entries: Iterable[Event]) -> int | None:

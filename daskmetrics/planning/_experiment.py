@@ -99,8 +99,9 @@ def _searching(experiment: Experiment, entries: Sequence[Event], device: str) ->
     exhaustive = cache(partial(_exhaustive_cost, experiment))
     cells = len(experiment.arms) * len(experiment.tasks)
     left = cells_left(experiment, entries, exhaustive(CostModel(device)))
-    window = _search.fixed_window(experiment, entries)
-    yield _Remaining("search", "cells", left, lambda on: exhaustive(on) / cells, window)
+    limits = _search.fixed_window(experiment, entries), _search.useful_workers(experiment.config.search)
+    at_once = min((limit for limit in limits if limit), default=None)
+    yield _Remaining("search", "cells", left, lambda on: exhaustive(on) / cells, at_once)
 
 
 def samples(experiment: Experiment, entries: Sequence[Event]) -> tuple[Sample, ...]:

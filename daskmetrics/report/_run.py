@@ -314,7 +314,7 @@ class Run:
                 f"No arm of the run in '{self.folder.path}' was scored on all {len(weights)} tasks of the objective, "
                 f"so there is nothing to compare. {self._remedy()}"
             )
-        sizes = {model: self.size(model) for model in dict.fromkeys(arm.model for arm in scored)}
+        sizes = {model: self._size(model) for model in dict.fromkeys(arm.model for arm in scored)}
         shares = list(weights.values())
         arms = tuple(
             TradeOff(arm, *weighted_score([recorded[arm][task] for task in weights], shares), self.cost_of(arm))
@@ -338,15 +338,14 @@ class Run:
 
     def cost_of(self, arm: Arm) -> ArmCost:
         """What a text costs with an arm: layers, parameters, operations and dimensions."""
-        return self.size(arm.model).cost(arm.layer)
-
-    def size(self, model: str) -> ModelSize:
-        """What the run recorded of a model: weights by layer, tokens of a text, dimensions of a vector."""
-        if model not in self._sizes:
-            self._sizes[model] = self._size(model)
-        return self._sizes[model]
+        return self._size(arm.model).cost(arm.layer)
 
     def _size(self, model: str) -> ModelSize:
+        if model not in self._sizes:
+            self._sizes[model] = self._recorded_size(model)
+        return self._sizes[model]
+
+    def _recorded_size(self, model: str) -> ModelSize:
         values = [own for arm, by_task in self.recorded.items() if arm.model == model for own in by_task.items()]
         tokens = {task: value["tokens"] for task, value in values if value.get("tokens") and task in self.task_weights}
         width = self.start.widths[model]
