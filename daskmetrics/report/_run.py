@@ -25,7 +25,16 @@ from daskmetrics.report._arrays import dataset
 from daskmetrics.report._best import Best
 from daskmetrics.report._format import card, number, percent
 from daskmetrics.report._snippet import snippet
-from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOff, TradeOffs, on_front, sources, weighted_score
+from daskmetrics.report._tradeoffs import (
+    ArmCost,
+    LayerWeights,
+    ModelSize,
+    TradeOff,
+    TradeOffs,
+    on_front,
+    sources,
+    weighted_score,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -349,16 +358,26 @@ class Run:
         values = [own for arm, by_task in self.recorded.items() if arm.model == model for own in by_task.items()]
         tokens = {task: value["tokens"] for task, value in values if value.get("tokens") and task in self.task_weights}
         width = self.start.widths[model]
-        measured = (e for e in reversed(self.entries) if isinstance(e, Record) and e.kind == "measure" and e.ok)
-        known = (e.value for e in measured if Checkpoint.parse(e.name).model == model and e.value.get("size"))
-        latest = next(known, None)
         return ModelSize(
             width,
-            {"layers": latest["layers"], **latest["size"]} if latest else None,
+            self._weights(model),
             fmean(tokens.values()) if tokens else float(self._max_length(model)),
             bool(tokens),
-            next((value["dimensions"] for _, value in values if value.get("dimensions")), width),
+            max((value["dimensions"] for _, value in values if value.get("dimensions")), default=width),
         )
+
+    def _weights(self, model: str) -> LayerWeights | None:
+        """As the model's checkpoints were measured, also by earlier configurations with other layers."""
+        measured = (e for e in self.entries if isinstance(e, Record) and e.kind == "measure" and e.ok)
+        values = [e.value for e in measured if Checkpoint.parse(e.name).model == model and e.value.get("size")]
+        layers = {
+            layer: pair
+            for value in values
+            for layer, *pair in zip(
+                value["layers"], value["size"]["parameters"], value["size"]["computed"], strict=True
+            )
+        }
+        return LayerWeights(values[-1]["size"]["whole"], values[-1]["size"]["attention"], layers) if values else None
 
     def _max_length(self, model: str) -> int:
         own = next((each.get("max_length") for each in self.config["models"] if each["name"] == model), None)

@@ -67,6 +67,19 @@ class ArmCost:
 
 
 @dataclass(frozen=True)
+class LayerWeights:
+    """Numbers of weights of a model, as `daskmetrics.models.LoadedModel.size` counts them.
+
+    ``whole`` are all of them, ``attention`` is the width of the attention, and ``layers`` has for each layer those that
+    must be kept and those that are computed with.
+    """
+
+    whole: int
+    attention: int
+    layers: Mapping[int, Sequence[int]]
+
+
+@dataclass(frozen=True)
 class ModelSize:
     """What a run recorded of a model, or assumes of one that an earlier version measured.
 
@@ -74,8 +87,8 @@ class ModelSize:
     ----------
     width : int
         Of the hidden states.
-    recorded : mapping or None
-        Weights by layer, as `daskmetrics.models.LoadedModel.size` counts them, and the layers; None if not recorded.
+    weights : LayerWeights or None
+        None if not recorded.
     tokens : float
         Tokens of a text.
     is_measured : bool
@@ -85,20 +98,19 @@ class ModelSize:
     """
 
     width: int
-    recorded: Mapping[str, Any] | None
+    weights: LayerWeights | None
     tokens: float
     is_measured: bool
     dimensions: int
 
     def cost(self, layer: int) -> ArmCost:
         """What a text costs with a layer."""
-        weights = kept = 12 * self.width**2 * layer
+        computed = kept = 12 * self.width**2 * layer
         whole, attention = None, self.width
-        if self.recorded:
-            place = self.recorded["layers"].index(layer)
-            weights, kept = self.recorded["computed"][place], self.recorded["parameters"][place]
-            whole, attention = self.recorded["whole"], self.recorded["attention"]
-        flops = pass_flops(weights, layer, attention, self.tokens, self.tokens)
+        if self.weights and layer in self.weights.layers:
+            kept, computed = self.weights.layers[layer]
+            whole, attention = self.weights.whole, self.weights.attention
+        flops = pass_flops(computed, layer, attention, self.tokens, self.tokens)
         return ArmCost(layer, kept, whole, self.tokens, flops, self.dimensions)
 
 
@@ -179,7 +191,7 @@ def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, 
         "Hoffmann et al. 2022)",
         f"tokens of a text: {'; '.join(_tokens(sizes))}",
     ]
-    if assumed := [model for model, size in sizes.items() if not size.recorded]:
+    if assumed := [model for model, size in sizes.items() if not size.weights]:
         lines.append(f"assumed for {', '.join(assumed)}, whose size was not recorded: 12 width² weights a block")
     return tuple(lines)
 
