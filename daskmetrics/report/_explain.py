@@ -162,8 +162,8 @@ def expected_trade_offs(run: Run) -> Table:
             rows.append((str(arms[i]), number(mean[i], sd[i], sign=True), known, *costs[i].cells))
     reward = run.config["search"]["reward"]
     note = (
-        f"expected: objective ± standard deviation by the search's statistical model, in units of the reward "
+        f"expected: posterior mean ± standard deviation of the objective, in units of the reward "
         f"({reward}); score an arm on your tasks before you use it"
     )
-    title = "Arms not scored on all tasks that the model expects to be on the front"
-    return Table(("arm", "expected", "scored", *HEADER), tuple(rows), title, (note,))
+    about = "arms: not scored on all tasks, and by the search's model expected to be on the front"
+    return Table(("arm", "expected", "scored", *HEADER), tuple(rows), "Expected trade-offs", (about, note))

@@ -156,9 +156,11 @@ class TradeOffs:
         ]
         unpaired = any(each.gain and not each.gain.paired for each in self.front)
         notes = (*self.notes, UNPAIRED) if unpaired else self.notes
-        scored = f"of {plural(len(self.arms), 'arm')} scored on all tasks"
-        title = f"Trade-offs: arms that no other arm beats in both score and cost, {scored}"
-        return Table(("arm", "score", "gain", *HEADER), tuple(rows), title, notes)
+        about = (
+            f"arms: those of the {len(self.arms):,} scored on all tasks that no other arm beats in both score and "
+            "cost, by at least the score and no more layers, parameters, operations and dimensions"
+        )
+        return Table(("arm", "score", "gain", *HEADER), tuple(rows), "Trade-offs", (about, *notes))
 
     def _repr_html_(self) -> str:
         return self.table().as_html()
@@ -185,7 +187,6 @@ def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, 
     """What the numbers of a table are, and how they are known."""
     lines = [
         f"score: raw mean over {plural(len(tasks), 'task')} ± standard error; gain: above the row before, text by text",
-        "beaten: by an arm with at least the score and no more layers, parameters, operations and dimensions",
         "parameters: of the embeddings and the blocks up to the layer; bytes: of a vector of float32",
         "operations (FLOPs): 2 x weights of these blocks x tokens of a text, and the attention (Kaplan et al. 2020; "
         "Hoffmann et al. 2022)",
