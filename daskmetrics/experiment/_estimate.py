@@ -44,7 +44,7 @@ class RunEstimate:
     store_bytes: float = 0.0  # of the arrays and the journal
     missing: tuple[str, ...] = ()  # what is not on this machine
     download_bytes: float = 0.0  # of that
-    search_workers: int | None = None  # workers that the search can use; None for all
+    search_workers: int | None = None  # that have work, as many as decisions may be open; None for all
 
     @property
     def download_seconds(self) -> float:
@@ -81,7 +81,7 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
         store_bytes=store_bytes(experiment),
         missing=missing,
         download_bytes=size,
-        search_workers=search.useful_workers(experiment.config.search),
+        search_workers=search.window(experiment, entries),
     )
 
 

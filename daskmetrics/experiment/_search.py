@@ -14,6 +14,7 @@ from dask.utils import parse_bytes
 
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features
+from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked
@@ -27,7 +28,6 @@ from daskmetrics.tasks import Task
 from daskmetrics.tasks._mteb import MtebTask
 
 MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
-USEFUL_WORKERS = 32  # more bring no earlier answer: docs/figures/search.md, "More than 32 workers"
 NORMAL_95 = 1.645  # one-sided 95 % quantile of the normal distribution
 
 
@@ -120,14 +120,11 @@ def budget(search: config.Search) -> Budget:
 def window(experiment: Experiment, entries: Iterable[Event]) -> int:
     """The number of decisions that may be open: as configured, else as this run began, else enough for its workers.
 
-    The window changes the decisions. A run that resumes with more or fewer workers therefore keeps its window.
+    Of many workers only as many count as its policy can use. The window changes the decisions. A run that resumes with
+    more or fewer workers therefore keeps its window.
     """
-    return fixed_window(experiment, entries) or max(MIN_OPEN, experiment.config.cluster.workers)
-
-
-def useful_workers(search: config.Search) -> int | None:
-    """Workers beyond which a search gives no earlier answer; None if it scores its cells whatever their scores are."""
-    return None if search.policy in ("sweep", "random") or search.budget == 1 else USEFUL_WORKERS
+    used = min(experiment.config.cluster.workers, useful_workers(experiment.config.search.policy))
+    return fixed_window(experiment, entries) or max(MIN_OPEN, int(used))
 
 
 def fixed_window(experiment: Experiment, entries: Iterable[Event]) -> int | None:
