@@ -1,7 +1,8 @@
-"""Policies outside the package, for comparison: Optuna's TPE, and the design that this package replaces."""
+"""Rivals outside the package: Optuna's TPE, the design that this package replaces, and a rule of thumb."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -72,3 +73,37 @@ def replaced(plan: ReplayPlan, seed: int) -> ReplayTrial:
         for c, lost in zip(cost[kept], loss[kept], strict=True)
     )
     return ReplayTrial(Setting("replaced LinUCB"), seed, path, len(problem.tasks) * len(path), 1.0)
+
+
+DEPTH = 0.6  # of the rule of thumb
+_MILLIONS = {"m": 1.0, "b": 1e3}
+
+
+def sixty_percent_depth(plan: ReplayPlan, seed: int) -> ReplayTrial:
+    """The rule of thumb "60 % depth": it recommends an arm without paying for any cell.
+
+    It takes the layer that is nearest to 60 % of the depth (of two, the shallower one) of the last checkpoint of the
+    largest model, among the arms with all scores. The largest is the one with the most parameters by its name
+    (``mamba-370m``, ``LLM2Vec-mntp-8B``), then the deepest; a name that says no size counts as the smallest.
+    """
+    table = plan.scenario.draw_tasks(plan.table, seed)
+    loss = ground_truth(table, plan.scenario.build_problem(table)).loss
+    complete = [arm for arm, lost in zip(table.arms, loss, strict=True) if np.isfinite(lost)]
+    models = {arm.model for arm in complete}
+    suite = max((s for s in table.suites if s.model in models), key=lambda s: (parameters_named(s.model), s.depth))
+    revisions = {arm.revision for arm in complete if arm.model == suite.model}
+    last = [revision for revision in suite.revisions if revision in revisions][-1]
+    layers = [arm for arm in complete if (arm.model, arm.revision) == (suite.model, last)]
+    arm = min(layers, key=lambda arm: (abs(arm.layer / suite.depth - DEPTH), arm.layer))
+    path = (ReplayStep(0.0, 0.0, float(loss[table.arms.index(arm)]), float("nan")),)
+    return ReplayTrial(Setting("60 % depth"), seed, path, 0, float("nan"), float("nan"))
+
+
+def parameters_named(model: str) -> float:
+    """Millions of parameters by the name of a model; 0 if it says none.
+
+    >>> parameters_named("mamba-370m"), parameters_named("LLM2Vec-mntp-8B"), parameters_named("tiny")
+    (370.0, 8000.0, 0.0)
+    """
+    found = re.findall(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", model.lower())
+    return max((float(number) * _MILLIONS[unit] for number, unit in found), default=0.0)

@@ -11,7 +11,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 
+MOST_OPEN = 32  #: decisions open at once: with more, each knows less, and a budget buys less (docs/figures/search.md)
 NO_CHECKPOINT = -1  #: what a worker holds before its first encoding
+
+
+def useful_workers(policy: str) -> float:
+    """Workers that a search by this policy can use: `MOST_OPEN`, or all if it does not look at scores.
+
+    >>> useful_workers("race"), useful_workers("sweep")
+    (32, inf)
+    """
+    return math.inf if policy in ("sweep", "random") else MOST_OPEN
 
 
 class AssumedWorkers:

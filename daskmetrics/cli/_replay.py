@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("scores", type=PATH)
+@click.argument("scores", type=PATH, nargs=-1, required=True)
 @click.option(
     "--policy",
     "policies",
@@ -52,20 +52,31 @@ if TYPE_CHECKING:
     metavar="MODEL@REVISION",
     help="Baseline of the reward 'zscore'.  [default: last checkpoint of the last model]",
 )
-@click.option("--model", "models", multiple=True, help="Use only this model of the table; may be repeated.")
-@click.option("--metrics", type=PATH, help="CSV file of label-free metrics, one value per line.")
+@click.option(
+    "--models",
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME,NAME,...",
+    help="Use only these models of the tables; may be repeated.",
+)
+@click.option("--complete", is_flag=True, help="Leave out arms without a score on every task of the objective.")
+@click.option(
+    "--metrics", type=PATH, multiple=True, help="CSV file of label-free metrics, one value per line; may be repeated."
+)
 @click.option("--ablate", type=click.Choice(["metrics"]), help="Compare searches with and without metrics as features.")
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]")
 @click.option("--output", type=PATH, help="Folder for CSV files and a plot.")
 @friendly
 def replay(
-    scores: Path,
+    scores: tuple[Path, ...],
     policies: tuple[str, ...],
     seeds: int,
     workers: str,
     budget: float,
     models: tuple[str, ...],
-    metrics: Path | None,
+    complete: bool,
+    metrics: tuple[Path, ...],
     ablate: str | None,
     jobs: int | None,
     output: Path | None,
@@ -73,19 +84,23 @@ def replay(
 ) -> None:
     """Search the known SCORES, to see what a policy would have found and at what cost.
 
-    SCORES is a CSV file, the folder of a run, or a folder of mteb results. The searches run the code of a live search.
+    SCORES is a CSV file, the folder of a run, or a folder of mteb results; several are joined. The searches run the
+    code of a live search.
     """
     from daskmetrics.bandit import replay as replays
     from daskmetrics.core.errors import ConfigError
     from daskmetrics.report import _score_tables as score_tables
 
-    known = score_tables.read(scores, models, metrics)
+    known = score_tables.read(scores, _names(models), metrics)
     if ablate and known.metrics is None:
-        raise ConfigError(f"'{scores}' has no metrics to leave out. Name a file of metrics with --metrics.")
-    plan = replays.ReplayPlan(known, replays.Scenario(**scenario), budget)
+        raise ConfigError(
+            f"'{', '.join(map(str, scores))}' has no metrics to leave out. Name a file of metrics with --metrics."
+        )
+    posed = replays.Scenario(**scenario)
+    plan = replays.ReplayPlan(known.complete(posed.needed(known)) if complete else known, posed, budget)
     settings = [
         replays.Setting(policy, number, with_metrics)
-        for policy in ",".join(policies).split(",")
+        for policy in _names(policies)
         for number in _numbers(workers)
         for with_metrics in ((True, False) if ablate else (True,))
     ]
@@ -97,6 +112,11 @@ def replay(
         table.show()
     if output:
         _save(trials, shares, output)
+
+
+def _names(given: Sequence[str]) -> list[str]:
+    """The names in options that may be repeated, each with one name or several after commas."""
+    return [name.strip() for text in given for name in text.split(",")]
 
 
 def _numbers(text: str) -> list[int]:

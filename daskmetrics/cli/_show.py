@@ -15,6 +15,7 @@ from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from daskmetrics.report import Run
     from daskmetrics.tasks import Task
 
 FORMATS = ("html", "csv", "parquet", "netcdf")
@@ -96,18 +97,38 @@ def report(run: Path, kind: str, output: Path | None, svg: bool) -> None:
     help="Show the shallowest and the earliest arm that lose at most this share, such as 1%.",
 )
 @click.option("--sure", type=float, default=0.8, show_default=True, help="Least probability that --within holds.")
+@click.option("--pareto", is_flag=True, help="Show the arms that no other arm beats in both score and cost.")
+@click.option("--output", type=PATH, metavar="FILE.png", help="Draw scores against costs; with --pareto.")
 @friendly
-def best(run: Path, within: str | None, sure: float) -> None:
+def best(run: Path, within: str | None, sure: float, pareto: bool, output: Path | None) -> None:
     """Print the best arm of RUN and the Python that loads it."""
     from daskmetrics import report
 
+    if output and not pareto:
+        raise ConfigError("--output draws scores against costs: add --pareto.")
     loaded = report.Run(run)
+    if pareto:
+        _trade_offs(loaded, output)
+        return
     if within is None:
         click.echo(report.best_text(loaded))
         return
     from daskmetrics.report._explain import near_best_text
 
     click.echo(near_best_text(loaded, _share(within), sure))
+
+
+def _trade_offs(run: Run, output: Path | None) -> None:
+    from daskmetrics.report._explain import trade_offs_text
+
+    if output and (output.suffix.lower() != ".png" or not output.parent.is_dir()):
+        raise ConfigError(f"--output '{output}' is not a file such as tradeoffs.png in a folder that exists.")
+    click.echo(trade_offs_text(run))
+    if output:
+        from daskmetrics.core._files import atomic_write
+        from daskmetrics.report.plots._figures import trade_offs
+
+        click.echo(f"\n{atomic_write(output, trade_offs(run).png)}")
 
 
 def _share(text: str) -> float:

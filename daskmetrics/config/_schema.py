@@ -179,7 +179,7 @@ class Search(Section):
     window: int | None = Field(
         None,
         ge=1,
-        description="Decisions that may be open at once. By default 8, or the number of workers if that is larger.",
+        description="Decisions that may be open at once. By default the number of workers, from 8 to 32.",
         examples=[32],
     )
     free_running: bool = Field(

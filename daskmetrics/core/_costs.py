@@ -19,15 +19,27 @@ VOCABULARY = 50_304  #: assumed tokens of a model that is not on this machine
 CHARACTERS_PER_TOKEN = 3.0  #: assumed, for English text and a small vocabulary
 
 
-def forward_flops(width: int, depth: int, tokens: float, length: float) -> float:
+def pass_flops(weights: float, layers: int, attention: int, tokens: float, length: float) -> float:
     """Operations of one forward pass over ``tokens`` tokens in texts of ``length`` tokens.
 
-    12 width^2 weights per block, two operations each, and the attention scores (Kaplan et al. 2020, section 2.1).
+    Two for each token and each weight of the blocks (Kaplan et al. 2020, section 2.1), and in each layer the products
+    of queries with keys and of their weights with values, four for each pair of tokens and each of the ``attention``
+    dimensions of all heads (Hoffmann et al. 2022, appendix F, which also counts the softmax, left out here). Embeddings
+    are looked up and not counted.
+
+    >>> pass_flops(weights=12 * 64**2, layers=1, attention=64, tokens=10, length=10) == 10 * (24 * 64**2 + 4 * 10 * 64)
+    True
+    """
+    return tokens * (2.0 * weights + 4.0 * layers * attention * length)
+
+
+def forward_flops(width: int, depth: int, tokens: float, length: float) -> float:
+    """`pass_flops` by the shape of a network, with 12 width^2 weights per block (Kaplan et al. 2020, section 2.1).
 
     >>> forward_flops(width=64, depth=4, tokens=1000, length=0) == 1000 * 2 * 12 * 64**2 * 4
     True
     """
-    return tokens * depth * (24.0 * width**2 + 4.0 * length * width)
+    return pass_flops(12.0 * width**2 * depth, depth, width, tokens, length)
 
 
 def weight_bytes(width: int, depth: int) -> float:

@@ -7,11 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 # two-sided 90 % points of Student's distribution for 1, 2, ... degrees of freedom; normal distribution beyond
 STUDENT = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
 NORMAL = 1.645
 ONE_SAMPLE = 1.25  #: factor, up and down, by which a single measurement is assumed to err
+
+
+def undominated(points: ArrayLike) -> NDArray[np.bool_]:
+    """Which points (n, k) of k costs no other point beats: at most as much of every cost, and less of one (Pareto).
+
+    >>> undominated([[1, 9], [2, 5], [2, 6], [3, 5]]).tolist()
+    [True, True, False, False]
+    """
+    costs = np.asarray(points, dtype=float)
+    return np.array([not ((costs <= own).all(axis=1) & (costs < own).any(axis=1)).any() for own in costs], dtype=bool)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ _LOCK = RLock()  # Dask unpickles the inputs of a unit in other threads while an
 
 
 class LayerEmbeddings:
-    """Vectors (layers, texts, D) of float32, with the seconds and the worker of their encoding.
+    """Vectors (layers, texts, D) of float32, with the seconds, the worker and the tokens of their encoding.
 
     They are in memory if the process's budget allows it, after moving those that were unused for longest to files.
     Files outlive this object, since Dask may delete it and keep a copy; the driver removes them with `remove` when no
@@ -35,6 +35,7 @@ class LayerEmbeddings:
         self.layers, self.shape, self.key = tuple(layers), (texts, width), key
         self.seconds = 0.0
         self.worker: str | None = None
+        self.tokens: float | None = None  # read per text of the task, in the mean
         self.places: NDArray[np.intp] | None = None  # of the task's texts among these, if some share a vector
         self._budget = budget
         self._vectors: NDArray[np.float32] | None = None

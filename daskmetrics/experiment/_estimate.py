@@ -44,6 +44,7 @@ class RunEstimate:
     store_bytes: float = 0.0  # of the arrays and the journal
     missing: tuple[str, ...] = ()  # what is not on this machine
     download_bytes: float = 0.0  # of that
+    search_workers: int | None = None  # that have work, as many as decisions may be open; None for all
 
     @property
     def download_seconds(self) -> float:
@@ -51,8 +52,11 @@ class RunEstimate:
 
     @property
     def wall_seconds(self) -> float:
-        """Assumed time to the report, with all workers busy; they share one connection to the hub."""
-        return sum(self.work.values()) / self.workers + self.download_seconds
+        """Assumed time to the report, with all workers busy that can be; they share one connection to the hub."""
+        busy = dict.fromkeys(self.work, self.workers) | {
+            "search": min(self.workers, self.search_workers or self.workers)
+        }
+        return sum(seconds / busy[kind] for kind, seconds in self.work.items()) + self.download_seconds
 
 
 def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -> RunEstimate:
@@ -77,6 +81,7 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
         store_bytes=store_bytes(experiment),
         missing=missing,
         download_bytes=size,
+        search_workers=search.window(experiment, entries),
     )
 
 

@@ -13,7 +13,7 @@ from daskmetrics.core.names import Checkpoint, Key, Suite, content_key
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._prepare import Experiment
-from daskmetrics.experiment._worker import Column, known_columns
+from daskmetrics.experiment._worker import Column, known_columns, known_sizes
 
 
 def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
@@ -26,12 +26,15 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
     chains = {suite.model: _training_chain(experiment, suite, trained) for suite in experiment.suites}
     train = [unit for chain in sorted(chains.values(), key=_training_cost, reverse=True) for unit in chain.values()]
     following = _following(experiment, {record.key for record in records if record.ok})
-    columns = known_columns(records)
+    columns, sizes = known_columns(records), known_sizes(records)
     measure = []
     for suite in experiment.suites:
         for checkpoint in suite.checkpoints():
-            known = columns.get(experiment.states_key(suite, checkpoint), {})
-            spec = _measure_spec(experiment, suite, checkpoint, folder, known, following.get(checkpoint))
+            states = experiment.states_key(suite, checkpoint)
+            spec = _measure_spec(
+                experiment, suite, checkpoint, folder, columns.get(states, {}), following.get(checkpoint)
+            )
+            spec = replace(spec, size=sizes.get(states))
             training_unit = chains[suite.model].get(checkpoint.revision)
             unit = WorkUnit(
                 key=experiment.measure_keys[checkpoint],

@@ -14,6 +14,7 @@ from dask.utils import parse_bytes
 
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features
+from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked
@@ -119,9 +120,11 @@ def budget(search: config.Search) -> Budget:
 def window(experiment: Experiment, entries: Iterable[Event]) -> int:
     """The number of decisions that may be open: as configured, else as this run began, else enough for its workers.
 
-    The window changes the decisions. A run that resumes with more or fewer workers therefore keeps its window.
+    Of many workers only as many count as its policy can use. The window changes the decisions. A run that resumes with
+    more or fewer workers therefore keeps its window.
     """
-    return fixed_window(experiment, entries) or max(MIN_OPEN, experiment.config.cluster.workers)
+    used = min(experiment.config.cluster.workers, useful_workers(experiment.config.search.policy))
+    return fixed_window(experiment, entries) or max(MIN_OPEN, int(used))
 
 
 def fixed_window(experiment: Experiment, entries: Iterable[Event]) -> int | None:

@@ -48,6 +48,7 @@ class MeasureSpec:
     states_key: Key  # of the states from which metrics are computed
     states: str | None = None  # folder of kept pooled states
     known: Mapping[Key, Column] = field(default_factory=dict)  # of earlier records: only others are computed
+    size: Mapping[str, Any] | None = None  # of the network, from an earlier record: see `LoadedModel.size`
     following: Location | None = None  # probably measured next: read ahead, which changes no result
 
 
@@ -80,10 +81,12 @@ def measure(spec: MeasureSpec) -> dict[str, Any]:
     from daskmetrics import store
 
     missing = {key: metric for key, metric in spec.metrics.items() if key not in spec.known}
-    computed = columns_of({"metrics": list(missing), **_reduce(spec, tuple(missing.values()))}) if missing else {}
+    reduced = _reduce(spec, tuple(missing.values())) if missing else {}
+    computed = columns_of({"metrics": list(missing), **reduced}) if missing else {}
     value = value_of({key: computed.get(key) or spec.known[key] for key in spec.metrics})
     store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(value))
-    return {"states": spec.states_key, "layers": list(spec.layers), **value}
+    size = reduced.get("size") or spec.size
+    return {"states": spec.states_key, "layers": list(spec.layers), **({"size": size} if size else {}), **value}
 
 
 def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
@@ -97,18 +100,19 @@ def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
     kept = states.read(Path(spec.states), spec.checkpoint, spec.states_key) if spec.states else None
     if kept is not None and all(metric.takes in ("pooled", "layers") for metric in metrics):
         reducer.put_vectors(kept, spec.protocol.base.dtype)
+        size = None
     else:
-        _forward(spec, prompts, reducer)
+        size = _forward(spec, prompts, reducer)
         if spec.states:
             states.write(Path(spec.states), spec.checkpoint, spec.states_key, spec.layers, reducer.vectors())
     reduced = reducer.finish()
     reasons = [[layer, name, reason] for (layer, name), reason in sorted(reduced.reasons.items())]
     block = store.Block(reduced.values, reduced.stderr, reduced.status)
-    return {"names": list(reduced.metrics), **block.as_json(), "reasons": reasons}
+    return {"names": list(reduced.metrics), **block.as_json(), "reasons": reasons, "size": size}
 
 
-def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> None:
-    """One forward pass over each view of the prompts."""
+def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> dict[str, Any] | None:
+    """One forward pass over each view of the prompts; returns the size of the network."""
     from daskmetrics.metrics import _views as views
     from daskmetrics.models import LoadedModel, Readout
 
@@ -123,6 +127,7 @@ def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> None:
                 reducer.add(layer, rows, states, mask, readout(rows, states, mask), number)
 
             model.read(readout.texts, spec.layers, take)
+        return model.size(spec.layers)
 
 
 def encode(spec: EncodeSpec) -> LayerEmbeddings:
@@ -140,16 +145,20 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
         embeddings = LayerEmbeddings(spec.layers, len(texts), readout.width, budget, spec.key)
         embeddings.places = places
         batch: list[Tensor] = []
+        tokens = np.zeros(len(texts))
 
         def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
             if layer == spec.layers[0]:
                 batch.clear()  # a batch that did not fit into memory is repeated
             batch.append(readout(rows, states, mask))
             if layer == spec.layers[-1]:  # one transfer from the device per batch, not per layer
-                embeddings.put(rows.cpu().numpy(), torch.stack(batch).cpu().numpy())
+                index = rows.cpu().numpy()
+                embeddings.put(index, torch.stack(batch).cpu().numpy())
+                tokens[index] = mask.sum(1).cpu().numpy()
 
         model.read(readout.texts, spec.layers, take)
     embeddings.seconds = time.perf_counter() - started
+    embeddings.tokens = float(tokens.mean() if places is None else tokens[places].mean())
     with suppress(ValueError):  # outside a cluster
         embeddings.worker = str(get_worker().name)
     return embeddings
@@ -189,6 +198,8 @@ def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protoc
         "encode_seconds": embeddings.seconds,
         "encoded_on": embeddings.worker,
         "bytes": embeddings.nbytes,
+        "dimensions": embeddings.shape[1],
+        "tokens": embeddings.tokens,
         "protocol": protocol,
         "versions": _scoring_versions(),
         **({"detail": result.detail} if result.detail else {}),
@@ -245,6 +256,12 @@ def value_of(columns: Mapping[Key, Column]) -> dict[str, Any]:
     reasons = sorted(reason for column in columns.values() for reason in column.reasons)
     names = [column.name for column in columns.values()]
     return {"names": names, "metrics": list(columns), **parts, "reasons": [list(reason) for reason in reasons]}
+
+
+def known_sizes(records: Iterable[Record]) -> dict[Key, Mapping[str, Any]]:
+    """The sizes of networks, by the key of the states that they gave."""
+    values = [record.value for record in records if record.kind == "measure" and record.ok]
+    return {value["states"]: value["size"] for value in values if "size" in (value or {})}
 
 
 def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -80,6 +80,16 @@ class LoadedModel:
         # a folder of sentence-transformers states its own length, in place of that of its tokenizer
         stated = None if self.protocol.pooling == "as_shipped" else self._tokenizer.limit
         return min(x for x in (self.protocol.max_length, self.network.parts.positions, stated) if x is not None)
+
+    def size(self, layers: Sequence[int]) -> dict[str, Any] | None:
+        """Numbers of weights, as plain JSON values: what reading a layer takes; None if the blocks are not known.
+
+        ``whole``: of the loaded network. ``parameters``: for each layer, of all that it needs, embeddings included and
+        later blocks left out. ``computed``: for each layer, of the blocks that run; a block that runs twice counts
+        twice. ``attention``: width of the attention, all heads together; 0 without attention.
+        """
+        size = self.network.parts.size(layers)
+        return size and {"whole": sum(each.numel() for each in self.network.module.parameters()), **size}
 
     def prompt_length(self, prompt: str) -> int:
         """Tokens of a prompt at the beginning of a text."""

@@ -50,6 +50,27 @@ class NetworkParts:
             inputs["position_ids"] = self.first_position + (mask.long().cumsum(1) - 1).clamp(min=0)
         return inputs
 
+    def size(self, layers: Iterable[int]) -> dict[str, Any] | None:
+        """Weights that each layer needs and computes with, and the width of the attention; see `LoadedModel.size`."""
+        if not self.blocks:
+            return None
+        inside = {weights for block in self.blocks for weights in block.parameters()}
+        # no layer reads a pooler
+        named = self.reader.named_parameters()
+        outside = {weights for name, weights in named if weights not in inside and "pooler" not in name}
+        heads = getattr(self.reader.config, "num_attention_heads", None) or 0
+        width = getattr(self.reader.config, "head_dim", None) or self.reader.config.hidden_size // max(1, heads)
+
+        def count(weights: Iterable[Tensor]) -> int:
+            return sum(each.numel() for each in weights)
+
+        shown = [self.blocks[:layer] for layer in layers]
+        return {
+            "parameters": [count(outside.union(*(block.parameters() for block in set(blocks)))) for blocks in shown],
+            "computed": [sum(count(block.parameters()) for block in blocks) for blocks in shown],
+            "attention": heads * width,
+        }
+
     @property
     def takes(self) -> frozenset[str]:
         """Names of the arguments of the network's forward."""

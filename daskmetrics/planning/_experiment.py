@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 import yaml
 
+from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.config import Cluster
 from daskmetrics.core._costs import CostModel
 from daskmetrics.core._estimate import Estimate, Interval
@@ -99,8 +101,9 @@ def _searching(experiment: Experiment, entries: Sequence[Event], device: str) ->
     exhaustive = cache(partial(_exhaustive_cost, experiment))
     cells = len(experiment.arms) * len(experiment.tasks)
     left = cells_left(experiment, entries, exhaustive(CostModel(device)))
-    window = _search.fixed_window(experiment, entries)
-    yield _Remaining("search", "cells", left, lambda on: exhaustive(on) / cells, window)
+    useful = useful_workers(experiment.config.search.policy)
+    at_once = _search.fixed_window(experiment, entries) or (int(useful) if useful < math.inf else None)
+    yield _Remaining("search", "cells", left, lambda on: exhaustive(on) / cells, at_once)
 
 
 def samples(experiment: Experiment, entries: Sequence[Event]) -> tuple[Sample, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
-from daskmetrics.core._estimate import Estimate, Interval
+from daskmetrics.core._estimate import Estimate, Interval, undominated
 from daskmetrics.core._text import duration, listed
 from daskmetrics.planning._workload import Workload
 
@@ -202,13 +203,9 @@ def named(chosen: Sequence[Option]) -> str:
 def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
     """The possible options that no other option beats in both time and cost (Pareto), fastest first."""
     cost = _comparable(all_options)
-    points = [(option.total.value, cost(option).value, option) for option in all_options if option.possible]
-    best = [
-        option
-        for time, price, option in points
-        if not any(t <= time and p <= price and (t, p) != (time, price) for t, p, _ in points)
-    ]
-    return tuple(sorted(best, key=lambda option: option.total.value))
+    possible = [option for option in all_options if option.possible]
+    kept = undominated([(option.total.value, cost(option).value) for option in possible])
+    return tuple(sorted(compress(possible, kept), key=lambda option: option.total.value))
 
 
 def _comparable(all_options: Sequence[Option]) -> Callable[[Option], Interval]:

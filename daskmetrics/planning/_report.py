@@ -83,6 +83,7 @@ def _notes(proposal: Proposal, now: float) -> Iterator[str]:
         for source in dict.fromkeys(of(option).source for option in options):
             same = [option for option in options if of(option).source == source]
             yield f"{what} of {named(same)}: {source}{age(of(same[0]), now)}"
+    yield from _search_limit(proposal)
     yield from _needs(proposal)
     if proposal.config is not None:
         for option in dict.fromkeys(suggestion.option for suggestion in proposal.suggestions):
@@ -108,6 +109,17 @@ def _waits(options: Sequence[Option]) -> Iterator[str]:
             f"option {later.number} finishes before option {now.number} if it waits less than {duration(limit.value)} "
             f"({bounds}); expected wait {duration(wait.value)} ({wait.source}): {advice}"
         )
+
+
+def _search_limit(proposal: Proposal) -> Iterator[str]:
+    """How many workers a search can use, if an option has more."""
+    for phase in proposal.pairs[0][1].phases:
+        larger = [option for option in proposal.options if phase.chains and option.offer.workers > phase.chains]
+        if phase.name == "search" and larger:
+            yield (
+                f"search: more than {phase.chains} workers bring no earlier answer, so {named(larger)} "
+                f"{'takes' if len(larger) == 1 else 'take'} as long for it as {phase.chains} workers"
+            )
 
 
 def _needs(proposal: Proposal) -> Iterator[str]:

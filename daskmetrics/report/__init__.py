@@ -3,6 +3,7 @@
 ================ =================================================================================
 `_run`           `Run`: the configuration, the records and the answer of a run
 `_best`          `Best`: the recommended arm beside the default arm
+`_tradeoffs`     `TradeOffs`: scores against what arms take
 `_arrays`        the store as labelled arrays
 `_format`        numbers, arms and labelled lines as text; templates; cards for notebooks
 `_snippet`       the lines of Python that load an arm
@@ -35,11 +36,15 @@ from daskmetrics.report._export import export, frame
 from daskmetrics.report._run import Run
 from daskmetrics.report._score_tables import read as read_scores
 from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
+from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
 
 __all__ = [
+    "ArmCost",
     "Best",
     "Difference",
     "Run",
+    "TradeOff",
+    "TradeOffs",
     "best_text",
     "export",
     "frame",

@@ -19,6 +19,7 @@ from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
 from daskmetrics.report._run import Run
+from daskmetrics.report._tradeoffs import TradeOffs
 
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
@@ -66,6 +67,12 @@ def mean_scores(run: Run) -> dict[Arm, float]:
         for arm, by_task in scores(run).items()
         if weights.keys() <= by_task.keys()
     }
+
+
+def compared(run: Run) -> TradeOffs | None:
+    """Scores against what arms take; None if no arm was scored on every task of the objective."""
+    needed = run.task_weights.keys()
+    return run.trade_offs() if any(needed <= by_task.keys() for by_task in run.recorded.values()) else None
 
 
 def standard_scores(run: Run) -> dict[Arm, float]:

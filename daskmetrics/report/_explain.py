@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskmetrics.core._costs import forward_flops
 from daskmetrics.core._table import Table
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._format import WIDTH, fact, number, percent, place, probability
+from daskmetrics.report._format import WIDTH, fact, number, percent, place, probability, si
 from daskmetrics.report._posterior import RunPosterior, posterior_of
 from daskmetrics.report._run import Run, cell_of
-
-LENGTH = 128  # tokens of the text whose forward passes are compared
+from daskmetrics.report._tradeoffs import HEADER, ArmCost, on_front
 
 
 def explain_text(run: Run, name: str) -> str:
@@ -85,14 +83,16 @@ def _metrics(run: Run, arm: Arm) -> str:
     return Table(("metric", "value", "units", "greater than"), tuple(rows)).as_text(WIDTH)
 
 
+TABLE_WIDTH = 120  # columns, since a row has ten cells
+
+
 @dataclass(frozen=True)
 class NearBest:
     """An arm that is nearly as good as the best one."""
 
     arm: Arm
     chance: float  # posterior probability that it is nearly as good
-    parameters: float  # weights of the blocks up to its layer
-    flops: float  # of one forward pass through them
+    cost: ArmCost
 
 
 def arms_near_best(posterior: RunPosterior, within: float, sure: float) -> list[NearBest]:
@@ -106,11 +106,8 @@ def arms_near_best(posterior: RunPosterior, within: float, sure: float) -> list[
     near = []
     for arm, chance in zip(arms, chances.tolist(), strict=True):
         if chance >= sure:
-            width = posterior.run.start.widths[arm.model]
-            # 12 width^2 weights per block (Kaplan et al. 2020, section 2.1)
-            flops = forward_flops(width, arm.layer, LENGTH, LENGTH)
-            near.append(NearBest(arm, chance, 12.0 * width**2 * arm.layer, flops))
-    return sorted(near, key=lambda one: (one.flops, -one.chance))
+            near.append(NearBest(arm, chance, posterior.run.cost_of(arm)))
+    return sorted(near, key=lambda one: (one.cost.flops, -one.chance))
 
 
 def near_best_text(run: Run, within: float, sure: float) -> str:
@@ -118,7 +115,7 @@ def near_best_text(run: Run, within: float, sure: float) -> str:
     posterior = posterior_of(run)
     near = arms_near_best(posterior, within, sure)
     steps = {one.arm: math.inf if one.arm.checkpoint.step is None else one.arm.checkpoint.step for one in near}
-    earliest = min(near, key=lambda one: (steps[one.arm], one.flops))
+    earliest = min(near, key=lambda one: (steps[one.arm], one.cost.flops))
     best = next(one for one in near if one.arm == posterior.problem.arms[posterior.leader])
     text = (
         f"{len(near):,} of {len(posterior.problem.arms):,} arms are within {percent(within)} of the best arm's mean "
@@ -133,11 +130,12 @@ def near_best_text(run: Run, within: float, sure: float) -> str:
 def _described(one: NearBest, best: NearBest) -> str:
     if one.arm == best.arm:
         return "the best arm itself"
-    weights, operations = _change(one.parameters, best.parameters), _change(one.flops, best.flops)
+    mine, other = one.cost, best.cost
+    weights, operations = _change(mine.parameters, other.parameters), _change(mine.flops, other.flops)
     return (
-        f"{one.arm}: {place(one.arm)}, good enough with probability {probability(one.chance)}; its blocks have "
-        f"{one.parameters:,.0f} weights ({weights} than the best arm) and take {one.flops:.3g} operations for a text "
-        f"of {LENGTH} tokens ({operations})"
+        f"{one.arm}: {place(one.arm)}, good enough with probability {probability(one.chance)}; it needs "
+        f"{si(mine.parameters)} weights ({weights} than the best arm) and takes {si(mine.flops)} operations for a text "
+        f"of {mine.tokens:,.0f} tokens ({operations})"
     )
 
 
@@ -150,3 +148,28 @@ def _change(value: float, reference: float) -> str:
     if value == reference or not reference:
         return "no fewer" if value == reference else "more"
     return f"{percent(abs(1 - value / reference))} {'fewer' if value < reference else 'more'}"
+
+
+def trade_offs_text(run: Run) -> str:
+    """Scores against what arms take, for a terminal; below, the arms that the search's model expects to be as good."""
+    parts = [run.trade_offs().table().as_text(TABLE_WIDTH)]
+    expected = expected_trade_offs(run)
+    return "\n\n".join([*parts, expected.as_text(TABLE_WIDTH)] if expected.rows else parts)
+
+
+def expected_trade_offs(run: Run) -> Table:
+    """Arms that were not scored on all tasks and that no arm is expected to beat in both objective and cost."""
+    posterior, needed = posterior_of(run), run.task_weights.keys()
+    arms, mean, sd = posterior.problem.arms, posterior.posterior.mean.tolist(), posterior.posterior.sd.tolist()
+    rows = []
+    for i in on_front(mean, costs := [run.cost_of(arm) for arm in arms]):
+        if scored := needed - run.recorded.get(arms[i], {}).keys():
+            known = f"{len(needed) - len(scored)} of {len(needed)}"
+            rows.append((str(arms[i]), number(mean[i], sd[i], sign=True), known, *costs[i].cells))
+    reward = run.config["search"]["reward"]
+    note = (
+        f"expected: posterior mean ± standard deviation of the objective, in units of the reward "
+        f"({reward}); score an arm on your tasks before you use it"
+    )
+    about = "arms: not scored on all tasks, and by the search's model expected to be on the front"
+    return Table(("arm", "expected", "scored", *HEADER), tuple(rows), "Expected trade-offs", (about, note))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import textwrap
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -103,6 +104,20 @@ def percent(share: float) -> str:
     ('28 %', '1.2 %', '0 %', '100 %')
     """
     return f"{share:.1%}".replace("%", " %") if 0 < share < 0.095 else f"{share:.0%}".replace("%", " %")
+
+
+def si(value: float) -> str:
+    """A large number in three digits, with a prefix of the SI.
+
+    >>> si(512), si(44_670_000), si(2.5e12)
+    ('512', '44.7 M', '2.5 T')
+    """
+    exponent = min(5, max(0, math.floor(math.log10(value) / 3))) if value >= 1 else 0
+    shown = float(f"{value / 1000**exponent:.3g}")
+    return f"{shown:,.15g} {SI[exponent]}".strip()
+
+
+SI = ("", "k", "M", "G", "T", "P")
 
 
 def probability(share: float) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -13,7 +16,7 @@ import yaml
 from daskmetrics.bandit import task_weights
 from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._outcomes import Difference, difference
+from daskmetrics.core._outcomes import Difference, difference, mean_difference
 from daskmetrics.core._text import equal_names
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -22,6 +25,16 @@ from daskmetrics.report._arrays import dataset
 from daskmetrics.report._best import Best
 from daskmetrics.report._format import card, number, percent
 from daskmetrics.report._snippet import snippet
+from daskmetrics.report._tradeoffs import (
+    ArmCost,
+    LayerWeights,
+    ModelSize,
+    TradeOff,
+    TradeOffs,
+    on_front,
+    sources,
+    weighted_score,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -48,6 +61,7 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path)).must_exist()
         self.entries = list(read(self.folder.journal))
+        self._sizes: dict[str, ModelSize] = {}
         if latest(self.entries, MapStarted):
             raise ConfigError(
                 f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `journal` or `verify` to read "
@@ -297,6 +311,87 @@ class Run:
             share=self.result.spent / self.result.exhaustive,
             code=snippet(arm, self.result.location, self.result.location.get("protocol", self.config["protocol"])),
         )
+
+    def trade_offs(self) -> TradeOffs:
+        """Scores against what arms take: layers, parameters, operations for a text, and the size of a vector.
+
+        Returns
+        -------
+        TradeOffs
+            Every arm that was scored on all tasks of the objective, and the front of those that no other arm beats in
+            both score and cost. A notebook shows the front as a table.
+
+        Raises
+        ------
+        DataError
+            If no arm was scored on all tasks of the objective.
+        """
+        weights, recorded = self.task_weights, self.recorded
+        scored = [arm for arm, values in recorded.items() if weights.keys() <= values.keys()]
+        if not scored:
+            raise DataError(
+                f"No arm of the run in '{self.folder.path}' was scored on all {len(weights)} tasks of the objective, "
+                f"so there is nothing to compare. {self._remedy()}"
+            )
+        sizes = {model: self._size(model) for model in dict.fromkeys(arm.model for arm in scored)}
+        shares = list(weights.values())
+        arms = tuple(
+            TradeOff(arm, *weighted_score([recorded[arm][task] for task in weights], shares), self.cost_of(arm))
+            for arm in scored
+        )
+        front = [arms[i] for i in on_front([each.score for each in arms], [each.cost for each in arms])]
+        gains = [None, *(self._gain(arm.arm, before.arm) for before, arm in pairwise(front))]
+        best = tuple(replace(arm, gain=gain) for arm, gain in zip(front, gains, strict=True))
+        return TradeOffs(arms, best, sources(sizes, list(weights)))
+
+    def _gain(self, arm: Arm, other: Arm) -> Difference | None:
+        apart = self.differences(arm, other)
+        return mean_difference([apart[task] for task in self.task_weights], list(self.task_weights.values()))
+
+    @cached_property
+    def task_weights(self) -> Mapping[str, float]:
+        """Weights of the tasks of the objective."""
+        search, kinds = self.config["search"], {task: about["kind"] for task, about in self.tasks.items()}
+        weights = task_weights(kinds, search["objective"], search["weights"]) if kinds else []
+        return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}
+
+    def cost_of(self, arm: Arm) -> ArmCost:
+        """What a text costs with an arm: layers, parameters, operations and dimensions."""
+        return self._size(arm.model).cost(arm.layer)
+
+    def _size(self, model: str) -> ModelSize:
+        if model not in self._sizes:
+            self._sizes[model] = self._recorded_size(model)
+        return self._sizes[model]
+
+    def _recorded_size(self, model: str) -> ModelSize:
+        values = [own for arm, by_task in self.recorded.items() if arm.model == model for own in by_task.items()]
+        tokens = {task: value["tokens"] for task, value in values if value.get("tokens") and task in self.task_weights}
+        width = self.start.widths[model]
+        return ModelSize(
+            width,
+            self._weights(model),
+            fmean(tokens.values()) if tokens else float(self._max_length(model)),
+            bool(tokens),
+            max((value["dimensions"] for _, value in values if value.get("dimensions")), default=width),
+        )
+
+    def _weights(self, model: str) -> LayerWeights | None:
+        """As the model's checkpoints were measured, also by earlier configurations with other layers."""
+        measured = (e for e in self.entries if isinstance(e, Record) and e.kind == "measure" and e.ok)
+        values = [e.value for e in measured if Checkpoint.parse(e.name).model == model and e.value.get("size")]
+        layers = {
+            layer: pair
+            for value in values
+            for layer, *pair in zip(
+                value["layers"], value["size"]["parameters"], value["size"]["computed"], strict=True
+            )
+        }
+        return LayerWeights(values[-1]["size"]["whole"], values[-1]["size"]["attention"], layers) if values else None
+
+    def _max_length(self, model: str) -> int:
+        own = next((each.get("max_length") for each in self.config["models"] if each["name"] == model), None)
+        return int(own or self.config["protocol"]["max_length"])
 
     def _remedy(self) -> str:
         if not self.tasks:

@@ -82,33 +82,62 @@ def _described(path: Path) -> Iterator[tuple[Cell, KnownScore]]:
             yield cell, known
 
 
-def read(path: str | Path, models: Sequence[str] = (), metrics: str | Path | None = None) -> ScoreTable:
-    """Read a table of known scores.
+def read(
+    path: str | Path | Sequence[str | Path],
+    models: Sequence[str] = (),
+    metrics: str | Path | Sequence[str | Path] | None = None,
+) -> ScoreTable:
+    """Read a table of known scores, or several as one.
 
     Parameters
     ----------
-    path : str or Path
-        A CSV file (also ``.csv.gz``), the folder of a run, or a folder of mteb results.
+    path : str or Path, or a sequence of them
+        A CSV file (also ``.csv.gz``), the folder of a run, or a folder of mteb results; several are joined.
     models : sequence of str
         Models to keep; all by default.
-    metrics : str or Path, optional
-        A CSV file of label-free metrics, one value per line; see `read_metrics`. By default the metrics of the table.
+    metrics : str or Path, or a sequence of them, optional
+        CSV files of label-free metrics, one value per line; see `read_metrics`. By default the metrics of the table.
 
     Raises
     ------
     ConfigError
-        If the path contains no scores, a column is missing, or a model is not in the table.
+        If a path contains no scores, a column is missing, or a model is not in the table.
     DataError
-        If a value cannot be read.
+        If a value cannot be read, or two of the tables have different scores of a cell.
     """
-    rows, metrics_of_arms = _source(Path(path))
-    if metrics is not None:
-        metrics_of_arms = read_metrics(metrics)
+    sources = {each: _source(each) for each in _paths(path)}
+    rows = _joined({each: rows for each, (rows, _) in sources.items()})
+    of_arms = [read_metrics(each) for each in _paths(metrics)] or [values for _, values in sources.values()]
     known = dict.fromkeys(row.arm.model for row in rows)
     for model in models:
         if model not in known:
             raise unknown("model", model, known)
-    return score_table((row for row in rows if not models or row.arm.model in models), metrics_of_arms)
+    merged: dict[Arm, dict[str, float]] = {}
+    for values in of_arms:
+        for arm, own in values.items():
+            merged.setdefault(arm, {}).update(own)
+    return score_table((row for row in rows if not models or row.arm.model in models), merged)
+
+
+def _paths(given: str | Path | Sequence[str | Path] | None) -> list[Path]:
+    """One or several paths, each once."""
+    several = [given] if isinstance(given, str | Path) else given or []
+    return list(dict.fromkeys(map(Path, several)))
+
+
+def _joined(tables: Mapping[Path, Sequence[ScoreRow]]) -> list[ScoreRow]:
+    """The rows of all tables; `DataError` if two of them have different scores of a cell."""
+    origin: dict[Cell, tuple[float, Path]] = {}
+    for path, rows in tables.items():
+        for row in rows:
+            cell = Cell(row.arm, row.task)
+            score, first = origin.setdefault(cell, (row.score, path))
+            if first != path and score != row.score:
+                raise DataError(
+                    f"{cell} has the score {score:g} in '{first}' and {row.score:g} in '{path}'. Remove one of "
+                    "them, or give the model another name in one of the tables."
+                )
+    return [row for path, rows in tables.items() for row in rows if origin[Cell(row.arm, row.task)][1] == path]
 
 
 def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:

@@ -65,6 +65,26 @@ def test_missing_metrics_cannot_be_left_out(scores):
     assert done.returncode == 2 and "has no metrics to leave out" in done.stderr
 
 
+def test_a_table_with_holes_is_judged_by_its_complete_arms(scores):
+    lines = (scores / "scores.csv").read_text().splitlines()
+    (scores / "holes.csv").write_text("\n".join(line for i, line in enumerate(lines) if i % 7 != 3) + "\n")
+    words = ("holes.csv", "--policy", "random", "--seeds", "2", "--jobs", "1", "--budget", "1")
+    done, complete = call(scores, *words), call(scores, *words, "--complete")
+    assert done.returncode == complete.returncode == 0, done.stderr + complete.stderr
+    assert "16 arms x 2 tasks; 27 of 32 cells are known" in done.stdout
+    assert "5 of 16 arms are incomplete" in done.stdout and "--complete leaves" in done.stdout
+    assert "11 arms x 2 tasks; 22 of 22 cells are known" in complete.stdout
+    assert "incomplete" not in complete.stdout
+
+
+def test_several_tables_are_searched_as_one(scores):
+    (scores / "other.csv").write_text((scores / "scores.csv").read_text().replace("\nm,", "\nn,"))
+    words = ("scores.csv", "other.csv", "--policy", "random", "--seeds", "1", "--jobs", "1")
+    assert "32 arms x 2 tasks" in call(scores, *words).stdout
+    assert "16 arms x 2 tasks" in call(scores, *words, "--models", "n").stdout
+    assert "32 arms x 2 tasks" in call(scores, *words, "--models", "n,m").stdout
+
+
 def test_neither_torch_nor_a_scheduler_is_imported(scores):
     code = (
         "import sys; from daskmetrics.cli import main\n"

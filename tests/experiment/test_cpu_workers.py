@@ -71,4 +71,5 @@ def test_trees_run_on_cpu_workers_beside_encoding(two_kinds: Client, narrow: Pat
     assert (
         value["protocol"] == prepared.protocols[prepared.checkpoints[0]].key and value["bytes"] == 2 * 480 * WIDTH * 4
     )
+    assert value["dimensions"] == WIDTH and 3 < value["tokens"] <= prepared.config.protocol.max_length
     assert {"scikit-learn", "lightgbm"} <= value["versions"].keys()

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._journal import read
 from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment._estimate import cells_left, estimate, preview, unit_seconds, units_left
+from daskmetrics.experiment._estimate import RunEstimate, cells_left, estimate, preview, unit_seconds, units_left
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics._operations import operations
 from daskmetrics.planning._experiment import workload
@@ -80,6 +81,23 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     assert shown(small, folder)["time"].startswith("0 s: nothing is left to do")
     work = workload(small, folder, (), "cpu")
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("search", "most"),
+    [({}, 32), ({"window": 16}, 16), ({"window": 64}, 64), ({"policy": "sweep"}, None)],
+)
+def test_the_time_of_a_search_falls_up_to_the_workers_that_it_can_use(prepared, tmp_path, search, most):
+    experiment, folder = prepared(search=search), RunFolder(tmp_path / "run").create()
+    (phase,) = (phase for phase in workload(experiment, folder, (), "cpu").phases if phase.name == "search")
+    assert phase.chains == most
+    many = replace(phase, units=30_000)
+    assert many.on(128).value == pytest.approx(many.on(16).value * 16 / (most or 128))
+
+
+def test_the_assumed_time_of_a_search_is_that_of_the_workers_that_it_can_use():
+    run = RunEstimate(2, 2, {"metrics": 128.0, "search": 320.0}, workers=128, search_workers=32)
+    assert run.wall_seconds == 1 + 10
 
 
 def test_an_enlarged_configuration_counts_only_what_is_new(prepared, tmp_path):

@@ -246,6 +246,9 @@ def test_the_window_depends_on_the_workers_until_a_run_has_begun(prepared):
     few, many = (prepared(cluster={"kind": "local", "workers": workers}) for workers in (2, 32))
     assert few.key == many.key
     assert [search.window(each, ()) for each in (few, many)] == [8, 32]
+    more = {"kind": "local", "workers": 128}
+    policies = [prepared(cluster=more, search={"policy": policy}) for policy in ("race", "sweep")]
+    assert [search.window(each, ()) for each in policies] == [32, 128]  # which race could not use
     begun = [started("another", window=5), started(many.key, window=32)]
     assert search.window(few, begun) == search.fixed_window(few, begun) == 32
     assert search.fixed_window(few, ()) is None

@@ -75,6 +75,14 @@ def test_a_metric_of_tokens_needs_the_model(measured):
         measured(FEW, [before], without_model=True)
 
 
+def test_the_size_of_the_network_is_recorded_and_kept(measured):
+    before, _ = measured(FEW)
+    size, layers = before.value["size"], before.value["layers"]
+    assert len(size["parameters"]) == len(size["computed"]) == len(layers)
+    assert size["whole"] > size["parameters"][0] > 0 and size["attention"] > 0
+    assert measured(MORE, [before], without_model=True)[0].value["size"] == size
+
+
 def test_kept_states_have_another_key(measured):
     kept, dropped = measured(["anisotropy"]), measured(["anisotropy"], keep_states=False)
     assert kept[0].key != dropped[0].key

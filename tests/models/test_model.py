@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModel, AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM
+from transformers import AlbertConfig, AlbertModel, AutoModel, AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.config import Protocol
 from daskmetrics.config._checkpoints import Location
@@ -124,3 +124,34 @@ def test_padding_and_pooling_see_real_tokens_only(side):
     assert pool(states, mask, "mean").flatten().tolist() == [6, 8]
     assert pool(states, mask, "last").flatten().tolist() == [7, 8]
     assert pool(states, mask, "cls").flatten().tolist() == [5, 8]
+
+
+def test_the_size_counts_the_weights_that_each_layer_needs(neox):
+    network = AutoModel.from_pretrained(neox)
+    block = sum(weights.numel() for weights in network.layers[0].parameters())
+    whole = sum(weights.numel() for weights in network.parameters())
+    with LoadedModel(at(neox), Protocol(dtype="float32")) as model:
+        size = model.size([0, 2, 3])
+    outside = whole - 3 * block
+    assert size == {
+        "whole": whole,
+        "parameters": [outside, outside + 2 * block, whole],
+        "computed": [0, 2 * block, 3 * block],
+        "attention": 32,
+    }
+    assert block == pytest.approx(4 * 32**2 + 2 * 32 * 64, rel=0.05) and outside == pytest.approx(31_000 * 32, rel=0.01)
+
+
+def test_a_block_that_runs_again_is_kept_once_and_computed_twice(tmp_path, minilm):
+    config = AlbertConfig(
+        vocab_size=31_000, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64,
+    )  # fmt: skip
+    AlbertModel(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(minilm).save_pretrained(tmp_path)
+    with LoadedModel(at(tmp_path), Protocol(dtype="float32")) as model:
+        size = model.size([0, 1, 2])
+    once = size["computed"][1]
+    assert size["computed"] == [0, once, 2 * once]
+    assert size["parameters"] == [size["parameters"][0], *[size["parameters"][0] + once] * 2]
+    assert size["whole"] > size["parameters"][2]  # a pooler, which no layer reads

@@ -8,6 +8,8 @@ from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.planning import Limits, Offer, Phase, Workload, front, options, suggestions
 from daskmetrics.planning._calibration import Calibration, Sample, calibrated
 from daskmetrics.planning._options import NO_WAIT, available_now, break_even, expense, walltime_of
+from daskmetrics.planning._plan import Proposal
+from daskmetrics.planning._report import proposal_table
 from daskmetrics.planning._workload import DEVICES, speed
 
 HOUR = 3600.0
@@ -117,3 +119,15 @@ def test_the_newest_calibration_of_the_model_counts():
 def test_a_calibration_survives_a_round_trip():
     one = Calibration("cpu", "h", 1.0, {"torch": "2"}, (Sample("measure", "a", (1.0, 2.0), 1.0),), 2, (0.0, 0.1, 0.2))
     assert Calibration.from_dict(one.as_dict()) == one
+
+
+def test_the_plan_says_how_many_workers_a_search_can_use():
+    search = Phase("search", 1_000, Estimate(Interval.exactly(1.0)), chains=32)
+    pairs = tuple((Offer("p", "cpu", 1, n, NO_WAIT), Workload((search,))) for n in (16, 32, 128, 512))
+    table = proposal_table(Proposal("x", None, pairs, Limits(), 0.0), 0.0)
+    said = "more than 32 workers bring no earlier answer, so options 3 and 4 take as long for it as 32 workers"
+    assert f"search: {said}" in table.notes
+    assert len({row[4] for row in table.rows}) == 2  # the run time of three options is the same
+    assert not [
+        note for note in proposal_table(Proposal("x", None, pairs[:2], Limits(), 0.0), 0.0).notes if said in note
+    ]

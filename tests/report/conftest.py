@@ -55,6 +55,13 @@ class Story:
     outcomes: bool = False
     reward: Reward = "mean"
     objective: str = "all"
+    sized: bool = False  # whether weights, tokens and dimensions are recorded, as this version does
+
+    def size(self, suite: Suite) -> dict[str, Any]:
+        """Weights of a suite whose embeddings have 1,000 and whose blocks have 100 weights."""
+        kept = [1000 + 100 * layer for layer in suite.layers]
+        computed = [100 * layer for layer in suite.layers]
+        return {"whole": 1000 + 100 * suite.depth, "parameters": kept, "computed": computed, "attention": 8}
 
     def detail(self, task: str, score: float) -> dict[str, Any]:
         """What mteb returns, with this score as the mean of the subsets."""
@@ -82,6 +89,8 @@ class Story:
         value: dict[str, Any] = {"score": score, "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
         if cell.task.startswith("mteb:"):
             value["detail"] = self.detail(cell.task, score)
+        if self.sized:
+            value |= {"tokens": 10.0 * (1 + self.tasks.index(cell.task)), "dimensions": 8 * len(cell.arm.model)}
         if not self.outcomes:
             return value
         items, own = (np.random.default_rng(list(seed.encode())) for seed in (cell.task, str(cell)))
@@ -117,6 +126,7 @@ def _start(story: Story) -> RunStarted:
         arms=len(grid(story.suites)),
         checkpoints=sum(len(suite.revisions) for suite in story.suites),
         tasks={task: {"kind": kind(task), "main_score": "accuracy"} for task in story.tasks},
+        widths={suite.model: 32 * (i + 1) for i, suite in enumerate(story.suites)},
         environment=ENVIRONMENT,
         aliases=story.aliases,
         warnings=story.warnings,
@@ -148,6 +158,7 @@ def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suit
             block = _block(story, suite, checkpoint)
             reasons = [[0, "curvature", "Not defined for one token."]] if checkpoint.step == 0 else []
             value = {"layers": list(suite.layers), "names": list(catalogue()), **block.as_json(), "reasons": reasons}
+            value |= {"size": story.size(suite)} if story.sized else {}
             _record(journal, f"measure-{story.key}-{checkpoint}", str(checkpoint), "measure", value)
             store.write(folder.store, "metrics", checkpoint, block)
             kept.append(checkpoint.revision)

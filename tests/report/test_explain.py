@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from click.testing import CliRunner
 
@@ -16,12 +14,6 @@ WIDTHS = {"tiny": 32, "small": 64}
 
 def invoke(*words: object):
     return CliRunner().invoke(main, [str(word) for word in words])
-
-
-@pytest.fixture
-def sized(finished, monkeypatch):
-    monkeypatch.setattr(finished, "start", replace(finished.start, widths=WIDTHS))
-    return finished
 
 
 def test_an_explanation_has_the_posterior_the_rank_the_decisions_and_the_features(finished):
@@ -58,18 +50,18 @@ def test_the_error_for_an_unknown_arm_has_the_nearest_names(finished):
         explain_text(finished, "small@step8/9")
 
 
-def test_every_arm_near_the_best_is_listed_cheapest_first(sized):
-    posterior = posterior_of(sized)
+def test_every_arm_near_the_best_is_listed_cheapest_first(finished):
+    posterior = posterior_of(finished)
     best = posterior.problem.arms[posterior.leader]
     strict, lax = (arms_near_best(posterior, within, 0.5) for within in (0.001, 0.3))
     assert best in [one.arm for one in strict] and len(strict) < len(lax) <= len(posterior.problem.arms)
-    assert [one.flops for one in lax] == sorted(one.flops for one in lax)
+    assert [one.cost.flops for one in lax] == sorted(one.cost.flops for one in lax)
     for one in lax:
-        assert one.parameters == 12 * WIDTHS[one.arm.model] ** 2 * one.arm.layer
+        assert one.cost.parameters == 12 * WIDTHS[one.arm.model] ** 2 * one.arm.layer
 
 
-def test_the_text_has_the_savings_of_arms_near_the_best(sized):
-    text = near_best_text(sized, 0.3, 0.5)
+def test_the_text_has_the_savings_of_arms_near_the_best(finished):
+    text = near_best_text(finished, 0.3, 0.5)
     assert (
         "shallowest" in text
         and "earliest" in text

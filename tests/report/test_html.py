@@ -60,6 +60,7 @@ def test_the_answer_is_at_the_top_of_the_page(finished, written):
         "Scores by task",
         "Leading arms",
         "Load the arm",
+        "Trade-offs",
         "Figures",
         "Work and cost",
         "Missing values",
@@ -155,7 +156,7 @@ def test_the_page_opens_from_a_file_with_the_network_off(finished, tmp_path, sch
         images = page.evaluate("[...document.images].map(image => image.complete && image.naturalWidth)")
         shown = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert not complained and len(images) == 7 and all(image == 1500 for image in images)
+    assert not complained and len(images) == 8 and all(image == 1500 for image in images)
     assert all(url.startswith(("file:", "data:")) for url in asked)
     assert shown[0] <= shown[1]
     assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")

@@ -54,6 +54,35 @@ def test_only_the_requested_models_are_read(tmp_path):
         read(path, ["c"])
 
 
+def test_several_tables_are_joined(tmp_path):
+    one = write(tmp_path / "1.csv", "model,layer,task,score,metric:rank", "a,0,t,1,5", "a,1,t,2,6")
+    other = write(tmp_path / "2.csv", "model,layer,task,score,kind,metric:rank", "b,0,t,3,pairs,7", "a,1,t,2,pairs,6")
+    found = read([one, other])
+    assert [str(arm) for arm in found.arms] == ["a@main/0", "a@main/1", "b@main/0"]
+    assert found.scores.tolist() == [[1], [2], [3]] and found.kinds == {"t": "pairs"}
+    assert found.metrics.tolist() == [[5], [6], [7]]
+    assert read([one, one]).arms == read(one).arms
+
+
+def test_two_tables_with_different_scores_of_a_cell_are_an_error(tmp_path):
+    one = write(tmp_path / "1.csv", "model,layer,task,score", "a,0,t,1")
+    other = write(tmp_path / "2.csv", "model,layer,task,score", "a,0,t,1.5")
+    with pytest.raises(DataError, match=r"a@main/0:t has the score 1 in '.*1.csv' and 1.5 in '.*2.csv'"):
+        read([one, other])
+
+
+@pytest.mark.skipif(not DATA, reason="needs the published tables")
+def test_published_tables_of_other_families_have_holes_and_are_joined():
+    folder = Path(DATA)
+    other = read(folder / "other_families_scores.csv.gz")
+    holes = {suite.model: 0 for suite in other.suites}
+    for arm, complete in zip(other.arms, other.is_complete(), strict=True):
+        holes[arm.model] += not complete
+    assert holes == {"LLM2Vec-mntp-8B": 14, "Pythia-160m": 0, "mamba-130m": 0, "mamba-370m": 22}
+    joined = read([folder / "published_scores.csv.gz", folder / "other_families_scores.csv.gz"])
+    assert len(joined.suites) == 7 and joined.complete().known == 32 * (364 + 12 + 13 + 10 + 27)
+
+
 @pytest.mark.parametrize(
     ("lines", "error", "message"),
     [

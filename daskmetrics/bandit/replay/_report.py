@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daskmetrics.bandit.replay._scenario import ground_truth
+from daskmetrics.bandit.replay._scenario import GroundTruth, ground_truth
 from daskmetrics.bandit.replay._statistics import (
     Rate,
     by_setting,
@@ -49,19 +49,31 @@ def summary_tables(trials: Sequence[ReplayTrial], shares: Sequence[float], clock
 
 
 def describe(plan: ReplayPlan) -> str:
-    """The search problem of a plan, in two lines."""
+    """The search problem of a plan, in two lines, and a third one if arms lack scores."""
     table, scenario = plan.table, plan.scenario
     problem = scenario.build_problem(table)
     truth = ground_truth(table, problem)
     costs, whole = scenario.costs_for(table), problem.exhaustive_cost
     total = f"{whole:,.0f} cells" if costs == "unit" else duration(whole)
     subset = f", {scenario.subset} of them drawn by each seed" if scenario.subset else ""
-    good = int((truth.loss <= WITHIN).sum())
+    good, holes = int((truth.loss <= WITHIN).sum()), _holes(truth)
     return (
         f"{len(table.arms):,} arms x {len(table.tasks)} tasks{subset}; {table.known:,} of {table.scores.size:,} cells "
         f"are known; all cost {total} ({costs}).\n"
         f"Best arm by {scenario.reward}: {table.arms[truth.best]}; {good} arms are within {WITHIN:.0%} of its mean "
-        "score."
+        f"score.{holes}"
+    )
+
+
+def _holes(truth: GroundTruth) -> str:
+    """How many arms lack scores, and what that means."""
+    incomplete = np.isinf(truth.loss)
+    if not incomplete.any():
+        return ""
+    return (
+        f"\n{incomplete.sum():,} of {len(incomplete):,} arms are incomplete: they lack a score on a task of the "
+        "objective. A cell without a score fails. The best arm is that of the complete arms, and a search that "
+        "recommends an incomplete one has not found it. --complete leaves incomplete arms out of the search."
     )
 
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from daskmetrics.bandit import Problem, arm_features, task_weights
+from daskmetrics.bandit import Problem, task_weights
 from daskmetrics.bandit._problem import Floats, Reward
 from daskmetrics.bandit._simulate import true_objectives
-from daskmetrics.bandit.replay._tables import ScoreTable
+from daskmetrics.bandit.replay._tables import FEWER, ScoreTable
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Checkpoint
 
@@ -80,7 +80,7 @@ class Scenario:
         return Problem(
             arms=table.arms,
             tasks=table.tasks,
-            features=arm_features(table.suites, table.metrics if metrics else None),
+            features=table.features(metrics),
             encode_cost=encode,
             score_cost=score,
             baseline=self._baseline(table),
@@ -89,6 +89,11 @@ class Scenario:
             load_cost=np.full(len(table.arms), self.load),
             kinds=tuple(table.kinds.values()),
         )
+
+    def needed(self, table: ScoreTable) -> list[str]:
+        """The tasks of the objective; `ConfigError` if it is unknown."""
+        weights = task_weights(table.kinds, self.objective)
+        return [task for task, weight in zip(table.tasks, weights, strict=True) if weight]
 
     def costs_for(self, table: ScoreTable) -> Costs:
         """The requested costs, or by default the most precise that the table allows."""
@@ -99,9 +104,9 @@ class Scenario:
         return "shared" if np.nansum(table.encode) > 0 else "published"
 
     def _baseline(self, table: ScoreTable) -> Checkpoint:
-        known = {str(checkpoint): checkpoint for suite in table.suites for checkpoint in suite.checkpoints()}
+        known = {str(arm.checkpoint): arm.checkpoint for arm in table.arms}
         if self.baseline is None:
-            return table.suites[-1].checkpoints()[-1]
+            return table.arms[-1].checkpoint
         if self.baseline not in known:
             raise unknown("baseline checkpoint", self.baseline, known)
         return known[self.baseline]
@@ -133,12 +138,10 @@ def _encoding(table: ScoreTable, seconds: Floats) -> Floats:
     """Seconds of encoding, equal for all layers of a checkpoint (A, T)."""
     measured = np.nansum(table.encode) > 0
     part = _filled(np.where(table.encode > 0, table.encode, np.nan)) if measured else ENCODED * seconds
-    start, least = 0, np.empty_like(part)
-    for suite in table.suites:
-        for _ in suite.revisions:
-            layers = slice(start, start := start + len(suite.layers))
-            least[layers] = part[layers].min(axis=0)
-    return least
+    _, checkpoint = np.unique([str(arm.checkpoint) for arm in table.arms], return_inverse=True)
+    least = np.full((checkpoint.max() + 1, part.shape[1]), np.inf)
+    np.minimum.at(least, checkpoint, part)
+    return np.asarray(least[checkpoint])
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,11 +169,11 @@ def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
         If no arm has a score on every task of the objective.
     """
     needed = problem.in_objective
-    complete = np.isfinite(table.scores[:, needed]).all(axis=1)
+    complete = table.is_complete(np.array(table.tasks)[needed])
     if not complete.any():
         raise DataError(
             f"No arm has a score on each of the {needed.sum()} tasks ({table.known} of {table.scores.size} cells are "
-            "known), so the best arm is unknown. Choose tasks or models for which the table is complete."
+            f"known), so the best arm is unknown. {FEWER}"
         )
     raw = np.where(complete, np.where(needed, table.scores, 0.0) @ problem.objective_weights, np.nan)
     value = np.where(complete, true_objectives(problem, table.cells()), -np.inf)

@@ -8,11 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
-from daskmetrics.bandit._problem import Floats
+from daskmetrics.bandit._problem import Bools, Floats, arm_features
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Suite, grid, training_order
 
 Metrics = Mapping[Arm, Mapping[str, float]]
+ARRAYS = ("scores", "stderr", "seconds", "encode")  #: of a table, each (A, T)
+FEWER = "Choose tasks or models for which the table is complete."
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class ScoreTable:
     Attributes
     ----------
     suites : tuple of Suite
-        Their arms, in the order of `daskmetrics.core.names.grid`, are the rows.
+        Their arms, in the order of `daskmetrics.core.names.grid`, are the rows, unless ``chosen`` is given.
     kinds : mapping of str to str
         Kind of each task, in the order of the columns; an empty string if unknown.
     scores, stderr : ndarray (A, T)
@@ -45,6 +47,8 @@ class ScoreTable:
     metrics : ndarray (A, M) or None
         Label-free metrics of the arms, NaN where missing.
     metric_names : tuple of str
+    chosen : tuple of Arm or None
+        The rows, if they are not the whole grid.
     """
 
     suites: tuple[Suite, ...]
@@ -55,10 +59,11 @@ class ScoreTable:
     encode: Floats
     metrics: Floats | None = None
     metric_names: tuple[str, ...] = ()
+    chosen: tuple[Arm, ...] | None = None
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
-        return grid(self.suites)
+        return grid(self.suites) if self.chosen is None else self.chosen
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -77,13 +82,45 @@ class ScoreTable:
             for arm, task in np.argwhere(np.isfinite(self.scores))
         }
 
+    def is_complete(self, tasks: Iterable[str] | None = None) -> Bools:
+        """Arms with a score on each of these tasks, by default on all (A,)."""
+        needed = set(self.tasks if tasks is None else tasks)
+        return np.asarray(np.isfinite(self.scores[:, [task in needed for task in self.tasks]]).all(axis=1))
+
+    def complete(self, tasks: Iterable[str] | None = None) -> ScoreTable:
+        """The table without the arms that lack a score on one of these tasks, by default on any.
+
+        Raises
+        ------
+        DataError
+            If no arm is left.
+        """
+        kept = self.is_complete(tasks)
+        if not kept.any():
+            raise DataError(f"None of the {len(kept)} arms has a score on each task, so none is left. {FEWER}")
+        arms = tuple(arm for arm, is_kept in zip(self.arms, kept, strict=True) if is_kept)
+        models = {arm.model for arm in arms}
+        suites = tuple(suite for suite in self.suites if suite.model in models)
+        arrays = {name: getattr(self, name)[kept] for name in ARRAYS}
+        metrics = None if self.metrics is None else self.metrics[kept]
+        return replace(self, suites=suites, metrics=metrics, chosen=arms, **arrays)
+
+    def features(self, metrics: bool = True) -> Floats:
+        """Features of the arms (A, F), as `daskmetrics.bandit.arm_features` gives them, with or without metrics."""
+        place = {arm: i for i, arm in enumerate(grid(self.suites))}
+        rows = [place[arm] for arm in self.arms]
+        if not metrics or self.metrics is None:
+            return arm_features(self.suites)[rows]
+        values = np.full((len(place), self.metrics.shape[1]), np.nan)
+        values[rows] = self.metrics
+        return arm_features(self.suites, values)[rows]
+
     def of_tasks(self, chosen: Iterable[str]) -> ScoreTable:
         """The same arms on fewer tasks, in the table's order."""
         chosen = set(chosen)
         columns = [i for i, task in enumerate(self.tasks) if task in chosen]
-        names = ("scores", "stderr", "seconds", "encode")
         kinds = {task: kind for task, kind in self.kinds.items() if task in chosen}
-        return replace(self, kinds=kinds, **{name: getattr(self, name)[:, columns] for name in names})
+        return replace(self, kinds=kinds, **{name: getattr(self, name)[:, columns] for name in ARRAYS})
 
 
 def score_table(rows: Iterable[ScoreRow], metrics: Metrics | None = None) -> ScoreTable:
@@ -113,7 +150,8 @@ def score_table(rows: Iterable[ScoreRow], metrics: Metrics | None = None) -> Sco
         raise DataError("The table contains no scores.")
     suites = _suites(row.arm for row in every)
     place = {arm: i for i, arm in enumerate(grid(suites))}
-    kinds = dict(sorted({row.task: row.kind for row in every}.items()))
+    # one of several joined tables may not say of which kind a task is
+    kinds = dict(sorted({row.task: row.kind for row in sorted(every, key=lambda row: bool(row.kind))}.items()))
     column = {task: i for i, task in enumerate(kinds)}
     scores, stderr, seconds, encode = np.full((4, len(place), len(column)), np.nan)
     for row in every:

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from daskmetrics.bandit import policy_named
+from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.bandit._simulate import simulate
 from daskmetrics.bandit.replay._scenario import Scenario, ground_truth
 from daskmetrics.bandit.replay._tables import ScoreTable
@@ -151,6 +152,7 @@ def run_trial(plan: ReplayPlan, setting: Setting, seed: int) -> ReplayTrial:
         budget=plan.budget,
         seed=seed,
         workers=setting.workers,
+        window=int(min(setting.workers, useful_workers(setting.policy))),  # as a live search
         every=plan.every,
         confidence_at=[share * whole for share in plan.confidence_at],
         within=WITHIN,

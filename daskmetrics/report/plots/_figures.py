@@ -15,6 +15,7 @@ from daskmetrics.report.plots._correlations import correlation_table, metric_aga
 from daskmetrics.report.plots._heatmaps import Marks, Quantity, heat_maps
 from daskmetrics.report.plots._lines import DecisionPoint, layer_curves, search_path, training_loss
 from daskmetrics.report.plots._style import rendered
+from daskmetrics.report.plots._tradeoffs import trade_off_panels
 
 MOST_TASKS = 8  # that have a map of their own
 _MAP = "Each map shows the training steps of a model from left to right and its layers from below (0 is the embedding)."
@@ -45,6 +46,8 @@ def pictures(run: Run) -> Iterator[Picture]:
     suites, scored = analysis.suites(run), bool(analysis.scores(run))
     if suites and scored:
         yield _scores(run)
+        if analysis.compared(run):
+            yield trade_offs(run)
     if suites and (metrics := analysis.metrics(run)):
         yield _metrics(run, metrics)
         yield _layers(run, metrics)
@@ -75,6 +78,16 @@ def _scores(run: Run) -> Picture:
         "Scores are raw; the search compares tasks by its reward."
     )
     return Picture("scores", "Scores", caption, heat_maps(rows, analysis.suites(run), _marks(run)))
+
+
+def trade_offs(run: Run) -> Picture:
+    """Scores against what arms take."""
+    compared = run.trade_offs()
+    caption = (
+        "Each point is an arm that was scored on every task of the objective. The line is the best score at each cost, "
+        "with its standard error. Operations are those of a forward pass up to the layer."
+    )
+    return Picture("tradeoffs", "Score against cost", caption, trade_off_panels(compared))
 
 
 def _titled(name: str, errors: Mapping[str, float]) -> str:

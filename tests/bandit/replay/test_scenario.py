@@ -90,3 +90,15 @@ def test_an_unknown_baseline_is_named(known):
     assert str(Scenario(baseline="m@step4").build_problem(known).baseline) == "m@step4"
     with pytest.raises(ConfigError, match="Did you mean 'm@step4'"):
         Scenario(baseline="m@step3").build_problem(known)
+
+
+def test_a_baseline_must_be_among_the_arms_that_are_left(known):
+    scores = known.scores.copy()
+    last = [arm.revision == "step256" for arm in known.arms]
+    scores[last, 1] = np.nan
+    whole = replace(known, scores=scores).complete()
+    problem = Scenario("shared").build_problem(whole)
+    assert str(problem.baseline) == "m@step64" and len(problem.arms) == 25
+    np.testing.assert_allclose(problem.encode_cost[0], [0.9, 90.0, 360.0, 3.6])
+    with pytest.raises(ConfigError, match="baseline"):
+        Scenario(baseline="m@step256").build_problem(whole)

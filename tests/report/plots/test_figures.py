@@ -8,7 +8,7 @@ from daskmetrics.report.plots._figures import pictures
 
 pytest.importorskip("matplotlib")
 
-NAMES = ["scores", "metrics", "layers", "predictors", "agreement", "path", "training"]
+NAMES = ["scores", "tradeoffs", "metrics", "layers", "predictors", "agreement", "path", "training"]
 
 
 def test_the_pictures_of_a_finished_run(finished):

@@ -1,0 +1,206 @@
+"""Scores against what an arm takes: layers, parameters, operations for a text, and the size of a vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any
+
+from daskmetrics.core._costs import pass_flops
+from daskmetrics.core._estimate import undominated
+from daskmetrics.core._outcomes import Difference
+from daskmetrics.core._table import Table
+from daskmetrics.core._text import listed, plural
+from daskmetrics.core.names import Arm
+from daskmetrics.report._format import UNPAIRED, apart, number, si
+
+HEADER = ("layers", "parameters", "whole model", "operations", "dimensions", "bytes")
+NUMBER_BYTES = 4  # a vector is kept as float32
+
+
+@dataclass(frozen=True)
+class ArmCost:
+    """What a text costs with an arm.
+
+    Attributes
+    ----------
+    layers : int
+        Transformer blocks that must be computed.
+    parameters : int
+        Weights that must be kept: embeddings and the blocks up to the layer.
+    whole : int or None
+        Weights of the whole model; None if the run did not record them.
+    tokens : float
+        Tokens of a text.
+    flops : float
+        Operations of a forward pass over a text of so many tokens, up to the layer: two for each token and weight of
+        the blocks (Kaplan et al. 2020, section 2.1), and those of the attention (Hoffmann et al. 2022, appendix F).
+    dimensions : int
+        Numbers of a vector.
+    """
+
+    layers: int
+    parameters: int
+    whole: int | None
+    tokens: float
+    flops: float
+    dimensions: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a vector of float32."""
+        return NUMBER_BYTES * self.dimensions
+
+    @property
+    def compared(self) -> tuple[float, ...]:
+        """What arms are compared by: layers, parameters, operations and dimensions."""
+        return self.layers, self.parameters, self.flops, self.dimensions
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The columns of `HEADER`."""
+        whole = "unknown" if self.whole is None else si(self.whole)
+        shown = si(self.parameters), whole, si(self.flops), f"{self.dimensions:,}", f"{self.bytes:,}"
+        return f"{self.layers}", *shown
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """Numbers of weights of a model, as `daskmetrics.models.LoadedModel.size` counts them.
+
+    ``whole`` are all of them, ``attention`` is the width of the attention, and ``layers`` has for each layer those that
+    must be kept and those that are computed with.
+    """
+
+    whole: int
+    attention: int
+    layers: Mapping[int, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """What a run recorded of a model, or assumes of one that an earlier version measured.
+
+    Attributes
+    ----------
+    width : int
+        Of the hidden states.
+    weights : LayerWeights or None
+        None if not recorded.
+    tokens : float
+        Tokens of a text.
+    is_measured : bool
+        Whether that is the mean over the tasks of the run, and not the greatest length.
+    dimensions : int
+        Numbers of a vector.
+    """
+
+    width: int
+    weights: LayerWeights | None
+    tokens: float
+    is_measured: bool
+    dimensions: int
+
+    def cost(self, layer: int) -> ArmCost:
+        """What a text costs with a layer."""
+        computed = kept = 12 * self.width**2 * layer
+        whole, attention = None, self.width
+        if self.weights and layer in self.weights.layers:
+            kept, computed = self.weights.layers[layer]
+            whole, attention = self.weights.whole, self.weights.attention
+        flops = pass_flops(computed, layer, attention, self.tokens, self.tokens)
+        return ArmCost(layer, kept, whole, self.tokens, flops, self.dimensions)
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """An arm that was scored on every task of the objective, with what it takes.
+
+    ``score`` is the weighted mean of its raw scores, ``stderr`` its standard error. ``gain`` is the paired difference
+    from the next cheaper arm of the front; None for the others.
+    """
+
+    arm: Arm
+    score: float
+    stderr: float
+    cost: ArmCost
+    gain: Difference | None = None
+
+
+@dataclass(frozen=True)
+class TradeOffs:
+    """Scores against costs.
+
+    Attributes
+    ----------
+    arms : tuple of TradeOff
+        Every arm that was scored on all tasks of the objective.
+    front : tuple of TradeOff
+        Those that no other arm beats in both score and cost, cheapest forward pass first: an arm is beaten by one with
+        at least its score that needs no more layers, parameters, operations or dimensions.
+    notes : tuple of str
+        What the scores are means of, and how the costs are known.
+    """
+
+    arms: tuple[TradeOff, ...]
+    front: tuple[TradeOff, ...]
+    notes: tuple[str, ...]
+
+    def table(self) -> Table:
+        """The front, one arm a row."""
+        rows = [
+            (str(each.arm), number(each.score, each.stderr), apart(each.gain, " *"), *each.cost.cells)
+            for each in self.front
+        ]
+        unpaired = any(each.gain and not each.gain.paired for each in self.front)
+        notes = (*self.notes, UNPAIRED) if unpaired else self.notes
+        about = (
+            f"arms: those of the {len(self.arms):,} scored on all tasks that no other arm beats in both score and "
+            "cost, by at least the score and no more layers, parameters, operations and dimensions"
+        )
+        return Table(("arm", "score", "gain", *HEADER), tuple(rows), "Trade-offs", (about, *notes))
+
+    def _repr_html_(self) -> str:
+        return self.table().as_html()
+
+
+def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
+    """Places of the arms that no other beats in both score and cost, cheapest forward pass first."""
+    kept = undominated([(-score, *cost.compared) for score, cost in zip(scores, costs, strict=True)])
+    return sorted(compress(range(len(scores)), kept), key=lambda i: (costs[i].flops, scores[i]))
+
+
+def weighted_score(values: Sequence[Mapping[str, Any]], weights: Sequence[float]) -> tuple[float, float]:
+    """The weighted mean of recorded scores, and its standard error if the tasks are independent.
+
+    >>> weighted_score([{"score": 0.2, "stderr": 0.03}, {"score": 0.6, "stderr": 0.04}], [1.0, 1.0])
+    (0.4, 0.025)
+    """
+    total = math.fsum(weights)
+    mean = math.fsum(w * each["score"] for w, each in zip(weights, values, strict=True)) / total
+    return mean, math.hypot(*(w * (each["stderr"] or 0.0) for w, each in zip(weights, values, strict=True))) / total
+
+
+def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, ...]:
+    """What the numbers of a table are, and how they are known."""
+    lines = [
+        f"score: raw mean over {plural(len(tasks), 'task')} ± standard error; gain: above the row before, text by text",
+        "parameters: of the embeddings and the blocks up to the layer; bytes: of a vector of float32",
+        "operations (FLOPs): 2 x weights of these blocks x tokens of a text, and the attention (Kaplan et al. 2020; "
+        "Hoffmann et al. 2022)",
+        f"tokens of a text: {'; '.join(_tokens(sizes))}",
+    ]
+    if assumed := [model for model, size in sizes.items() if not size.weights]:
+        lines.append(f"assumed for {', '.join(assumed)}, whose size was not recorded: 12 width² weights a block")
+    return tuple(lines)
+
+
+def _tokens(sizes: Mapping[str, ModelSize]) -> list[str]:
+    """Tokens of a text, and how they are known, with the models for which that holds."""
+    how = {True: "measured, mean over the tasks", False: "the greatest length, as the run recorded none"}
+    models: dict[str, list[str]] = {}
+    for model, size in sizes.items():
+        models.setdefault(f"{size.tokens:,.0f} ({how[size.is_measured]})", []).append(model)
+    return [f"{text}{f' for {listed(names)}' if len(models) > 1 else ''}" for text, names in models.items()]
