@@ -12,7 +12,7 @@ import yaml
 
 from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._outcomes import Difference, difference
+from daskmetrics.core._outcomes import Difference, difference, mean_difference
 from daskmetrics.core._text import equal_names
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -20,6 +20,7 @@ from daskmetrics.execution._journal import holder, is_finished, latest, read, st
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._best import Best
 from daskmetrics.report._format import card, number, percent
+from daskmetrics.report._outlook import changed, earlier_search, outlook
 from daskmetrics.report._snippet import snippet
 
 if TYPE_CHECKING:
@@ -284,8 +285,17 @@ class Run:
             default_scores=default["scores"],
             differences=self.differences(arm, Arm(**default["arm"])),
             share=self.result.spent / self.result.exhaustive,
+            outlook=self._outlook(self.result),
             code=snippet(arm, self.result.location, self.result.location.get("protocol", self.config["protocol"])),
         )
+
+    def _outlook(self, result: SearchEnded) -> dict[str, str]:
+        sentences = dict(outlook(result, self.config["search"]))
+        if earlier := earlier_search(self.entries, result):
+            apart = self.differences(Arm(**result.best["arm"]), Arm(**earlier.best["arm"]))
+            gain = mean_difference(list(apart.values()))
+            sentences["changed"] = changed(self.entries, earlier, result, gain)
+        return sentences
 
     def _remedy(self) -> str:
         if not self.tasks:

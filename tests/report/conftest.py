@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from daskmetrics import config, store
-from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, champions, policy_named
+from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, champions, metrics_worth, outlook, policy_named
 from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import pack
@@ -186,6 +186,8 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     location = {"path": "models/x", "revision": None, "depth": depth}
     kinds = [asdict(each) for each in champions(campaign.state, {task: kind(task) for task in story.tasks})]
     about = {"location": location, "order": campaign.outcome_order, "kinds": kinds}
+    about["outlook"] = outlook(campaign).as_dict()
+    about["without_metrics"] = asdict(metrics_worth(campaign.state, 0.01))
     journal.append(SearchEnded(key=story.key, **best.as_dict(), **about))
     _store_scores(story, folder, journal)
     return True
