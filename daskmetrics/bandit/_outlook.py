@@ -96,14 +96,14 @@ def _values(state: State) -> Floats:
     """Expected rise of the greatest posterior mean by the first, the first two, ... pending cells (n,)."""
     posterior, known = state.posterior, state.posterior.without_pending()
     bound = np.where(state.usable, known.mean + 3 * known.sd, -np.inf)
-    arms = greatest(bound, min(JOINT, int(np.isfinite(bound).sum())))
+    arms = np.append(greatest(bound, min(JOINT, int(np.isfinite(bound).sum()))), state.leader)
     ahead = (posterior.mean[arms] - posterior.mean[state.leader]) * np.ones((DRAWS, 1))
     moves = CLOSER * posterior.cross[posterior.known :]
     rng = np.random.default_rng(seed_of("outlook", state.seed))
     values = np.empty(len(moves))
     for i, move in enumerate(moves):
         ahead += rng.standard_normal((DRAWS, 1)) * (move[arms] - move[state.leader])
-        values[i] = np.maximum(ahead.max(axis=1), 0.0).mean()  # the leader itself is 0 ahead
+        values[i] = ahead.max(axis=1).mean()
     return values
 
 

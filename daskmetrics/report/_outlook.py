@@ -61,7 +61,8 @@ def _more(result: SearchEnded) -> str:
     if max(gain["value"] for gain in gains[:SHOWN]) < HARDLY * result.score_unit:
         return f"{text} More scores are expected to gain less than 0.01 % of the score for 10 % {cost}."
     first, *others = gains[:SHOWN]
-    more = f"A further {percent(first['share'])} {cost} ({plural(first['cells'], 'cell')})"
+    part = percent(first["share"]) if first["share"] >= 0.001 else f"{100 * first['share']:.1g} %"
+    more = f"A further {part} {cost} ({plural(first['cells'], 'cell')})"
     parts = [f"{more} is expected to gain {_amount(result, first['value'])}"]
     parts += [f"the next {percent(gain['share'])} {_amount(result, gain['value'])}" for gain in others]
     share = min(1.0, math.ceil(100 * (result.spent / result.exhaustive + first["share"])) / 100)
