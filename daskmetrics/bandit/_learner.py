@@ -19,7 +19,6 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell
 
 Stage = Literal["baseline", "search", "confirm"]
-Ending = Literal["sure", "confidence", "budget", "cells", "complete", "stopped"]
 
 BASELINE = 0.25  #: share of the budget that the baseline stage may take
 CHECK = 8  #: number of outcomes after which the confidence is computed again
@@ -309,37 +308,6 @@ class Learner:
     def _insists(self) -> bool:
         """Whether the search is to spend more, however sure it is."""
         return self.spent < self._least * (1 - 1e-9)
-
-    @property
-    def ending(self) -> Ending:
-        """Why nothing is left to decide; ``stopped`` if something is, since the search was ended from outside."""
-        if self._next() is not None:
-            return "stopped"
-        if self._costs.paid.all():
-            return "complete"
-        if len(self._picks) >= self._max_cells:
-            return "cells"
-        known = self._needed()
-        state = self._state(known)
-        if self._has_confidence(known, state):
-            return "confidence"
-        # whether the policy would go on if it could afford every cell
-        return "budget" if self._policy(replace(state, remaining=math.inf, budget=math.inf)) else "sure"
-
-    def unlimited(self, decisions: int) -> Learner:
-        """A copy that may spend the whole exhaustive cost, and whose next ``decisions`` wait for no outcome."""
-        copy = Learner(
-            self.problem,
-            self._policy,
-            budget=1.0,
-            window=len(self.open) + decisions,
-            seed=self.seed,
-            decided=self._picks,
-            free_running=True,
-        )
-        for i in self.outcome_order:
-            copy.tell(i, self._outcomes[i])
-        return copy
 
     def _has_confidence(self, known: Sequence[int], state: State) -> bool:
         """Whether the required confidence was reached after the last multiple of `CHECK` outcomes."""

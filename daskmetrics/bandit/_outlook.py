@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from daskmetrics.bandit._kernel import CovarianceModel
-from daskmetrics.bandit._learner import Ending, Learner
+from daskmetrics.bandit._learner import Learner
 from daskmetrics.bandit._policy import State
 from daskmetrics.bandit._posterior import LIMIT, greatest, pooled
 from daskmetrics.bandit._problem import Floats, Observations
 from daskmetrics.bandit._recommend import CLOSER, DRAWS, JOINT, leader_confidence
 from daskmetrics.core.names import Arm, seed_of
+
+Ending = Literal["sure", "confidence", "budget", "cells", "complete", "stopped"]
 
 STEP = 0.1  #: share of the exhaustive cost whose gain is stated at a time
 AHEAD = 256  #: decisions that are looked ahead
@@ -75,11 +78,43 @@ def outlook(learner: Learner) -> Outlook:
     >>> outlook(learner).ending
     'budget'
     """
-    return Outlook(learner.ending, tuple(_gains(learner)) if len(learner.state.observations) else ())
+    return Outlook(ending_of(learner), tuple(_gains(learner)) if len(learner.state.observations) else ())
+
+
+def ending_of(learner: Learner) -> Ending:
+    """Why nothing is left to decide; ``stopped`` if something is, since the search was ended from outside."""
+    if learner._next() is not None:
+        return "stopped"
+    known = learner._needed()
+    state = learner._state(known)
+    if state.paid.all():
+        return "complete"
+    if len(learner.picks) >= learner._max_cells:
+        return "cells"
+    if learner._has_confidence(known, state):
+        return "confidence"
+    # whether the policy would go on if it could afford every cell
+    return "budget" if learner._policy(replace(state, remaining=math.inf, budget=math.inf)) else "sure"
+
+
+def unlimited(learner: Learner, decisions: int) -> Learner:
+    """A copy that may spend the whole exhaustive cost, and whose next ``decisions`` wait for no outcome."""
+    copy = Learner(
+        learner.problem,
+        learner._policy,
+        budget=1.0,
+        window=len(learner.open) + decisions,
+        seed=learner.seed,
+        decided=learner.picks,
+        free_running=True,
+    )
+    for i in learner.outcome_order:
+        copy.tell(i, learner._outcomes[i])
+    return copy
 
 
 def _gains(learner: Learner) -> Iterator[Gain]:
-    ahead, whole = learner.unlimited(AHEAD), learner.problem.exhaustive_cost
+    ahead, whole = unlimited(learner, AHEAD), learner.problem.exhaustive_cost
     spent = np.cumsum([pick.cost / whole for pick in ahead.ask(AHEAD)])
     if not len(spent):
         return

@@ -7,7 +7,7 @@ import pytest
 
 from daskmetrics.bandit import Learner, Outcome, metrics_worth, outlook, policy_named
 from daskmetrics.bandit._learner import Budget
-from daskmetrics.bandit._outlook import AHEAD, leave_one_out_error
+from daskmetrics.bandit._outlook import AHEAD, ending_of, leave_one_out_error, unlimited
 from daskmetrics.bandit._posterior import ObservationRows, fit_posterior
 from daskmetrics.bandit._recommend import CLOSER
 from daskmetrics.bandit.policies._registry import BUILT_IN
@@ -49,7 +49,7 @@ def test_a_budget_of_one_scores_every_cell(world, policy):
     small = world(revisions=2, layers=3, tasks=3)
     loading = replace(small.problem, load_cost=50.0 + 0 * small.problem.features[:, 0])  # loads may be paid for twice
     learner = finish(replace(small, problem=loading), policy, budget=1.0, window=2)
-    assert len(learner.picks) == small.scores.size and learner.ending == "complete"
+    assert len(learner.picks) == small.scores.size and ending_of(learner) == "complete"
 
 
 def test_a_search_that_is_sure_goes_on_if_it_is_to_spend_more(world):
@@ -91,7 +91,7 @@ def test_the_loss_and_the_gain_are_those_of_draws_from_the_covariances(world, af
     learner = finish(small, "random", budget=Budget(cells=40))
     result, leader = learner.recommendation(), learner.state.leader
     arms, rng = np.arange(len(small.problem.arms)), np.random.default_rng(1)
-    ahead = learner.unlimited(AHEAD)
+    ahead = unlimited(learner, AHEAD)
     ahead.ask(AHEAD)  # every cell that is left
     now, then = learner.state.posterior, ahead.state.posterior
     covariance = CLOSER**2 * now.covariance(arms, arms)
