@@ -94,14 +94,19 @@ def _metrics(result: SearchEnded) -> str:
     )
 
 
-def earlier_search(entries: Sequence[Event], result: SearchEnded) -> SearchEnded | None:
-    """The last search before this one in the journal, if it recommended another arm."""
-    ends = [entry for entry in entries if isinstance(entry, SearchEnded)]
-    before = ends[: ends.index(result)]
-    return before[-1] if before and before[-1].best["arm"] != result.best["arm"] else None
+def earlier_search(
+    entries: Sequence[Event], result: SearchEnded
+) -> tuple[SearchEnded, Sequence[Event]] | tuple[None, None]:
+    """The search before this one, if it recommended another arm, and the entries of the journal between them."""
+    ends = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, SearchEnded)]
+    now = max(i for i, entry in ends if entry.key == result.key)
+    for i, earlier in reversed(ends):
+        if i < now:
+            return (earlier, entries[i:now]) if earlier.best["arm"] != result.best["arm"] else (None, None)
+    return None, None
 
 
-def changed(entries: Sequence[Event], earlier: SearchEnded, result: SearchEnded, gain: Difference | None) -> str:
+def changed(earlier: SearchEnded, since: Sequence[Event], result: SearchEnded, gain: Difference | None) -> str:
     """Why the recommendation differs from that of an earlier search: what the new scores say of the two arms.
 
     ``gain`` is the difference of their mean scores on the tasks on which both were scored.
@@ -111,7 +116,6 @@ def changed(entries: Sequence[Event], earlier: SearchEnded, result: SearchEnded,
     text = f"An earlier search of this run, with {spent} of the exhaustive cost, recommended {old}."
     if earlier.reward != result.reward:
         text += f" It compared arms by the reward {earlier.reward}, this one by {result.reward}."
-    since = entries[entries.index(earlier) : entries.index(result)]
     records = [entry for entry in since if isinstance(entry, Record) and entry.kind == "score" and entry.ok]
     cells = [(Cell.parse(record.name), record.value["score"]) for record in records]
     theirs = [f"{number(score)} of {cell}" for cell, score in cells if cell.arm in (old, new)]

@@ -291,10 +291,11 @@ class Run:
 
     def _outlook(self, result: SearchEnded) -> dict[str, str]:
         sentences = dict(outlook(result, self.config["search"]))
-        if earlier := earlier_search(self.entries, result):
+        earlier, since = earlier_search(self.entries, result)
+        if earlier and since:
             apart = self.differences(Arm(**result.best["arm"]), Arm(**earlier.best["arm"]))
             gain = mean_difference(list(apart.values()))
-            sentences["changed"] = changed(self.entries, earlier, result, gain)
+            sentences["changed"] = changed(earlier, since, result, gain)
         return sentences
 
     def _remedy(self) -> str:

@@ -187,7 +187,8 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     kinds = [asdict(each) for each in champions(campaign.state, {task: kind(task) for task in story.tasks})]
     about = {"location": location, "order": campaign.outcome_order, "kinds": kinds}
     about["outlook"] = outlook(campaign).as_dict()
-    about["without_metrics"] = asdict(metrics_worth(campaign.state, 0.01))
+    worth = metrics_worth(campaign.state, 0.01)
+    about["without_metrics"] = asdict(worth) if worth else {}
     journal.append(SearchEnded(key=story.key, **best.as_dict(), **about))
     _store_scores(story, folder, journal)
     return True
