@@ -12,12 +12,14 @@ Mathematics of numbers: nothing here uses futures, files or model weights. Impor
 `policies`                            the policies: `race` is the default
 `_recommend`, `_objectives`           the best arm and its confidence; the best arm of every kind of task
 `_learner`                            the decisions of a search: ``ask`` and ``tell``
+`_outlook`                            why it ended, what more would buy, what the metrics contributed
 `_simulate`, `replay`                 a search of known scores; many of them, compared
 ===================================== ========================================================================
 """
 
 from daskmetrics.bandit._learner import Budget, Learner, Pick
 from daskmetrics.bandit._objectives import champions, task_weights
+from daskmetrics.bandit._outlook import metrics_worth, outlook
 from daskmetrics.bandit._policy import Choice, Policy, State
 from daskmetrics.bandit._problem import Outcome, Problem, arm_features
 from daskmetrics.bandit._recommend import Recommendation
@@ -36,6 +38,8 @@ __all__ = [
     "arm_features",
     "champions",
     "installed_policies",
+    "metrics_worth",
+    "outlook",
     "policy_named",
     "policy_path",
     "task_weights",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -93,7 +93,9 @@ class Learner:
     from these. (2) ``search``: the policy chooses until no cell is worth its cost, the required confidence is reached,
     or the budget is spent, less what confirming the leader costs (if that is at most a tenth of it). (3) ``confirm``:
     the missing cells of the leader, of a new leader if it changes, and then of the default arm, as far as the budget
-    allows.
+    allows. A search that is to spend more than that goes on with the most informative cells of the negligible rivals,
+    and then with the cheapest ones. A budget that pays for every cell is spent on every cell, unless a ``confidence``
+    is required.
 
     Decision i is based on the outcomes that would have arrived if ``window`` workers had processed the earlier
     decisions and each cell had taken as long as it costs; all other outcomes count as pending, even if they have
@@ -116,6 +118,8 @@ class Learner:
         Stop once the recommended arm is within ``within`` of the best with this probability.
     within : float
         Share of the best arm's mean score.
+    spend : float
+        Share of the exhaustive cost to spend even if no rival is worth its cost, or the confidence is reached.
     free_running : bool
         Base decisions on every outcome that has arrived. This is faster if some cells take much longer than assumed,
         and it is not reproducible.
@@ -153,6 +157,7 @@ class Learner:
         decided: Sequence[Pick] = (),
         confidence: float | None = None,
         within: float = WITHIN,
+        spend: float = 0.0,
         free_running: bool = False,
     ) -> None:
         limits = budget if isinstance(budget, Budget) else Budget(share=budget)
@@ -160,9 +165,14 @@ class Learner:
             raise ConfigError(f"A search needs a window of at least 1 decision, got {window}.")
         if confidence is not None and not 0 < confidence < 1:
             raise ConfigError(f"The confidence at which a search stops must be between 0 and 1, got {confidence}.")
+        if not 0 <= spend <= 1:
+            raise ConfigError(f"The share that a search is to spend must be between 0 and 1, got {spend}.")
         self.problem, self.seed, self.window = problem, seed, window
         self.budget = limits.within(problem.exhaustive_cost)  # from here on in units of cost
         self.confidence, self.within, self.free_running = confidence, within, free_running
+        is_whole = limits.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
+        # loading a checkpoint twice may cost more than the exhaustive cost, in which it counts once
+        self._least = math.inf if is_whole or spend == 1 else spend * problem.exhaustive_cost
         self._max_cells = math.inf if limits.cells is None else limits.cells
         self._policy = policy
         self._costs, self._workers = PaidCosts(problem), AssumedWorkers(window)
@@ -281,7 +291,7 @@ class Learner:
         """The next decision: a pure function of the ``known`` outcomes and of the decisions so far."""
         if len(self._picks) >= self._max_cells:
             return None
-        if len(self._picks) < len(self._baseline):
+        if len(self._picks) < len(self._baseline) and self._cells == self._baseline[: len(self._cells)]:
             return "baseline", Choice(*self._baseline[len(self._picks)])
         state = self._state(known)
         if self._has_confidence(known, state):
@@ -290,12 +300,19 @@ class Learner:
             return "search", choice
         if choice := _confirmation(state):
             return "confirm", choice
+        if self._insists and (choice := self._policy(replace(state, insists=True)) or _cheapest(state)):
+            return "search", replace(choice, why={**choice.why, "spend": "although no rival is worth its cost"})
         return None
+
+    @property
+    def _insists(self) -> bool:
+        """Whether the search is to spend more, however sure it is."""
+        return self.spent < self._least * (1 - 1e-9)
 
     def _has_confidence(self, known: Sequence[int], state: State) -> bool:
         """Whether the required confidence was reached after the last multiple of `CHECK` outcomes."""
         count = len(known) // CHECK * CHECK
-        if self.confidence is None or not count:
+        if self.confidence is None or not count or self._insists:
             return False
         if count not in self._is_confident:
             then = state if count == len(known) else self._state(known[:count], self._checking)
@@ -350,6 +367,13 @@ def _confirmation(state: State) -> Choice | None:
             # expensive cells come last: they are saved if the leader changes before
             return Choice(arm, int(missing[np.argmin(state.cost[arm, missing])])) if affordable else None
     return None
+
+
+def _cheapest(state: State) -> Choice | None:
+    """The cheapest open cell, or None."""
+    cost = np.where(state.open, state.cost, np.inf)
+    arm, task = np.unravel_index(int(cost.argmin()), cost.shape)
+    return Choice(int(arm), int(task)) if state.open.any() else None
 
 
 def _baseline(problem: Problem, allowance: float) -> list[tuple[int, int]]:

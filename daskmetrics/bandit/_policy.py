@@ -55,6 +55,8 @@ class State:
         Seed of the search.
     budget : float
         The whole budget; infinite where it pays for every cell.
+    insists : bool
+        Whether to go on although no rival is worth its cost: the search is to spend more.
     cache : IncrementalPosterior or None
         Reuses the work of earlier states. It changes the time that `posterior` and `finished` take, not their values.
     """
@@ -67,6 +69,7 @@ class State:
     remaining: float
     seed: int
     budget: float = math.inf
+    insists: bool = False
     cache: IncrementalPosterior | None = None
 
     @cached_property

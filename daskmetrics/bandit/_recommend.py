@@ -70,6 +70,11 @@ class Recommendation:
         Posterior probability that no other arm has a greater objective.
     probability_within : float
         Posterior probability that no other arm is better by more than ``within`` of its mean score.
+    expected_loss : float
+        By how much the best arm is expected to exceed the recommended one, whichever it is, in units of the reward:
+        E[max of the objectives] - the expected objective of the recommended arm, from joint draws of the posterior.
+    score_unit : float
+        Units of the reward that correspond to the whole mean score of the recommended arm; see `margin_of`.
     credible : tuple of Arm
         The smallest set that contains the best arm with probability 0.95, most likely first.
     top : tuple of ArmSummary
@@ -86,6 +91,8 @@ class Recommendation:
     probability_best: float
     probability_within: float
     within: float
+    expected_loss: float
+    score_unit: float
     credible: tuple[Arm, ...]
     top: tuple[ArmSummary, ...]
     reward: str
@@ -127,6 +134,8 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
         probability_best=certainty.best,
         probability_within=certainty.within,
         within=within,
+        expected_loss=certainty.loss,
+        score_unit=margin_of(posterior, best, seen, 1.0),
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
         top=tuple(_summary(state, posterior, int(arm)) for arm in _ranking(state)[:TOP]),
         reward=problem.reward,
@@ -165,10 +174,11 @@ def _weighted_mean(problem: Problem, seen: Observations) -> ScoreEstimate:
 
 @dataclass(frozen=True)
 class Confidence:
-    """Posterior probabilities that an arm is the best, or within a margin of the best."""
+    """Posterior probabilities that an arm is the best, or within a margin of the best; its expected loss."""
 
     best: float
     within: float
+    loss: float  # expected difference between the best arm and this one, in units of the reward
     credible: tuple[int, ...]  # smallest set with the best arm by probability `CREDIBLE`, most likely first
 
 
@@ -198,10 +208,13 @@ def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable:
     # a Cholesky factor is a smooth function of the matrix: rounding errors of the covariance decide nothing
     root = np.linalg.cholesky(posterior.covariance(arms, arms)).astype(np.float32)
     draws: NDArray[np.float32] = _normal(seed, len(arms)) @ root.T
+    lead = posterior.mean[arms] - posterior.mean[arm]
+    # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
+    loss = float(((draws + lead).max(axis=1) - draws[:, -1]).mean())
     freedom = posterior.model.freedom
     scale = np.sqrt(freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS))
     draws *= scale[:, None]  # with this scale, of a multivariate t distribution
-    draws += posterior.mean[arms] - posterior.mean[arm]
+    draws += lead
     most = draws.max(axis=1)
     share = np.bincount(draws.argmax(axis=1), minlength=len(arms)) / len(draws)
     order = np.argsort(-share, kind="stable")
@@ -209,6 +222,7 @@ def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable:
     return Confidence(
         best=float(share[-1]),
         within=float((draws[:, -1] >= most - margin).mean()),
+        loss=loss,
         credible=tuple(int(each) for each in arms[order[:needed]]),
     )
 

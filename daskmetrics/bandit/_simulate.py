@@ -26,6 +26,7 @@ class TracePoint:
     regret: float
     time: float = 0.0  # since the start, on the simulated workers, in units of cost
     confidence: float = math.nan  # probability that the arm is within the margin of the best; NaN if not computed
+    expected_loss: float = math.nan  # expected regret, as a share of the arm's mean score; computed together with it
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def simulate(
     free_running: bool = False,
     confidence: float | None = None,
     within: float = 0.01,
+    spend: float = 0.0,
 ) -> SimulatedSearch:
     """Run a complete search; each outcome arrives when the cell's cost, taken as a duration, has passed.
 
@@ -79,15 +81,17 @@ def simulate(
         seed=seed,
         confidence=confidence,
         within=within,
+        spend=spend,
         free_running=free_running,
     )
     pool = _SimulatedWorkers(problem, workers)
     trace: list[TracePoint] = []
     marks = sorted(confidence_at, reverse=True)
 
-    def record(arm: int, confidence: float) -> None:
+    def record(arm: int, result: Recommendation | None) -> None:
         regret = float(np.nanmax(truth) - truth[arm])
-        trace.append(TracePoint(learner.spent, problem.arms[arm], regret, pool.now, confidence))
+        sure = (result.probability_within, result.expected_loss / result.score_unit) if result else ()
+        trace.append(TracePoint(learner.spent, problem.arms[arm], regret, pool.now, *sure))
 
     outcomes = 0
     while True:
@@ -102,9 +106,9 @@ def simulate(
             passed = [marks.pop() for mark in marks[::-1] if mark <= learner.spent]
             state = learner.state
             known = passed and len(state.observations)
-            record(state.recommended, learner.recommendation().probability_within if known else math.nan)
+            record(state.recommended, learner.recommendation() if known else None)
     result = learner.recommendation()
-    record(problem.arm_index[result.arm], result.probability_within)
+    record(problem.arm_index[result.arm], result)
     return SimulatedSearch(learner.picks, result, tuple(trace), pool.utilisation, pool.deciding)
 
 

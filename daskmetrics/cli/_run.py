@@ -33,6 +33,7 @@ TAIL = 30  # lines of the log of a driver that failed
 @click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
 @click.option("--policy", help="Search policy; short for --set search.policy=NAME. `sweep` scores every cell.")
 @click.option("--budget", type=float, help="Share of the exhaustive cost; short for --set search.budget=SHARE.")
+@click.option("--spend", type=float, help="Spend this share even if sure earlier; short for --set search.spend=SHARE.")
 @click.option("--confidence", type=float, help="Stop at this confidence; short for --set search.confidence=P.")
 @click.option("--within", type=float, help="Tolerance of --confidence; short for --set search.within=W.")
 @click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
@@ -90,7 +91,7 @@ def run(
 
 def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:
     """All settings: the profile, then those of --set, then the other options."""
-    sections = {"workers": "cluster", **dict.fromkeys(("policy", "budget", "confidence", "within"), "search")}
+    sections = {"workers": "cluster", **dict.fromkeys(("policy", "budget", "spend", "confidence", "within"), "search")}
     if options["policy"] == "sweep" and options["budget"] is None:
         options["budget"] = 1.0  # a sweep scores every cell
     given = [f"{sections[name]}.{name}={value}" for name, value in options.items() if value is not None]

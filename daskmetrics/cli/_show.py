@@ -208,6 +208,11 @@ def metrics() -> None:
             for line in filter(None, lines):
                 click.echo(f"      {line}")
         click.echo()
+    click.echo(
+        "Whether a metric rises or falls with the scores differs between families of models: no value is good\n"
+        "in itself, and a rule fitted on other models chooses no better than the last layer. A search learns it\n"
+        "from its own scores, and its report says what the metrics contributed. See docs/search.md, Metrics.\n"
+    )
     click.echo("Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under 'metrics:'.")
 
 

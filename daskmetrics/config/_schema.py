@@ -128,6 +128,14 @@ class Search(Section):
     budget: float = Field(
         0.3, gt=0, le=1, description="Share of the cost of evaluating every cell that may be spent.", examples=[0.01]
     )
+    spend: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of that cost to spend even if the search is sure earlier; at most `budget`. With "
+        "`budget: 1` and no `confidence` every cell is scored.",
+        examples=[0.2],
+    )
     cells: int | None = Field(None, ge=1, description="Largest number of cells to evaluate.", examples=[500])
     gpu_hours: float | None = Field(
         None, gt=0, description="Largest number of worker hours to spend, by the assumed costs.", examples=[40]
@@ -192,6 +200,15 @@ class Search(Section):
         description="Correct the assumed costs by measured seconds, which differ from run to run.",
         examples=[True],
     )
+
+    @model_validator(mode="after")
+    def _check_spend(self) -> Search:
+        if (self.spend or 0) > self.budget:
+            raise ValueError(
+                f"'search.spend' is {self.spend:g}, but 'search.budget' allows only {self.budget:g} of the exhaustive "
+                f"cost: add --budget {self.spend:g}, or spend less"
+            )
+        return self
 
 
 class Config(Section):

@@ -159,6 +159,10 @@ class SearchEnded:
     exhaustive: float
     order: Sequence[Any]  # of the observations, from which the posterior is computed again to the last bit
     kinds: Sequence[Plain]  # the best arm of every kind of task
+    expected_loss: float = 0.0  # of the recommended arm against the best one, in units of the reward
+    score_unit: float = 0.0  # units of the reward that correspond to its whole mean score
+    outlook: Plain = field(default_factory=dict)  # why it ended, and what more would buy (`bandit.Outlook`)
+    without_metrics: Plain = field(default_factory=dict)  # the same scores without metrics (`bandit.MetricsWorth`)
 
 
 @dataclass(frozen=True)

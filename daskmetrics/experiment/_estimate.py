@@ -286,4 +286,5 @@ def _limits(search: config.Search) -> str:
         f"{search.wall_hours:g} h of wall time" if search.wall_hours else "",
         f"{search.confidence:.0%} confidence to be within {search.within:.1%}" if search.confidence else "",
     ]
-    return f"{search.policy}, up to " + " or ".join(filter(None, limits))
+    least = f"; at least {search.spend:.1%} even if it is sure earlier" if search.spend else ""
+    return f"{search.policy}, up to {' or '.join(filter(None, limits))}{least}"

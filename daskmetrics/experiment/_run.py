@@ -21,7 +21,7 @@ from distributed import Client
 from rich.markup import escape
 
 from daskmetrics import store
-from daskmetrics.bandit import Learner, champions
+from daskmetrics.bandit import Learner, champions, metrics_worth, outlook
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config._checkpoints import require_on_hub
 from daskmetrics.config._protocol import require_known
@@ -233,6 +233,7 @@ class _RunDriver:
             decided=search.decided(self.journal.entries, key),
             confidence=config.confidence,
             within=config.within,
+            spend=config.spend or 0.0,
             free_running=config.free_running,
         )
         source = search.SearchSource(self.experiment, learner, key, self.folder.embeddings.resolve())
@@ -245,7 +246,7 @@ class _RunDriver:
 
         run_source(source, client, self.journal, settings, show, self.display.message)
         learner.rebuild_posterior()  # the live posterior depends on the clock
-        best = learner.recommendation()
+        best, worth = learner.recommendation(), metrics_worth(learner.state, config.within)
         self.journal.append(
             SearchEnded(
                 key=self.experiment.key,
@@ -253,6 +254,8 @@ class _RunDriver:
                 **best.as_dict(),
                 order=learner.outcome_order,
                 kinds=[asdict(each) for each in champions(learner.state, self.experiment.kinds)],
+                outlook=outlook(learner).as_dict(),
+                without_metrics=asdict(worth) if worth else {},
             )
         )
 

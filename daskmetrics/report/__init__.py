@@ -4,6 +4,7 @@
 `_run`           `Run`: the configuration, the records and the answer of a run
 `_best`          `Best`: the recommended arm beside the default arm
 `_tradeoffs`     `TradeOffs`: scores against what arms take
+`_outlook`       why the search ended, what more would buy, why the answer changed, as sentences
 `_arrays`        the store as labelled arrays
 `_format`        numbers, arms and labelled lines as text; templates; cards for notebooks
 `_snippet`       the lines of Python that load an arm

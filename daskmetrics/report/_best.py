@@ -46,6 +46,9 @@ class Best:
         By how much the recommended arm's score exceeds the default arm's, by task; see `Run.differences`.
     share : float
         Cost of the search as a share of the exhaustive sweep's cost.
+    outlook : mapping
+        Why the search ended, what more would buy, what the metrics contributed, and why the recommendation changed:
+        sentences by label.
     code : str
         Python that loads the arm.
     """
@@ -65,6 +68,7 @@ class Best:
     reward: str
     differences: Mapping[str, Difference]
     share: float
+    outlook: Mapping[str, str]
     code: str
 
     @property
@@ -143,5 +147,6 @@ class Best:
             "difference": self.difference,
             "certainty": self.certainty,
             "cost": f"{percent(self.share)} of the exhaustive sweep's cost (assumed)",
+            **self.outlook,
         }
         return card(self.name[0].upper() + self.name[1:], rows, self.code)

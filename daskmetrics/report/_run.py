@@ -24,6 +24,7 @@ from daskmetrics.execution._journal import holder, is_finished, latest, read, st
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._best import Best
 from daskmetrics.report._format import card, number, percent
+from daskmetrics.report._outlook import changed, earlier_search, outlook
 from daskmetrics.report._snippet import snippet
 from daskmetrics.report._tradeoffs import (
     ArmCost,
@@ -309,6 +310,7 @@ class Run:
             reward=self.result.reward,
             differences=self.differences(arm, Arm(**default["arm"])),
             share=self.result.spent / self.result.exhaustive,
+            outlook=self._outlook(self.result),
             code=snippet(arm, self.result.location, self.result.location.get("protocol", self.config["protocol"])),
         )
 
@@ -392,6 +394,15 @@ class Run:
     def _max_length(self, model: str) -> int:
         own = next((each.get("max_length") for each in self.config["models"] if each["name"] == model), None)
         return int(own or self.config["protocol"]["max_length"])
+
+    def _outlook(self, result: SearchEnded) -> dict[str, str]:
+        sentences = dict(outlook(result, self.config["search"]))
+        earlier, since = earlier_search(self.entries, result)
+        if earlier and since:
+            apart = self.differences(Arm(**result.best["arm"]), Arm(**earlier.best["arm"]))
+            gain = mean_difference(list(apart.values()))
+            sentences["changed"] = changed(earlier, since, result, gain)
+        return sentences
 
     def _remedy(self) -> str:
         if not self.tasks:

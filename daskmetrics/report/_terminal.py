@@ -11,6 +11,7 @@ from daskmetrics.report import _paired as paired
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._best import Best
 from daskmetrics.report._format import LABEL, UNPAIRED, WIDTH, apart, fact, number, percent, probability
+from daskmetrics.report._outlook import interrupted
 from daskmetrics.report._run import Run
 
 
@@ -28,7 +29,7 @@ def summary_text(run: Run) -> str:
     lines = [*fact(run.start.name, run.state)]
     if run.result:
         best = run.best()
-        lines += ["", *_answer(run, best), *fact("certainty", best.certainty)]
+        lines += ["", *_answer(run, best), *fact("certainty", best.certainty), *_outlook(best)]
         lines += [*_effort(run), "", _scores(run, best), *_kinds(run)]
     else:
         lines += [*_progress(run), *_effort(run)]
@@ -41,7 +42,8 @@ def best_text(run: Run) -> str:
     best = run.best()
     same = run.start.aliases.get(str(best.arm.checkpoint))
     identical = fact("identical", equal_names(str(best.arm.checkpoint), same)) if same else []
-    lines = [f"# {line}" for line in _answer(run, best) + identical + fact("certainty", best.certainty)]
+    about = _answer(run, best) + identical + fact("certainty", best.certainty) + _outlook(best)
+    lines = [f"# {line}" for line in about]
     return "\n".join([*lines, "", best.code.rstrip()])
 
 
@@ -86,7 +88,13 @@ def _answer(run: Run, best: Best) -> list[str]:
 
 def _effort(run: Run) -> list[str]:
     lines = [*fact("searched", run.searched), *fact("cost", cost(run))] if run.tasks else []
+    if not run.result and run.picks and not run.driver:
+        lines += fact("ended", interrupted(len(run.picks)))
     return [*lines, *_time(run)]
+
+
+def _outlook(best: Best) -> list[str]:
+    return [line for label, text in best.outlook.items() for line in fact(label, text)]
 
 
 def _time(run: Run) -> list[str]:

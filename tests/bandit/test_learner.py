@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -325,3 +326,25 @@ def test_recorded_decisions_that_do_not_fit_are_refused(world):
         learner(small.problem, decided=picks[1:])
     with pytest.raises(DataError, match="not part of this search"):
         learner(world(revisions=2, layers=2).problem, decided=picks)
+
+
+@pytest.mark.parametrize("window", [1, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_larger_budget_repeats_a_smaller_one_until_that_cannot_pay(world, seed, window):
+    small = world(seed=seed)
+    searches = [drive(learner(small.problem, budget=b, window=window), small.outcome) for b in (0.05, 0.1, 0.2, 0.4)]
+    for less, more in pairwise(searches):
+        pairs = zip(less.picks, more.picks, strict=False)
+        same = next((i for i, (one, other) in enumerate(pairs) if one != other), len(less.picks))
+        if same == len(less.picks):
+            continue
+        assert same > len(less.picks) / 2
+        # what the larger budget bought next, or the confirmation that it began, is too expensive for the smaller one
+        begun = learner(small.problem, budget=less.budget / small.problem.exhaustive_cost, window=window)
+        while len(begun.picks) < same:
+            for pick in begun.ask(min(window, same - len(begun.picks))):
+                begun.tell(pick.index, small.outcome(pick.cell))
+        state, following = begun.state, more.picks[same]
+        arm, task = small.problem.locate(following.cell)
+        missing = state.cost[arm, ~state.paid[arm]].sum()
+        assert not state.open[arm, task] or (following.stage == "confirm" and missing > state.remaining)

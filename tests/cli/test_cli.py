@@ -64,7 +64,8 @@ def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "words"), [("metrics", ("effective_rank", "nats")), ("tasks", ("stdlib:order", "accuracy"))]
+    ("command", "words"),
+    [("metrics", ("effective_rank", "nats", "differs between families")), ("tasks", ("stdlib:order", "accuracy"))],
 )
 def test_listings(tmp_path, command, words):
     done = call(tmp_path, command)
@@ -87,3 +88,10 @@ def test_short_options_are_settings(tmp_path):
     assert "30.0% of the exhaustive cost or 40 cells or 95% confidence to be within 2.0%" in " ".join(
         done.stdout.split()
     )
+
+
+def test_a_share_that_is_to_be_spent_is_part_of_the_budget(tmp_path):
+    done = call(tmp_path, "run", "--dry-run", "--spend", "0.2")
+    assert "30.0% of the exhaustive cost; at least 20.0% even if it is sure earlier" in " ".join(done.stdout.split())
+    done = call(tmp_path, "run", "--dry-run", "--spend", "0.5")
+    assert done.returncode != 0 and "'search.budget' allows only 0.3" in done.stderr and "--budget 0.5" in done.stderr

@@ -12,7 +12,17 @@ import pytest
 import yaml
 
 from daskmetrics import config, store
-from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, champions, policy_named, task_weights
+from daskmetrics.bandit import (
+    Learner,
+    Outcome,
+    Problem,
+    arm_features,
+    champions,
+    metrics_worth,
+    outlook,
+    policy_named,
+    task_weights,
+)
 from daskmetrics.bandit._problem import Reward
 from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
@@ -202,6 +212,9 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     location = {"path": "models/x", "revision": None, "depth": depth}
     found = [asdict(each) for each in champions(campaign.state, kinds)]
     about = {"location": location, "order": campaign.outcome_order, "kinds": found}
+    about["outlook"] = outlook(campaign).as_dict()
+    worth = metrics_worth(campaign.state, 0.01)
+    about["without_metrics"] = asdict(worth) if worth else {}
     journal.append(SearchEnded(key=story.key, **best.as_dict(), **about))
     _store_scores(story, folder, journal)
     return True

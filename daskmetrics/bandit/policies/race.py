@@ -52,7 +52,7 @@ def ask(state: State) -> Choice | None:
     if choice := _beyond_baseline(state):
         return choice
     leader = state.leader
-    every = rivals(state.posterior, leader, state.usable)
+    every = rivals(state.posterior, leader, state.usable, 0.0 if state.insists else NEGLIGIBLE)
     if every.better.max(initial=0.0) <= UNLIKELY and (choice := check_rivals(state)):
         return choice
     if not len(every):
@@ -91,7 +91,7 @@ def _beyond_baseline(state: State) -> Choice | None:
     return Choice(int(others[place]), task, {"unsaid": float(f"{unsaid[place]:.6g}")})
 
 
-def rivals(posterior: Posterior, leader: int, usable: Bools) -> Rivals:
+def rivals(posterior: Posterior, leader: int, usable: Bools, negligible: float = NEGLIGIBLE) -> Rivals:
     """Usable arms that may beat the leader, greatest expected loss first."""
     bound = np.where(usable, posterior.mean + 2 * posterior.sd, -np.inf)
     arms = greatest(bound, BOUND)
@@ -102,7 +102,7 @@ def rivals(posterior: Posterior, leader: int, usable: Bools) -> Rivals:
     distance = (posterior.mean[leader] - posterior.mean[arms]) / spread
     better = normal_tail(distance)
     loss = spread * (np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi) - distance * better)
-    kept = np.flatnonzero((better > NEGLIGIBLE) & (variance > 1e-12))
+    kept = np.flatnonzero((better > negligible) & (variance > 1e-12))
     kept = kept[np.argsort(-loss[kept], kind="stable")]
     return Rivals(arms, better, spread, loss).take(kept)
 

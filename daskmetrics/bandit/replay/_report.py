@@ -118,11 +118,14 @@ def confidence_table(trials: Sequence[ReplayTrial]) -> Table:
             stated = f"{band.low:.2f}-{band.high:.2f}" if band.high < 1 else f"≥ {band.low:.2f}"
             correct = f"{band.correct.value:.3f}", _interval(band.interval), str(band.correct.of)
             first = _hits(band.first), _interval(band.first.interval)
-            rows.append((str(setting), stated, f"{band.mean:.3f}", *correct, *first))
-    header = ("policy", "stated", "mean", "true", "95 % interval", "moments", "first", "95 % interval")
+            lost = [f"{100 * loss:.2g} %" for loss in (band.expected_loss, band.loss)]
+            rows.append((str(setting), stated, f"{band.mean:.3f}", *correct, *first, *lost))
+    found = ("stated", "mean", "true", "95 % interval", "moments", "first", "95 % interval")
+    header = ("policy", *found, "expected loss", "true loss")
     note = (
         "Moments of one search are not independent, so the interval is computed by search. 'first': the first moment "
-        "of each search."
+        "of each search. Losses are means over the moments: by how much the best arm's mean score exceeds that of the "
+        "recommended arm, as the posterior expects and in truth."
     )
     return Table(header, tuple(rows), f"Confidence that the arm is within {WITHIN:.0%} of the best", (note,))
 

@@ -93,6 +93,8 @@ class ConfidenceBand:
     correct: Rate  # over all moments
     interval: tuple[float, float]  # 95 %, of `correct` by search, since moments of one search are not independent
     first: Rate  # over the first such moment of each search
+    expected_loss: float  # mean of the stated one ...
+    loss: float  # ... and of the true one, where the arm is complete
 
 
 def confidence_bands(
@@ -105,11 +107,14 @@ def confidence_bands(
             [s for s in trial.path if low <= s.confidence < high or s.confidence == high == 1.0] for trial in trials
         ]
         if searches := [steps for steps in searches if steps]:
-            mean = float(np.mean([step.confidence for steps in searches for step in steps]))
+            every = [step for steps in searches for step in steps]
+            mean = float(np.mean([step.confidence for step in every]))
+            losses = [(step.expected_loss, step.loss) for step in every if math.isfinite(step.loss)]
+            lost = np.mean(losses or [(math.nan, math.nan)], axis=0).tolist()
             rates = [Rate(sum(map(is_found, steps)), len(steps)) for steps in searches]
             correct = Rate(sum(rate.hits for rate in rates), sum(rate.of for rate in rates))
             first = Rate(sum(is_found(steps[0]) for steps in searches), len(searches))
-            result.append(ConfidenceBand(low, high, mean, correct, _clustered_interval(rates), first))
+            result.append(ConfidenceBand(low, high, mean, correct, _clustered_interval(rates), first, *lost))
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -45,12 +46,15 @@ class ReplayStep:
         By which share the mean raw score of the recommended arm is below that of the best arm.
     confidence : float
         Posterior probability that the recommended arm is within `WITHIN` of the best; NaN if it was not computed.
+    expected_loss : float
+        Expectation of ``loss`` under the posterior, computed together with the confidence.
     """
 
     share: float
     seconds: float
     loss: float
     confidence: float
+    expected_loss: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,13 @@ def run_trial(plan: ReplayPlan, setting: Setting, seed: int) -> ReplayTrial:
         within=WITHIN,
     )
     path = tuple(
-        ReplayStep(point.cost / whole, point.time, float(truth.loss[problem.arm_index[point.arm]]), point.confidence)
+        ReplayStep(
+            share=point.cost / whole,
+            seconds=point.time,
+            loss=float(truth.loss[problem.arm_index[point.arm]]),
+            confidence=point.confidence,
+            expected_loss=point.expected_loss,
+        )
         for point in result.trace
     )
     return ReplayTrial(setting, seed, path, len(result.picks), result.utilisation, result.deciding)

@@ -16,7 +16,7 @@ from daskmetrics.bandit.replay._report import ablation_table, draw
 
 
 def trials(setting: Setting, found_at: float, n: int = 3) -> list[ReplayTrial]:
-    path = (ReplayStep(0.001, 3.6, 0.5, 0.2), ReplayStep(found_at, 3600 * found_at, 0.0, 0.95))
+    path = (ReplayStep(0.001, 3.6, 0.5, 0.2, 0.4), ReplayStep(found_at, 3600 * found_at, 0.0, 0.95, 0.01))
     return [ReplayTrial(setting, seed, path, 2, 0.75) for seed in range(n)]
 
 
@@ -34,7 +34,7 @@ def test_every_setting_has_a_row():
     assert speed.rows[0] == ("race, 8 workers", "1 %", "1 %", "1 %", "1 %", "36 s", "36 s", "0.75")
     assert calibrated.rows[2] == (
         *("race, 8 workers", "≥ 0.90", "0.950", "1.000", "0.439-1.000", "3"),
-        *("3/3", "0.439-1.000"),
+        *("3/3", "0.439-1.000", "1 %", "0 %"),
     )
 
 

@@ -1,0 +1,258 @@
+"""Benchmark on several model families: what transfers between them, and whether stated losses and gains hold.
+
+It needs the tables ``published`` and ``other_families`` of scores and metrics in the folder DASKMETRICS_PUBLISHED_DATA.
+Arms without a score on every task are left out. ``--small`` uses made-up tables and two seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from daskmetrics.bandit import Learner, Outcome, outlook, policy_named
+from daskmetrics.bandit._problem import Floats
+from daskmetrics.bandit.replay import (
+    ReplayPlan,
+    Scenario,
+    ScoreRow,
+    ScoreTable,
+    Setting,
+    ground_truth,
+    run_trials,
+    score_table,
+)
+from daskmetrics.bandit.replay._report import confidence_table
+from daskmetrics.core._table import Table
+from daskmetrics.core.names import Arm
+from daskmetrics.report._score_tables import read, read_metrics
+
+FILES = ("published", "other_families")
+DEPTH = 0.6  # the rule of thumb, as a share of the layers
+WIDTH = 0.1  # of the kernel that smooths scores over the depth
+RIDGE = 10.0  # penalty of the regression on metrics, in arms
+LOOKS = (0.01, 0.02, 0.05, 0.1)  # shares of the exhaustive cost after which searches are ended
+
+
+@dataclass(frozen=True)
+class Model:
+    """The last checkpoint of one model: its arms by layer."""
+
+    name: str
+    depth: Floats  # (A,), relative
+    score: Floats  # (A,), mean over all tasks
+    metrics: Mapping[str, Floats]  # (A,), with mean 0 and sd 1 over the layers; mean over datasets
+
+    @property
+    def family(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def standing(self) -> Floats:
+        """Scores with mean 0 and sd 1 over the layers (A,)."""
+        return np.asarray((self.score - self.score.mean()) / self.score.std())
+
+    def regret(self, arm: int) -> float:
+        return float(1 - self.score[arm] / self.score.max())
+
+
+def complete(table: ScoreTable) -> dict[str, ScoreTable]:
+    """The arms of each model that have a score on every task."""
+    good = np.isfinite(table.scores).all(axis=1)
+    rows: dict[str, list[ScoreRow]] = {}
+    for i in np.flatnonzero(good):
+        for t, (task, kind) in enumerate(table.kinds.items()):
+            arm, score, seconds = table.arms[i], float(table.scores[i, t]), float(table.seconds[i, t])
+            rows.setdefault(arm.model, []).append(ScoreRow(arm, task, score, seconds=seconds, kind=kind))
+    return {model: score_table(each) for model, each in rows.items()}
+
+
+def tables(folder: Path) -> dict[str, ScoreTable]:
+    """The complete arms of every model of both files."""
+    known = [read(folder / f"{name}_scores.csv.gz") for name in FILES]
+    return {model: each for table in known for model, each in complete(table).items()}
+
+
+def metrics_of(folder: Path) -> dict[Arm, dict[str, float]]:
+    return {arm: values for name in FILES for arm, values in read_metrics(folder / f"{name}_metrics.csv.gz").items()}
+
+
+def made_up() -> tuple[dict[str, ScoreTable], dict[Arm, dict[str, float]]]:
+    """Three families with their best layers in the middle, and a metric that rises with the depth."""
+    rng, found, metrics = np.random.default_rng(0), {}, {}
+    for model in ("alpha-1b", "beta-1b", "gamma-1b"):
+        arms = [Arm(model, "main", layer) for layer in range(9)]
+        rows = [
+            ScoreRow(arm, f"t{t}", 0.5 - 0.01 * (arm.layer - 5) ** 2 + rng.normal(0, 0.01), seconds=4.0**t, kind=kind)
+            for t, kind in enumerate(("pairs", "pairs", "classes", "classes"))
+            for arm in arms
+        ]
+        found[model] = score_table(rows)
+        metrics |= {arm: {"curvature raw one": arm.layer + rng.normal()} for arm in arms}
+    return found, metrics
+
+
+def models(known: Mapping[str, ScoreTable], metrics: Mapping[Arm, Mapping[str, float]]) -> list[Model]:
+    """The last checkpoint of every model with its metrics."""
+    result = []
+    for name, table in known.items():
+        suite = table.suites[0]
+        last = [i for i, arm in enumerate(table.arms) if arm.revision == suite.revisions[-1]]
+        arms = [table.arms[i] for i in last]
+        depth = np.array([arm.layer for arm in arms]) / suite.depth
+        result.append(Model(name, depth, table.scores[last].mean(axis=1), _columns(arms, metrics)))
+    return result
+
+
+def _columns(arms: Sequence[Arm], metrics: Mapping[Arm, Mapping[str, float]]) -> dict[str, Floats]:
+    """Each metric of these arms, without normalisation, standardised on every dataset and averaged over them."""
+    groups: dict[str, list[Floats]] = {}
+    for name in sorted({name for arm in arms for name in metrics.get(arm, {})}):
+        values = np.array([metrics.get(arm, {}).get(name, np.nan) for arm in arms])
+        if name.split()[1] == "raw" and np.isfinite(values).all() and values.std() > 0:
+            groups.setdefault(name.split()[0], []).append((values - values.mean()) / values.std())
+    return {name: np.mean(each, axis=0) for name, each in groups.items()}
+
+
+def last_layer(model: Model, others: Sequence[Model]) -> int:
+    return int(model.depth.argmax())
+
+
+def rule_of_thumb(model: Model, others: Sequence[Model]) -> int:
+    return int(np.abs(model.depth - DEPTH).argmin())
+
+
+def fitted_depth(model: Model, others: Sequence[Model]) -> int:
+    """The layer with the greatest mean standing of the other models at its depth, by kernel smoothing."""
+
+    def at(other: Model) -> Floats:
+        near = np.exp(-0.5 * ((model.depth[:, None] - other.depth) / WIDTH) ** 2)
+        return np.asarray(near @ other.standing / near.sum(axis=1))
+
+    return int(np.mean([at(other) for other in others], axis=0).argmax())
+
+
+def fitted_metrics(model: Model, others: Sequence[Model]) -> int | None:
+    """The layer with the greatest standing that a ridge regression on the other models' metrics predicts."""
+    others = [other for other in others if other.metrics]
+    names = sorted(set(model.metrics).intersection(*(other.metrics for other in others)))
+    if not names:
+        return None
+    x = np.concatenate([np.column_stack([other.metrics[name] for name in names]) for other in others])
+    y = np.concatenate([other.standing for other in others])
+    slopes = np.linalg.solve(x.T @ x + RIDGE * np.eye(len(names)), x.T @ y)
+    return int((np.column_stack([model.metrics[name] for name in names]) @ slopes).argmax())
+
+
+RULES: Mapping[str, Callable[[Model, Sequence[Model]], int | None]] = {
+    f"the layer at {DEPTH:.0%} of the depth": rule_of_thumb,
+    "depth fitted on other families": fitted_depth,
+    "the last layer": last_layer,
+    "label-free metrics fitted on other families": fitted_metrics,
+}
+
+
+def transfer(every: Sequence[Model]) -> Table:
+    """Regret of choosing a layer of each model without a score of it."""
+    rows = []
+    for name, rule in RULES.items():
+        chosen = [rule(model, [other for other in every if other.family != model.family]) for model in every]
+        regrets = [None if arm is None else m.regret(arm) for m, arm in zip(every, chosen, strict=True)]
+        means = [
+            np.mean([r for r, m in zip(regrets, every, strict=True) if r is not None and (m.metrics or not needs)])
+            for needs in (False, True)
+        ]
+        texts = ("-" if regret is None else f"{regret:.1%}" for regret in regrets)
+        rows.append((name, *(f"{mean:.1%}" for mean in means), *texts))
+    title = "Loss against the best layer of the last checkpoint, mean raw score over all tasks; nothing of it scored"
+    return Table(("rule", "mean", "with metrics", *(m.name for m in every)), tuple(rows), title)
+
+
+def signs(every: Sequence[Model]) -> Table:
+    """Rank correlation of each metric with the score over the layers of each model."""
+    from daskmetrics.report._analysis import rank_correlation
+
+    every = [model for model in every if model.metrics]
+    names = sorted(set(every[0].metrics).intersection(*(m.metrics for m in every)))
+    rows = [(name, *(f"{rank_correlation(m.metrics[name], m.score):+.2f}" for m in every)) for name in names]
+    return Table(("metric", *(m.name for m in every)), tuple(rows), "Spearman's rho of a metric and the mean score")
+
+
+def losses(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str) -> Iterator[Table]:
+    """Stated expected loss of the recommended arm against the true loss, by stated confidence."""
+    for name, table in known.items():
+        plan = ReplayPlan(table, Scenario("published", subset=subset), max(LOOKS), 1, LOOKS)
+        trials = list(run_trials(plan, [Setting(policy)], range(seeds)))
+        found = confidence_table(trials)
+        steps = [s for trial in trials for s in trial.path if np.isfinite(s.confidence)]
+        means = (np.mean([s.expected_loss for s in steps]), np.mean([s.loss for s in steps]))
+        note = f"All {len(steps)} moments: expected loss {means[0]:.2%}, true loss {means[1]:.2%}."
+        yield Table(found.header, found.rows, f"{name}. {found.title}", (note,))
+
+
+def gains(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str) -> Table:
+    """Expected gain of the next 10 % of the cost, against the gain of searches that spent it."""
+    rows = []
+    for name, table in known.items():
+        for share in LOOKS:
+            pairs = [_gain(table, Scenario("published", subset=subset), share, seed, policy) for seed in range(seeds)]
+            known_pairs = np.array([pair for pair in pairs if pair])
+            if len(known_pairs) > 1:
+                stated, true = known_pairs.mean(axis=0)
+                error = known_pairs.std(axis=0, ddof=1)[1] / np.sqrt(len(known_pairs))
+                rows.append((name, f"{share:.0%}", f"{stated:.2%}", f"{true:.2%} ± {error:.2%}", str(len(known_pairs))))
+    title = "Gain of spending a further 10 % of the exhaustive cost, as a share of the score: means over the searches"
+    return Table(("table", "after", "expected", "true", "searches"), tuple(rows), title)
+
+
+def _gain(table: ScoreTable, scenario: Scenario, share: float, seed: int, policy: str) -> tuple[float, float] | None:
+    """The stated gain and the true one; None if the share pays for no cell."""
+    drawn = scenario.draw_tasks(table, seed)
+    problem = scenario.build_problem(drawn)
+    truth, cells = ground_truth(drawn, problem), drawn.cells()
+
+    def search(spend: float) -> Learner:
+        learner = Learner(problem, policy_named(policy), budget=spend, spend=spend, window=1, seed=seed)
+        while picks := learner.ask(1):
+            learner.tell(picks[0].index, Outcome(cells[picks[0].cell]))
+        return learner
+
+    less, more = search(share), search(share + 0.1)
+    if not less.picks:
+        return None
+    now, later = less.recommendation(), more.recommendation()
+    found = [float(truth.loss[problem.arm_index[each.arm]]) for each in (now, later)]
+    return outlook(less).gains[0].value / now.score_unit, found[0] - found[1]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sections = ("transfer", "losses", "gains")
+    parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
+    parser.add_argument("--models", default="", help="of the sections losses and gains; separated by commas")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--policy", default="race")
+    parser.add_argument("--small", action="store_true")
+    chosen = parser.parse_args(arguments)
+    if chosen.small:
+        known, metrics = made_up()
+    else:
+        folder = Path(os.environ["DASKMETRICS_PUBLISHED_DATA"])
+        known = tables(folder)
+    sections, seeds, subset = chosen.section or sections, 2 if chosen.small else chosen.seeds, 2 if chosen.small else 16
+    searched = {name: table for name, table in known.items() if not chosen.models or name in chosen.models.split(",")}
+    if "transfer" in sections:
+        every = models(known, metrics if chosen.small else metrics_of(folder))
+        print(transfer(every).as_text(), "\n\n", signs(every).as_text(), "\n", sep="", flush=True)
+    for table in losses(searched, subset, seeds, chosen.policy) if "losses" in sections else ():
+        print(table.as_text(), "\n", flush=True)
+    if "gains" in sections:
+        print(gains(searched, subset, seeds, chosen.policy).as_text(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
