@@ -11,6 +11,10 @@
 `_terminal`      status, summary and best arm for a terminal
 `_posterior`     the posterior of the search, computed again from the journal
 `_paired`        two arms compared item by item
+`_ties`          which arms cannot be told from the best: the test
+`_evidence`      what a verdict rests on
+`_verdict`       the best and the tied arms, over all tasks, by kind and by task
+`_settle`        what would settle a tie, with its cost and a command
 `_explain`       why the search chose an arm; which cheaper arms are nearly as good
 `_compare`       two runs, or a run and published scores
 `_log`           the journal line by line, and the history of one work unit
