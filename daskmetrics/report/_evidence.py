@@ -32,6 +32,11 @@ class Evidence:
     recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]]  # scores by arm and task
     seconds: Mapping[Cell, float]  # of scoring
 
+    @property
+    def default(self) -> Arm:
+        """The arm that one takes without a search."""
+        return Arm(**self.answer.default["arm"])
+
     @cached_property
     def weights(self) -> Mapping[str, float]:
         """Weight of every task in the objective."""
@@ -41,8 +46,7 @@ class Evidence:
     @cached_property
     def scale(self) -> RewardScale:
         """The scale of the reward, in which arms are compared: by default the score itself."""
-        default = Arm(**self.answer.default["arm"])
-        arms = tuple(dict.fromkeys([*self.recorded, default]))
+        arms = tuple(dict.fromkeys([*self.recorded, self.default]))
         ones, models = np.ones((len(arms), len(self.kinds))), {arm.model for arm in arms}
         problem = Problem(
             arms=arms,
@@ -50,7 +54,7 @@ class Evidence:
             features=np.zeros((len(arms), 2 + len(models))),
             encode_cost=ones,
             score_cost=ones,
-            baseline=default.checkpoint,
+            baseline=self.default.checkpoint,
             reward=self.config["search"]["reward"],
         )
         cells = ((arm, task, each) for arm, by_task in self.recorded.items() for task, each in by_task.items())

@@ -16,9 +16,11 @@ import numpy as np
 from daskmetrics.core._text import duration, plural
 from daskmetrics.core.names import Arm, Cell, training_order
 from daskmetrics.report._evidence import Evidence
-from daskmetrics.report._format import number
+from daskmetrics.report._format import in_words, number
 from daskmetrics.report._verdict import Verdict
-from daskmetrics.tasks._registry import FILE, MTEB, parse_options
+from daskmetrics.tasks._mteb import MtebTask
+from daskmetrics.tasks._mteb_subsets import SPLIT, declared
+from daskmetrics.tasks._registry import FILE, MTEB, parse_options, resolve
 
 ARMS = 32  #: that a further run compares at most
 GROWTH = 100.0  #: times as many items; if a tie needs more, the arms count as equal
@@ -93,7 +95,8 @@ def _more_items(evidence: Evidence, verdict: Verdict) -> Settlement:
     needed = (one.loss.value / one.critical) ** 2 if one.loss.value > 0 else 0.0
     factor = sum(variance.values()) / needed if needed > 0 else math.inf
     if factor > GROWTH:
-        text = f"Nothing sensible: even {GROWTH:.0f} times as many items would not tell them apart. Take the simplest."
+        high, simple = (in_words([arm], evidence.arms) for arm in pair)
+        text = f"Not worth it: even {GROWTH:.0f} times as many items would not tell {high} from {simple}."
         return Settlement(text, {}, None, "")
     growth = _growth(evidence, variance, needed, one.tied)
     if not growth:
@@ -128,25 +131,30 @@ def _growth(evidence: Evidence, variance: Mapping[str, float], needed: float, ar
 
     The tasks of the greatest variance grow, all by one factor; the error of a mean falls with the root of the items.
     """
-    able = sorted((task for task in variance if _can_grow(task)), key=lambda task: -variance[task])
+    rooms = {task: _room(task) for task in variance}
+    able = sorted((task for task in variance if rooms[task] > 1), key=lambda task: -variance[task])
     options = []
     for count in range(1, len(able) + 1):
         inside = sum(variance[task] for task in able[:count])
-        room = needed - (sum(variance.values()) - inside)
-        if room > 0 and inside / room <= GROWTH:
-            factors = dict.fromkeys(able[:count], inside / room)
+        left = needed - (sum(variance.values()) - inside)
+        if left > 0 and inside / left <= min(GROWTH, *(rooms[task] for task in able[:count])):
+            factors = dict.fromkeys(able[:count], inside / left)
             options.append((_seconds(evidence, arms, factors), factors))
     return min(options, key=lambda option: option[0])[1] if options else {}
 
 
-def _can_grow(task: str) -> bool:
-    return task.startswith(FILE) or _larger(task) is not None
+def _room(task: str) -> float:
+    """By what factor the items of a task can grow: without limit if they are the user's own, 1 if there are no more."""
+    if task.startswith(FILE):
+        return math.inf
+    if (larger := _larger(task)) is None:
+        return 1.0
+    sizes = [made.statistics for made in resolve([task, larger]) if isinstance(made, MtebTask)]
+    return sizes[1].texts / sizes[0].texts if len(sizes) == 2 and sizes[0] and sizes[1] else 1.0
 
 
 def _larger(task: str) -> str | None:
     """A task of the benchmark with the splits that it has and this one leaves out, but not the one for training."""
-    from daskmetrics.tasks._mteb_subsets import SPLIT, declared
-
     name, options = parse_options(task)
     known = declared(name.removeprefix(MTEB)) if name.startswith(MTEB) else None
     if known is None:
@@ -162,7 +170,7 @@ def _larger(task: str) -> str | None:
 def _step(task: str, items: int, factor: float, larger: str | None) -> str:
     """What to do for one task."""
     if larger:
-        return f"use {larger} in place of {task}: it needs about {items:,} more items ({factor:.1f} times as many)"
+        return f"use {larger} in place of {task}: about {items:,} more items are needed ({factor:.1f} times as many)"
     file = parse_options(task)[0].removeprefix(FILE)
     return f"add about {items:,} items to {file} ({factor:.1f} times as many)"
 

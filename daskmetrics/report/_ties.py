@@ -8,13 +8,13 @@ with a probability of at least 95 %, whatever was chosen after looking: the mode
 Nason (2011), a step-down form of multiple comparisons with the best (Hsu, 1984). Testing each arm alone would keep the
 best one as often, but all of several equal arms less often, and would take ties for differences.
 
-Tasks are independent. The covariance of a task is estimated from its n items, so its draws are multivariate t with
-n - 1 degrees of freedom: a clustering, which has eight draws, decides little.
+Tasks are independent. The error of a difference is itself estimated from the n items of each task, so every drawn
+difference is divided by such an estimate, with the degrees of freedom of Welch and Satterthwaite; these estimates count
+as independent, which is cautious. A clustering, which has eight draws, therefore decides little.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +26,8 @@ from daskmetrics.core._outcomes import Difference, JointError
 LEVEL = 0.05  #: the probability that the best arm is not in the set
 DRAWS = 8192  #: of the errors; at a level of 5 % the critical value then has a standard error of about 0.02
 EXACT = 1e-6  #: a smaller error of a difference, relative to those of the two scores, is one of rounding
+MANY = 200.0  #: degrees of freedom with which an error counts as known
+LARGE = 1e9  #: in place of infinitely many
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
@@ -45,36 +47,33 @@ class MeanScores:
     Attributes
     ----------
     mean : ndarray (A,)
-    covariance : ndarray (A, A)
+    covariance : ndarray (T, A, A)
+        What each task adds to the covariance of the errors.
+    freedom : ndarray (T,)
+        Degrees of freedom of each task's covariance; infinite where scores are not paired.
     draws : ndarray (DRAWS, A)
-        Errors drawn from their joint distribution, with a fixed seed.
-    freedom : float
-        The smallest number of degrees of freedom of a task.
+        Errors drawn from their joint normal distribution, with a fixed seed.
     paired : bool
         Whether all tasks are.
     """
 
     mean: Floats
     covariance: Floats
-    draws: Floats
-    freedom: float
+    freedom: Floats
+    draws: NDArray[np.float32]
     paired: bool
 
     @classmethod
     def of(cls, values: Floats, weights: Floats, errors: Sequence[JointError]) -> MeanScores:
         """From the values of arms on tasks (A, T), the weights of the tasks (T,), and the joint error of each task."""
         shares = weights / weights.sum()
-        rng, draws = np.random.default_rng(0), np.zeros((DRAWS, len(values)))
-        for share, error in zip(shares, errors, strict=True):
-            normal = rng.standard_normal(draws.shape)
-            if math.isfinite(error.freedom):
-                normal *= np.sqrt(error.freedom / rng.chisquare(error.freedom, (DRAWS, 1)))
-            draws += share * normal @ _root(error.covariance).T
+        covariance = np.array([share**2 * each.covariance for share, each in zip(shares, errors, strict=True)])
+        normal = np.random.default_rng(0).standard_normal((DRAWS, len(values)), dtype=np.float32)
         return cls(
             mean=np.asarray(values @ shares),
-            covariance=np.asarray(sum(s**2 * e.covariance for s, e in zip(shares, errors, strict=True))),
-            draws=draws,
-            freedom=min(each.freedom for each in errors),
+            covariance=covariance,
+            freedom=np.array([each.freedom for each in errors]),
+            draws=normal @ _root(covariance.sum(axis=0)).T.astype(np.float32),
             paired=all(each.paired for each in errors),
         )
 
@@ -102,12 +101,14 @@ class MeanScores:
         return np.array([self._standardised(arm)[arms].max() for arm in arms])
 
     def _critical(self, arms: Ints, level: float) -> float:
-        """A quantile of the greatest standardised difference of two of these arms, if all are equally good."""
-        greatest = np.zeros(len(self.draws))
+        """A quantile of the greatest studentised difference of two of these arms, if all are equally good."""
+        rng, greatest = np.random.default_rng(1), np.zeros(len(self.draws), np.float32)
         for place, arm in enumerate(arms):
             others = arms[place + 1 :]
-            error = self._errors(arm)[others]
-            apart = np.abs(self.draws[:, others[error > 0]] - self.draws[:, [arm]]) / error[error > 0]
+            others = others[self._errors(arm)[others] > 0]
+            apart = np.abs(self.draws[:, others] - self.draws[:, [arm]])
+            apart /= self._errors(arm)[others].astype(np.float32)
+            apart /= _estimated(rng, self._freedom(arm)[others], len(apart))
             np.maximum(greatest, apart.max(axis=1, initial=0.0), out=greatest)
         return float(np.quantile(greatest, 1 - level, method="higher"))
 
@@ -116,7 +117,7 @@ class MeanScores:
         from scipy.special import stdtrit
 
         pairs = max(1, len(self.mean) * (len(self.mean) - 1))
-        return -float(stdtrit(min(self.freedom, 1e9), level / pairs))
+        return -float(stdtrit(min(float(self.freedom.min()), LARGE), level / pairs))
 
     def _standardised(self, arm: int) -> Floats:
         """By how many standard errors every arm is better than one of them (A,)."""
@@ -126,10 +127,29 @@ class MeanScores:
 
     def _errors(self, arm: int) -> Floats:
         """The standard error of every arm's difference from one of them (A,); zero for arms of equal outcomes."""
-        own = np.diag(self.covariance)
-        both = own + own[arm]
-        variance = both - 2 * self.covariance[arm]
-        return np.asarray(np.sqrt(np.where(variance > EXACT**2 * both, variance, 0.0)))
+        return np.asarray(np.sqrt(self._variance(arm).sum(axis=0)))
+
+    def _freedom(self, arm: int) -> Floats:
+        """Degrees of freedom of these errors (A,), by Welch and Satterthwaite."""
+        variance = self._variance(arm)
+        least = np.maximum((variance**2 / self.freedom[:, None]).sum(axis=0), np.finfo(float).tiny)
+        return np.asarray(np.minimum(variance.sum(axis=0) ** 2 / least, LARGE))
+
+    def _variance(self, arm: int) -> Floats:
+        """What each task adds to the variance of every arm's difference from one of them (T, A)."""
+        own = np.diagonal(self.covariance, axis1=1, axis2=2)
+        both = own + own[:, [arm]]
+        variance = both - 2 * self.covariance[:, arm]
+        return np.where(variance > EXACT**2 * both, variance, 0.0)
+
+
+def _estimated(rng: np.random.Generator, freedom: Floats, draws: int) -> NDArray[np.float32]:
+    """Estimates of a standard deviation of one (draws, n), by the cube root of Wilson and Hilferty (1931)."""
+    if freedom.min(initial=LARGE) > MANY:
+        return np.ones((1, len(freedom)), np.float32)
+    spread = (2 / (9 * freedom)).astype(np.float32)
+    root = 1 - spread + np.sqrt(spread) * rng.standard_normal((draws, len(freedom)), dtype=np.float32)
+    return np.asarray(np.maximum(root, 1e-2) ** 1.5)
 
 
 def _root(covariance: Floats) -> Floats:

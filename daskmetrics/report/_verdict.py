@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from daskmetrics.report._evidence import Evidence
 from daskmetrics.report._format import UNPAIRED, apart, in_words, number, place
 from daskmetrics.report._ties import LEVEL
 
-MOST = 256  #: arms tested together: those with the greatest means
+MOST = 128  #: arms tested together: those with the greatest means
 OVERALL = "all tasks"
 NOTES = (
     "Tied: cannot be told from the best, of the arms scored on all tasks of the line (all lines: 95 %).",
@@ -57,7 +57,7 @@ class Standing:
     gain : Difference or None
         How far its mean raw score is above the default arm's, on the tasks that both were scored on.
     over_best : Difference or None
-        The same above the arm that the search recommends.
+        The same above the best arm over all tasks; None for that arm's own standing.
     critical : float
         Standard errors by which two arms must differ to be told apart.
     """
@@ -76,8 +76,8 @@ class Standing:
     loss: Difference | None
     most_lost: float
     gain: Difference | None
-    over_best: Difference | None
     critical: float
+    over_best: Difference | None = None
 
     @property
     def simplest(self) -> Arm:
@@ -113,6 +113,8 @@ class Verdict:
         best arms of all parts together with 95 %.
     arms : tuple of Arm
         All arms that were measured.
+    default : Arm
+        The arm that one takes without a search.
     reward : str
         In whose units arms were compared; ``mean`` is the raw score.
     paired : bool
@@ -124,6 +126,7 @@ class Verdict:
     overall: Standing
     parts: tuple[Standing, ...]
     arms: tuple[Arm, ...]
+    default: Arm
     reward: str
     paired: bool
     exact: tuple[str, ...]
@@ -170,8 +173,9 @@ class Verdict:
     @property
     def split(self) -> str:
         """For which kinds and tasks another arm is better than the best one over all; empty if for none."""
+        best = in_words([self.overall.arm], self.arms)
         parts = [(part, gap) for part in self.parts if self.overall.arm in part.worse and (gap := part.over_best)]
-        named = [f"for {p.title} {in_words([p.arm], self.arms)} is better by {apart(gap)}" for p, gap in parts[:3]]
+        named = [f"for {p.title} {in_words([p.arm], self.arms)} exceeds {best} by {apart(gap)}" for p, gap in parts[:3]]
         more = [f"{len(parts) - 3} more in the table"] if len(parts) > 3 else []
         return f"No arm is the best everywhere: {'; '.join([*named, *more])}." if named else ""
 
@@ -188,16 +192,17 @@ class Verdict:
 
     @property
     def advice(self) -> str:
-        """Of a tie, the simplest arm and what is lost at most by taking it; empty without a tie."""
+        """Of a tie, the simplest arm, what is lost at most by taking it, and the default arm; empty without a tie."""
         one = self.overall
         if len(one.tied) < 2 or one.loss is None:
             return ""
         simplest, highest = (in_words([arm], self.arms) for arm in (one.simplest, one.arm))
+        default = " The default arm is among them." if self.default in one.tied else ""
         if one.simplest == one.arm:
-            return f"{_capital(simplest)} is the simplest of them and the highest."
+            return f"{_capital(simplest)} is the simplest of them and the highest.{default}"
         return (
             f"{_capital(simplest)} is the simplest of them; {highest} is higher by {apart(one.loss)}{self._unit}. "
-            f"Taking the simplest loses at most {one.most_lost:.3f} (95 %)."
+            f"Taking the simplest loses at most {one.most_lost:.3f} (95 %).{default}"
         )
 
     @property
@@ -250,15 +255,19 @@ def verdict_of(evidence: Evidence) -> Verdict:
     groups |= {task: (task,) for task in evidence.kinds if len(evidence.kinds) > 1}
     groups = {what: tasks for what, tasks in groups.items() if what in by_kind or evidence.complete(tasks)}
     chosen = {each["kind"]: Arm(**each["arm"]) for each in evidence.answer.kinds}
-    parts = [_standing(evidence, what, own, LEVEL / len(groups), chosen.get(what)) for what, own in groups.items()]
     cells = [each for by_task in evidence.recorded.values() for each in by_task.items()]
     told = {task for task, each in cells if each["stderr"] or each.get("outcomes")}
     overall = _standing(evidence, OVERALL, objective, LEVEL, Arm(**evidence.answer.best["arm"]))
+    parts = []
+    for what, tasks in groups.items():
+        part = _standing(evidence, what, tasks, LEVEL / len(groups), chosen.get(what))
+        parts.append(replace(part, over_best=evidence.gap(part.arm, overall.arm, tasks)))
     compared = [each for each in (overall.lead, overall.gain, *(part.gain for part in parts)) if each]
     return Verdict(
         overall=overall,
         parts=tuple(parts),
         arms=tuple(dict.fromkeys([*evidence.arms, *evidence.recorded])),
+        default=evidence.default,
         reward=evidence.config["search"]["reward"],
         paired=all(each.paired for each in compared),
         exact=tuple(task for task in evidence.kinds if task in {name for name, _ in cells} - told),
@@ -299,8 +308,7 @@ def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: floa
         lead=None if second is None else means.difference(best, second),
         loss=means.difference(best, simplest),
         most_lost=means.most_lost(simplest, tie),
-        gain=evidence.gap(arms[best], Arm(**evidence.answer.default["arm"]), tasks),
-        over_best=evidence.gap(arms[best], Arm(**evidence.answer.best["arm"]), tasks),
+        gain=evidence.gap(arms[best], evidence.default, tasks),
         critical=tie.critical,
     )
 
@@ -309,8 +317,8 @@ def _untested(evidence: Evidence, what: str, tasks: tuple[str, ...], chosen: Arm
     """The standing where the search's choice, which lacks tasks, is known from the model alone."""
     arm = chosen or Arm(**evidence.answer.best["arm"])
     maybe, unseen = _by_model(evidence, [arm]) if what == OVERALL else ((), 0)
-    gain = evidence.gap(arm, Arm(**evidence.answer.default["arm"]), tasks)
-    return Standing(what, tasks, arm, None, None, (), (), maybe, unseen, None, None, None, 0.0, gain, None, 0.0)
+    gain = evidence.gap(arm, evidence.default, tasks)
+    return Standing(what, tasks, arm, None, None, (), (), maybe, unseen, None, None, None, 0.0, gain, 0.0)
 
 
 def _by_model(evidence: Evidence, tested: Sequence[Arm]) -> tuple[tuple[Arm, ...], int]:
