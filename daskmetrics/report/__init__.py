@@ -39,11 +39,14 @@ from daskmetrics.report._export import export, frame
 from daskmetrics.report._run import Run
 from daskmetrics.report._score_tables import read as read_scores
 from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
+from daskmetrics.report._verdict import Standing, Verdict
 
 __all__ = [
     "Best",
     "Difference",
     "Run",
+    "Standing",
+    "Verdict",
     "best_text",
     "export",
     "frame",
@@ -56,7 +59,7 @@ __all__ = [
 
 
 def write(folder: RunFolder, vectors: bool = False) -> Path:
-    """Write the HTML report and its figures, and return the path of the page.
+    """Write the HTML report, its figures and ``summary.json``, and return the path of the page.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ def _answer(run: Run, best: Best) -> list[str]:
     over = f"mean of {plural(len(best.shared), 'task')}"
     named = [("best", best.arm, best.score, best.stderr)]
     if (simplest := verdict.overall.simplest) != best.arm:
-        named.insert(0, ("simplest", simplest, *_mean_over(run, simplest, best.shared)))
+        named.insert(0, ("simplest", simplest, *mean_over(run, simplest, best.shared)))
     named.append(("default", best.default, best.default_score, best.default_stderr))
     width = max(len(str(arm)) for _, arm, _, _ in named)
     lines = fact("verdict", verdict.text)
@@ -84,7 +84,7 @@ def _answer(run: Run, best: Best) -> list[str]:
     return [*lines, *fact("difference", best.difference), *_settle(run), *fact("test", verdict.basis)]
 
 
-def _mean_over(run: Run, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
+def mean_over(run: Run, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
     """Mean raw score of an arm and its standard error; None if it lacks one of the tasks."""
     known = run.recorded.get(arm, {})
     if not tasks or any(task not in known for task in tasks):

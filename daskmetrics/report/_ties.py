@@ -132,8 +132,9 @@ class MeanScores:
     def _freedom(self, arm: int) -> Floats:
         """Degrees of freedom of these errors (A,), by Welch and Satterthwaite."""
         variance = self._variance(arm)
-        least = np.maximum((variance**2 / self.freedom[:, None]).sum(axis=0), np.finfo(float).tiny)
-        return np.asarray(np.minimum(variance.sum(axis=0) ** 2 / least, LARGE))
+        total = variance.sum(axis=0)
+        parts = (variance**2 / np.minimum(self.freedom, LARGE)[:, None]).sum(axis=0)
+        return np.asarray(np.where(total > 0, total, 1.0) ** 2 / np.where(total > 0, parts, 1 / LARGE))
 
     def _variance(self, arm: int) -> Floats:
         """What each task adds to the variance of every arm's difference from one of them (T, A)."""

@@ -175,6 +175,8 @@ class Verdict:
         """For which kinds and tasks another arm is better than the best one over all; empty if for none."""
         best = in_words([self.overall.arm], self.arms)
         parts = [(part, gap) for part in self.parts if self.overall.arm in part.worse and (gap := part.over_best)]
+        kinds = {(part.arm, task) for part, _ in parts if len(part.tasks) > 1 for task in part.tasks}
+        parts = [(part, gap) for part, gap in parts if len(part.tasks) > 1 or (part.arm, part.tasks[0]) not in kinds]
         named = [f"for {p.title} {in_words([p.arm], self.arms)} exceeds {best} by {apart(gap)}" for p, gap in parts[:3]]
         more = [f"{len(parts) - 3} more in the table"] if len(parts) > 3 else []
         return f"No arm is the best everywhere: {'; '.join([*named, *more])}." if named else ""
