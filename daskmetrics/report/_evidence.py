@@ -83,6 +83,22 @@ class Evidence:
             errors.append(replace(error, covariance=error.covariance * np.outer(slopes, slopes)))
         return MeanScores.of(self.values(arms, tasks), self.shares(tasks), errors)
 
+    def not_worse(self, arm: Arm, others: Sequence[Arm], tasks: Sequence[str], level: float) -> set[Arm]:
+        """The others that a coarse test does not tell from this arm: unpaired, by Bonferroni over all pairs."""
+        from scipy.special import ndtri
+
+        if not others:
+            return set()
+        arms, shares = [arm, *others], self.shares(tasks)
+        errors = np.zeros(len(arms))
+        for share, task in zip(shares, tasks, strict=True):
+            rows = self._rows(arms, task)
+            stderr = np.array([self.recorded[each][task]["stderr"] for each in arms])
+            errors += (share * self.scale.errors(rows) * stderr) ** 2
+        mean = self.values(arms, tasks) @ shares
+        bound = -ndtri(level / len(arms) ** 2) * np.sqrt(errors[0] + errors[1:])
+        return {each for each, behind, most in zip(others, mean[0] - mean[1:], bound, strict=True) if behind <= most}
+
     def _rows(self, arms: Sequence[Arm], task: str) -> Observations:
         """The scores of arms on a task, with an error of one."""
         scores, place = [self.recorded[arm][task]["score"] for arm in arms], list(self.kinds).index(task)

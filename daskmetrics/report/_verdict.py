@@ -16,7 +16,7 @@ from daskmetrics.report._evidence import Evidence
 from daskmetrics.report._format import UNPAIRED, apart, in_words, number, place
 from daskmetrics.report._ties import LEVEL
 
-MOST = 128  #: arms tested together: those with the greatest means
+MOST = 128  #: arms of which all pairs are tested: those with the greatest means
 OVERALL = "all tasks"
 NOTES = (
     "Tied: cannot be told from the best, of the arms scored on all tasks of the line (all lines: 95 %).",
@@ -39,7 +39,8 @@ class Standing:
     score, stderr : float or None
         Its mean raw score and the standard error; None if it lacks a task.
     tied : tuple of Arm
-        The arms scored on all of the tasks that the test cannot tell from the best, simplest first.
+        The arms scored on all of the tasks that the test cannot tell from the best, simplest first; those that are
+        not among the `MOST` with the greatest means come last.
     worse : tuple of Arm
         The arms scored on all of the tasks that are worse than the best.
     maybe : tuple of Arm
@@ -281,29 +282,30 @@ def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: floa
     arms = evidence.complete(tasks)
     if not arms:
         return _untested(evidence, what, tasks, chosen)
+    partial, beyond = len(arms) < len(evidence.arms), []
+    if partial and chosen is not None and chosen not in arms:
+        return _untested(evidence, what, tasks, chosen)
     if len(arms) > MOST:
         order = np.argsort(-evidence.values(arms, tasks) @ evidence.shares(tasks), kind="stable")
-        arms = [arms[i] for i in np.sort(order[:MOST])]
+        arms, beyond = ([arms[i] for i in np.sort(part)] for part in (order[:MOST], order[MOST:]))
     means = evidence.means(arms, tasks)
     tie, highest = means.tied(level), int(means.mean.argmax())
     tied = sorted((arms[i] for i in tie.arms), key=evidence.simplicity)
-    partial = len(arms) < len(evidence.arms)
-    if partial and chosen is not None and chosen not in arms:
-        return _untested(evidence, what, tasks, chosen)
+    as_good = evidence.not_worse(arms[highest], beyond, tasks, level)
     best = arms.index(chosen) if partial and chosen is not None and chosen in tied else highest
     others = np.delete(np.arange(len(arms)), best)
     second = int(others[means.mean[others].argmax()]) if len(others) else None
     simplest = arms.index(tied[0])
     scores = [evidence.recorded[arms[best]][task] for task in tasks]
-    maybe, unseen = _by_model(evidence, arms) if what == OVERALL else ((), 0)
+    maybe, unseen = _by_model(evidence, [*arms, *beyond]) if what == OVERALL else ((), 0)
     return Standing(
         what=what,
         tasks=tasks,
         arm=arms[best],
         score=float(np.mean([each["score"] for each in scores])),
         stderr=float(np.linalg.norm([each["stderr"] for each in scores])) / len(scores),
-        tied=tuple(tied),
-        worse=tuple(sorted(set(arms) - set(tied), key=evidence.simplicity)),
+        tied=(*tied, *sorted(as_good, key=evidence.simplicity)),
+        worse=tuple(sorted({*arms, *beyond} - {*tied, *as_good}, key=evidence.simplicity)),
         maybe=maybe,
         unseen=unseen,
         next=None if second is None else arms[second],

@@ -158,6 +158,14 @@ def test_tasks_outside_of_the_objective_do_not_decide(verdicts):
     assert "for stdlib:retrieval layer 6 exceeds layer 3" in verdict.split
 
 
+def test_arms_beyond_the_pairs_that_are_tested_are_compared_with_the_highest(verdicts, monkeypatch):
+    run = verdicts["tie"]
+    monkeypatch.setattr("daskmetrics.report._verdict.MOST", 1)
+    verdict = verdict_of(run._evidence)
+    assert verdict.overall.simplest.layer == 6 and verdict.overall.tested == 7
+    assert 5 in layers(verdict.tied) and {0, 1, 2, 3} <= set(layers(verdict.overall.worse))
+
+
 def test_a_run_of_one_task_has_no_table(tmp_path):
     task = TASKS[1]
     story = Story((MODEL,), (task,), budget=1.0, outcomes=True, settings=EXHAUSTIVE, merits={task: CLEAR[task]})
