@@ -23,7 +23,7 @@ import numpy as np
 from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations, Problem
 from daskmetrics.bandit._rewards import RewardScale, reward_scale
 
-MODELS = 0.5  #: correlation of two models at the same training and depth
+MODELS = 0.7  #: correlation of two models at the same training and depth
 METRIC = 0.2  #: variance explained by the metrics; the variance explained by the position is 1
 NUGGET = 0.03  #: variance, on each axis of the position, that a value does not share with its neighbours
 LEVEL = 10.0  #: prior variance of a task's level: vague

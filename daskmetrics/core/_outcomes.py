@@ -102,6 +102,40 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Difference:
     return Difference(value, math.hypot(one["stderr"], other["stderr"]), paired=False)
 
 
+@dataclass(frozen=True, eq=False)
+class JointError:
+    """The joint distribution of the errors of several scores on one task.
+
+    Attributes
+    ----------
+    covariance : ndarray (A, A)
+        In squared units of the score; diagonal where the scores are not paired.
+    freedom : float
+        Degrees of freedom of this estimate: items less one; infinite where the scores are not paired.
+    paired : bool
+        Whether it comes from the outcomes of the same items.
+    """
+
+    covariance: NDArray[np.float64]
+    freedom: float
+    paired: bool
+
+
+def joint_error(scores: Sequence[Mapping[str, Any]]) -> JointError:
+    """The joint error of recorded scores of the same task; independent errors if items differ or are unknown.
+
+    >>> one = {"score": 0.75, "stderr": 0.25, "outcomes": pack([True, False, True, True], 0.75, "task")}
+    >>> joint_error([one, one]).covariance.tolist(), joint_error([{"score": 0.1, "stderr": 0.5}]).covariance.tolist()
+    ([[0.0625, 0.0625], [0.0625, 0.0625]], [[0.25]])
+    """
+    packed = [each["outcomes"] for each in scores if each.get("outcomes")]
+    items = {(each["items"], each["n"]) for each in packed}
+    n = packed[0]["n"] if packed else 0
+    if len(packed) == len(scores) and len(items) == 1 and n > 1:
+        return JointError(np.atleast_2d(np.cov([unpack(each) for each in packed])) / n, n - 1, paired=True)
+    return JointError(np.diag([each["stderr"] ** 2 for each in scores]), math.inf, paired=False)
+
+
 def mean_difference(differences: Sequence[Difference], weights: Sequence[float] | None = None) -> Difference | None:
     """The weighted mean of the differences on several tasks, which count as independent; None without any weight.
 

@@ -13,6 +13,10 @@
 `_terminal`      status, summary and best arm for a terminal
 `_posterior`     the posterior of the search, computed again from the journal
 `_paired`        two arms compared item by item
+`_ties`          which arms cannot be told from the best: the test
+`_evidence`      what a verdict rests on
+`_verdict`       the best and the tied arms, over all tasks, by kind and by task
+`_settle`        what would settle a tie, with its cost and a command
 `_explain`       why the search chose an arm; which cheaper arms are nearly as good
 `_compare`       two runs, or a run and published scores
 `_log`           the journal line by line, and the history of one work unit
@@ -38,14 +42,17 @@ from daskmetrics.report._run import Run
 from daskmetrics.report._score_tables import read as read_scores
 from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
 from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
+from daskmetrics.report._verdict import Standing, Verdict
 
 __all__ = [
     "ArmCost",
     "Best",
     "Difference",
     "Run",
+    "Standing",
     "TradeOff",
     "TradeOffs",
+    "Verdict",
     "best_text",
     "export",
     "frame",
@@ -58,7 +65,7 @@ __all__ = [
 
 
 def write(folder: RunFolder, vectors: bool = False) -> Path:
-    """Write the HTML report and its figures, and return the path of the page.
+    """Write the HTML report, its figures and ``summary.json``, and return the path of the page.
 
     Parameters
     ----------

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import math
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from daskmetrics.core._outcomes import Difference
 from daskmetrics.core._table import printable
-from daskmetrics.core._text import plural
-from daskmetrics.core.names import Arm
+from daskmetrics.core._text import listed, plural
+from daskmetrics.core.names import Arm, Checkpoint, step_of, training_order
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -35,6 +35,7 @@ def template(name: str) -> Template:
 
 
 WIDTH = 98  #: columns; with the comment sign of `best_text` they are 100
+PHRASES = 4  #: of arms in words; the others are counted
 LABEL = 12  #: columns of the labels on the left
 NO_REASON = "no reason was recorded"
 
@@ -60,6 +61,62 @@ def place(arm: Arm) -> str:
     """
     step = arm.checkpoint.step
     return f"layer {arm.layer} of {arm.model} at {arm.revision if step is None else f'step {step:,}'}"
+
+
+def in_words(arms: Sequence[Arm], among: Iterable[Arm]) -> str:
+    """Arms in words: ranges are compressed, and models and checkpoints named only if there are several of them.
+
+    >>> layers = [Arm("m", "main", layer) for layer in range(7)]
+    >>> in_words(layers[5:], layers), in_words([*layers[:4], layers[6]], layers)
+    ('layers 5 and 6', 'layers 0 to 3 and 6')
+    >>> steps = [Arm(model, f"step{step}", 3) for model in "ab" for step in (1, 2, 4)]
+    >>> in_words(steps[:3], steps), in_words([*steps[:2], steps[5]], steps)
+    ('layer 3 of a at steps 1 to 4', 'layer 3 of a at steps 1 and 2 and layer 3 of b at step 4')
+    """
+    known: dict[str, set[str]] = {}
+    for arm in among:
+        known.setdefault(arm.model, set()).add(arm.revision)
+    layers: dict[Checkpoint, list[int]] = {}
+    for arm in sorted(arms):
+        layers.setdefault(arm.checkpoint, []).append(arm.layer)  # ascending
+    alike: dict[tuple[str, tuple[int, ...]], set[str]] = {}
+    for checkpoint, each in layers.items():
+        alike.setdefault((checkpoint.model, tuple(each)), set()).add(checkpoint.revision)
+    phrases = []
+    for (model, own), revisions in alike.items():
+        order = training_order(known[model])
+        of = f" of {model}" if len(known) > 1 else ""
+        at = f" at {_steps(order, revisions)}" if len(order) > 1 else ""
+        span = list(map(str, range(own[-1] + 1)))
+        phrases.append(f"layer{'' if len(own) == 1 else 's'} {_ranges(span, set(map(str, own)))}{of}{at}")
+    if len(phrases) > PHRASES + 1:
+        counted = sum(len(own) * len(revisions) for (_, own), revisions in list(alike.items())[PHRASES:])
+        phrases[PHRASES:] = [plural(counted, "other arm")]
+    return listed(phrases) if len(phrases) < 3 else f"{', '.join(phrases[:-1])}, and {phrases[-1]}"
+
+
+def _steps(order: Sequence[str], chosen: Container[str]) -> str:
+    """Revisions in words, as steps if all of them are."""
+    names = [name for name in order if name in chosen]
+    if any(step_of(name) is None for name in names):
+        return _ranges(order, names)
+    steps = [name.removeprefix("step") for name in names]
+    return f"step{'' if len(steps) == 1 else 's'} {_ranges([name.removeprefix('step') for name in order], steps)}"
+
+
+def _ranges(order: Sequence[str], chosen: Container[str]) -> str:
+    """The chosen of some ordered names; three or more that follow each other are a range.
+
+    >>> _ranges("abcdefg", "abcfg")
+    'a to c, f and g'
+    """
+    runs: list[list[str]] = [[]]
+    for name in order:
+        if name in chosen:
+            runs[-1].append(name)
+        elif runs[-1]:
+            runs.append([])
+    return listed([part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else run)])
 
 
 def number(value: float | None, stderr: float | None = None, sign: bool = False) -> str:

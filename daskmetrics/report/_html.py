@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics.core._files import atomic_write
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _format as formats
-from daskmetrics.report import _paired as paired
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._run import Run
@@ -35,7 +35,16 @@ def write_page(run: Run, vectors: bool = False) -> Path:
         atomic_write(folder / f"{picture.name}.png", picture.png)
         if vectors:
             atomic_write(folder / f"{picture.name}.svg", picture.svg)
+    atomic_write(folder / "summary.json", json.dumps(summary(run), indent=1))
     return atomic_write(folder / "index.html", page(run, pictures, note))
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """The verdict of a run and what would settle a tie, as plain JSON values for other programs."""
+    if run.result is None:
+        return {"name": run.start.name, "state": run.state, "verdict": None, "settle": None}
+    settle = vars(run.settlement) if run.settlement else None
+    return {"name": run.start.name, "state": run.state, "verdict": run.verdict.as_dict(), "settle": settle}
 
 
 def _is_fresh(page: Path, run: Run) -> bool:
@@ -67,8 +76,7 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         best=run.best() if run.result else None,
         analysis=analysis,
         timing=timing,
-        second=paired.against_runner_up(run),
-        default=paired.against_default(run),
+        verdict=run.verdict if run.result else None,
         terminal=terminal,
         formats=formats,
         pictures=pictures,

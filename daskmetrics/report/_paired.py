@@ -65,25 +65,6 @@ def compare_arms(
     )
 
 
-def against_default(run: Run) -> ArmComparison | None:
-    """The recommended arm against the default arm; None if they are the same, or there is no answer yet."""
-    if run.result is None:
-        return None
-    best = run.best()
-    return None if best.arm == best.default else compare_arms(run, best.arm, best.default)
-
-
-def against_runner_up(run: Run) -> ArmComparison | None:
-    """The recommended arm against the next one of the ranking, of those with the most scored tasks in common."""
-    if run.result is None:
-        return None
-    best = Arm(**run.result.best["arm"])
-    others = (Arm(**each["arm"]) for each in run.result.top)
-    common = {other: len(run.differences(best, other)) for other in others if other != best}
-    second = max(common, key=lambda other: common[other], default=best)  # of equals the first in the ranking
-    return compare_arms(run, best, second) if common.get(second) else None
-
-
 def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | None = None) -> str:
     """Two arms ``MODEL@REVISION/LAYER`` on every task, for a terminal; the second may be of another run."""
     there = elsewhere or run

@@ -23,8 +23,10 @@ from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.execution._journal import holder, is_finished, latest, read, standing
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._best import Best
+from daskmetrics.report._evidence import Evidence
 from daskmetrics.report._format import card, number, percent
 from daskmetrics.report._outlook import changed, earlier_search, outlook
+from daskmetrics.report._settle import Settlement, settlement
 from daskmetrics.report._snippet import snippet
 from daskmetrics.report._tradeoffs import (
     ArmCost,
@@ -36,6 +38,7 @@ from daskmetrics.report._tradeoffs import (
     sources,
     weighted_score,
 )
+from daskmetrics.report._verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
     import xarray
@@ -80,6 +83,7 @@ class Run:
         rows = {
             "state": self.state,
             "answer": self.headline,
+            **({"verdict": self.verdict.headline} if self.result else {}),
             "searched": self.searched if self.tasks else "no tasks",
             "folder": str(self.folder.path),
         }
@@ -403,6 +407,44 @@ class Run:
             gain = mean_difference(list(apart.values()))
             sentences["changed"] = changed(earlier, since, result, gain)
         return sentences
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        """What the verdict rests on."""
+        if self.result is None:
+            raise DataError(f"The run in '{self.folder.path}' has no verdict. {self._remedy()}")
+        measured = [r for r in self.records if r.kind == "measure" and r.ok]
+        arms = tuple(Arm.parse(f"{record.name}/{layer}") for record in measured for layer in record.value["layers"])
+        depth: dict[str, int] = {}
+        for arm in arms:
+            depth[arm.model] = max(arm.layer, depth.get(arm.model, 0))
+        scored = (record for record in self.records if record.kind == "score" and record.ok)
+        return Evidence(
+            config=self.config,
+            folder=self.folder.path,
+            answer=self.result,
+            kinds={task: about["kind"] for task, about in self.tasks.items()},
+            arms=arms,
+            sizes={model: float(self.start.widths.get(model, 0)) ** 2 * depth[model] for model in depth},
+            recorded=self.recorded,
+            seconds={self.cells[record.key]: record.seconds for record in scored},
+        )
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The arms that cannot be told from the best, over all tasks and for each; see `Verdict`.
+
+        Raises
+        ------
+        DataError
+            If the run has no tasks, or its search is not finished.
+        """
+        return verdict_of(self._evidence)
+
+    @cached_property
+    def settlement(self) -> Settlement | None:
+        """What would settle a tie, with the cost and a command; None if nothing needs settling."""
+        return settlement(self._evidence, self.verdict)
 
     def _remedy(self) -> str:
         if not self.tasks:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, equal_names
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report import _paired as paired
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._best import Best
-from daskmetrics.report._format import LABEL, UNPAIRED, WIDTH, apart, fact, number, percent, probability
+from daskmetrics.report._format import LABEL, UNPAIRED, WIDTH, apart, fact, number, percent
 from daskmetrics.report._outlook import interrupted
 from daskmetrics.report._run import Run
+from daskmetrics.report._tradeoffs import weighted_score
 
 
 def status_text(run: Run) -> str:
@@ -30,7 +32,7 @@ def summary_text(run: Run) -> str:
     if run.result:
         best = run.best()
         lines += ["", *_answer(run, best), *fact("certainty", best.certainty), *_outlook(best)]
-        lines += [*_effort(run), "", _scores(run, best), *_kinds(run)]
+        lines += [*_effort(run), "", _scores(run, best), *_parts(run)]
     else:
         lines += [*_progress(run), *_effort(run)]
         lines += fact("leader", leading(run)) if run.tasks else fact("search", "none: the run has no tasks")
@@ -70,20 +72,32 @@ def _counted(run: Run, kind: str, of: str = "") -> str:
 
 
 def _answer(run: Run, best: Best) -> list[str]:
-    width = max(len(str(best.arm)), len(str(best.default)))
-    lines = [
-        f"{label:<{LABEL}}{arm!s:<{width}}  {number(score, stderr)}  {best.over}"
-        for label, arm, score, stderr in (
-            (best.label, best.arm, best.score, best.stderr),
-            ("default", best.default, best.default_score, best.default_stderr),
-        )
+    """The verdict, the simplest of the tied arms, the best and the default arm."""
+    verdict = run.verdict
+    named = [(best.label, best.arm, best.score, best.stderr)]
+    if (simplest := verdict.overall.simplest) != best.arm:
+        named.insert(0, ("simplest", simplest, *mean_over(run, simplest, best.shared)))
+    named.append(("default", best.default, best.default_score, best.default_stderr))
+    width = max(len(str(arm)) for _, arm, _, _ in named)
+    lines = fact("verdict", verdict.text)
+    lines += [
+        f"{label:<{LABEL}}{arm!s:<{width}}  {number(score, error)}  {best.over}" for label, arm, score, error in named
     ]
-    lines += fact("difference", best.difference)
-    if (default := paired.against_default(run)) and best.gain:
-        lines += fact("", default.verdict)
-    if second := paired.against_runner_up(run):
-        lines += fact("runner-up", f"{second.other}: the recommended arm is better by {second.sentence}")
-    return lines
+    return [*lines, *fact("difference", best.difference), *_settle(run), *fact("test", verdict.basis)]
+
+
+def mean_over(run: Run, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
+    """Mean raw score of an arm and its standard error; None if it lacks one of the tasks."""
+    known = run.recorded.get(arm, {})
+    if not tasks or any(task not in known for task in tasks):
+        return None, None
+    return weighted_score([known[task] for task in tasks], [run.weights[task] for task in tasks])
+
+
+def _settle(run: Run) -> list[str]:
+    """What would settle a tie; its command is not wrapped, so that it can be pasted."""
+    found = run.settlement
+    return [*fact("to settle", found.text), *([f"  {found.command}"] if found.command else [])] if found else []
 
 
 def _effort(run: Run) -> list[str]:
@@ -105,34 +119,24 @@ def _time(run: Run) -> list[str]:
 
 
 def _scores(run: Run, best: Best) -> str:
-    """One line per task: best arm, default arm, and the differences from it and from the runner-up."""
-    second, rows = paired.against_runner_up(run), []
-    others = (best.differences, second.tasks if second else {})
+    """One line per task: best arm, default arm, and their difference."""
+    rows = []
     for task, about in run.tasks.items():
         mine, default = (
             (score["score"], score["stderr"]) if (score := scores.get(task)) else (None, None)
             for scores in (best.scores, best.default_scores)
         )
-        gains = [apart(differences.get(task), " *") for differences in others]
-        rows.append((task, about["main_score"], number(*mine), number(*default), *gains))
-    unpaired = not all(each.paired for differences in others for each in differences.values())
-    header = ("task", "score", best.label, "default", "difference", "from runner-up")
+        gain = apart(best.differences.get(task), " *")
+        rows.append((task, about["main_score"], number(*mine), number(*default), gain))
+    unpaired = not all(each.paired for each in best.differences.values())
+    header = ("task", "score", best.label, "default", "difference")
     return Table(header, tuple(rows), notes=(UNPAIRED,) if unpaired else ()).as_text(WIDTH)
 
 
-def _kinds(run: Run) -> list[str]:
-    """One line per kind of task: its best arm, by the posterior of all scores."""
-    rows = [
-        (
-            each["kind"].replace("_", " "),
-            f"{Arm(**each['arm'])}{'' if each['scored'] == len(each['tasks']) else ', expected'}",
-            f"{number(each['score'])} ({each['scored']} of {len(each['tasks'])} tasks)",
-            probability(each["probability_best"]),
-        )
-        for each in (run.result.kinds if run.result else ())
-    ]
-    header = ("kind of task", "best arm for this kind", "mean score", "probability of being best")
-    return ["", Table(header, tuple(rows)).as_text(WIDTH)] if rows else []
+def _parts(run: Run) -> list[str]:
+    """The best arm of every kind and task."""
+    table = run.verdict.table
+    return ["", table.as_text(WIDTH)] if table.rows else []
 
 
 def _notices(run: Run) -> list[str]:

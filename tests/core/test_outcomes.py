@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core._outcomes import MOST_BYTES, Difference, difference, mean_difference, pack, unpack
+from daskmetrics.core._outcomes import MOST_BYTES, Difference, difference, joint_error, mean_difference, pack, unpack
 from daskmetrics.core.errors import DataError
 
 seeds = st.integers(0, 2**32 - 1)
@@ -101,3 +101,18 @@ def test_the_mean_over_tasks_has_weights_and_independent_errors():
 def test_the_probability_is_that_of_a_normal_deviate():
     assert Difference(-1.96, 1.0, paired=True).probability == pytest.approx(0.025, abs=1e-4)
     assert [Difference(value, 0.0, paired=True).probability for value in (-0.1, 0.0, 0.1)] == [0.0, 0.5, 1.0]
+
+
+@given(seeds, st.integers(2, 60))
+def test_the_joint_error_of_two_scores_gives_the_error_of_their_difference(seed, n):
+    rows = [recorded(row) for row in np.random.default_rng(seed).random((3, n)) < 0.6]
+    for scores in (rows, [{**row, "outcomes": None} for row in rows]):
+        joint, found = joint_error(scores), difference(scores[0], scores[2])
+        c = joint.covariance
+        assert math.sqrt(max(0.0, c[0, 0] + c[2, 2] - 2 * c[0, 2])) == pytest.approx(found.stderr, abs=1e-7)
+        assert joint.paired is found.paired and joint.freedom == (n - 1 if found.paired else math.inf)
+
+
+def test_one_score_without_outcomes_makes_all_errors_independent():
+    rows = [recorded([True, False, True]), {"score": 0.5, "stderr": 0.3}]
+    assert not joint_error(rows).paired and joint_error(rows).covariance[0, 1] == 0

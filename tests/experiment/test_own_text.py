@@ -19,10 +19,10 @@ from daskmetrics.report import Run
 LAYERS = 3
 
 
-def reviews(path: Path, rows: int) -> None:
+def reviews(path: Path, rows: int, labels: int = 8) -> None:
     """Passages of held-out text, with the package each is of for a label, under names of the user's own."""
     passages = {passage.text: passage.package for passage in corpus.passages(corpus.held_out(), 10)}
-    common = sorted(set(passages.values()), key=lambda name: (-list(passages.values()).count(name), name))[:8]
+    common = sorted(set(passages.values()), key=lambda name: (-list(passages.values()).count(name), name))[:labels]
     every = [(text, package) for text, package in passages.items() if package in common]
     found = random.Random(0).sample(every, rows)
     with path.open("w", newline="", encoding="utf-8") as text:
@@ -53,3 +53,22 @@ def test_a_damaged_file_is_an_error_before_anything_starts(tmp_path: Path, prepa
     (tmp_path / "broken.csv").write_text("text,label\nonly one,a\n")
     with pytest.raises(ConfigError, match="has only one label"):
         prepared(tasks=[f"file:{tmp_path / 'broken.csv'}"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["file:{}(text=body, label=stars)", "file:{}(text=body, label=stars, probe=centroid)"])
+def test_the_verdict_of_a_real_encoder_agrees_with_the_raw_table(tmp_path: Path, prepared, minilm: Path, task) -> None:
+    path = tmp_path / "packages.csv"
+    reviews(path, 2000, labels=10)
+    models = [{"name": "minilm", "source": str(minilm)}]
+    search = {"policy": "sweep", "budget": 1.0, "reward": "mean"}
+    folder = RunFolder(tmp_path / "runs" / "packages")
+    changes = {"models": models, "tasks": [task.format(path)], "metrics": ["anisotropy"], "search": search}
+    experiment.run(prepared(**changes), folder, Display())
+    run = Run(folder.path)
+    means = {arm: scores[next(iter(scores))]["score"] for arm, scores in run.recorded.items()}
+    verdict = run.verdict.overall
+    assert len(means) == 7 == verdict.tested and verdict.arm == max(means, key=lambda arm: means[arm])
+    for arm in means:
+        rivals = (run.differences(rival, arm)[next(iter(run.tasks))] for rival in verdict.tied)
+        assert any(each.value > verdict.critical * each.stderr for each in rivals) == (arm in verdict.worse)

@@ -73,6 +73,10 @@ class Story:
         computed = [100 * layer for layer in suite.layers]
         return {"whole": 1000 + 100 * suite.depth, "parameters": kept, "computed": computed, "attention": 8}
 
+    merits: Mapping[str, Sequence[float]] = field(default_factory=dict)  # exact scores by task and layer
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the search, beside the budget
+    n: int = 100  # items of a task
+
     def detail(self, task: str, score: float) -> dict[str, Any]:
         """What mteb returns, with this score as the mean of the subsets."""
         shift = 0.1 * (len(self.subsets) - 1) / 2
@@ -90,13 +94,15 @@ class Story:
         return 0.5 if self.flat else 0.35 + 0.3 * time * (1 - 1.5 * (depth - 0.6) ** 2)
 
     def score(self, cell: Cell) -> float:
+        if self.merits:
+            return self.merits[cell.task][cell.arm.layer]
         noise = np.random.default_rng(list(str(cell).encode())).normal(0, 0.005)
         return round(self.quality(cell.arm) + 0.05 * self.tasks.index(cell.task) + float(noise), 6)
 
     def value(self, cell: Cell) -> dict[str, Any]:
         """What the journal holds of a score, by default without outcomes, as of a task of the user."""
         score = self.score(cell)
-        value: dict[str, Any] = {"score": score, "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
+        value: dict[str, Any] = {"score": score, "stderr": 0.01, "n": self.n, "encode_seconds": 2.0}
         if cell.task.startswith("mteb:"):
             value["detail"] = self.detail(cell.task, score)
         if self.sized:
@@ -104,20 +110,14 @@ class Story:
         if not self.outcomes:
             return value
         items, own = (np.random.default_rng(list(seed.encode())) for seed in (cell.task, str(cell)))
-        noise = items.normal(0, 0.098, 100) + own.normal(0, 0.02, 100)  # most of it is common to all arms
+        noise = items.normal(0, 0.098, self.n) + own.normal(0, 0.02, self.n)  # most of it is common to all arms
         return {**value, "outcomes": pack(score + noise - noise.mean(), score, cell.task)}
 
 
 def make_run(path: Path, story: Story) -> Run:
     """Write the folder of a run with the journal, the store and the learner that a real run uses."""
     folder = RunFolder(path).create()
-    settings = {
-        "name": "demo",
-        "models": [{"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites],
-        "tasks": list(story.tasks),
-        "search": {"budget": story.budget, "reward": story.reward, "objective": story.objective},
-    }
-    plain = config.parse(settings).as_dict()
+    plain = config.parse(_settings(story)).as_dict()
     folder.config.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
     with Journal(folder.journal, folder.lock) as journal:
         journal.append(_start(story))
@@ -127,6 +127,15 @@ def make_run(path: Path, story: Story) -> Run:
             return Run(path)
         journal.append(RunFinished(story.key, 100.0))
     return Run(path)
+
+
+def _settings(story: Story) -> dict[str, Any]:
+    return {
+        "name": "demo",
+        "models": [{"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites],
+        "tasks": list(story.tasks),
+        "search": {"budget": story.budget, "reward": story.reward, "objective": story.objective, **story.settings},
+    }
 
 
 def _start(story: Story) -> RunStarted:
@@ -192,10 +201,10 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     baseline = suites[-1].checkpoints()[-1]
     blocks = [_block(story, suite, checkpoint).values for suite in suites for checkpoint in suite.checkpoints()]
     features = arm_features(suites, np.concatenate(blocks))
-    kinds = {task: kind(task) for task in story.tasks}
-    weights = tuple(task_weights(kinds, story.objective))
-    problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline, story.reward, weights)
-    campaign = Learner(problem, policy_named("race"), budget=story.budget, window=2, seed=0)
+    search, kinds = config.parse(_settings(story)).search, {task: kind(task) for task in story.tasks}
+    weights = tuple(task_weights(kinds, search.objective))
+    problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline, search.reward, weights)
+    campaign = Learner(problem, policy_named(search.policy), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):
             key = f"score-{story.key}-{pick.cell}"

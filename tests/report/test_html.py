@@ -58,6 +58,7 @@ def test_the_answer_is_at_the_top_of_the_page(finished, written):
     headings = re.findall(r"<h2>(.*?)</h2>", written)
     assert headings == [
         "Scores by task",
+        "The best arm of every kind and task",
         "Leading arms",
         "Load the arm",
         "Trade-offs",
@@ -68,8 +69,9 @@ def test_the_answer_is_at_the_top_of_the_page(finished, written):
         "How to cite",
     ]
     best = finished.best()
-    answer = f"Layer {best.arm.layer} of {best.arm.model} at step {best.arm.checkpoint.step}"
-    assert written.index(answer) < written.index("Scores by task")
+    assert len(finished.verdict.tied) > 1 and best.arm in finished.verdict.tied
+    for said in (f">{finished.verdict.answer}<", finished.verdict.headline, finished.verdict.basis):
+        assert written.index(said) < written.index("Scores by task")
     for text in ("final_ln", "0.1.0", "seed", finished.start.key, "are computed from", "prefers-color-scheme"):
         assert text in written
 

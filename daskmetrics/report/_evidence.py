@@ -1,0 +1,121 @@
+"""What a verdict rests on: the scores of a run and the recommendation of its search, as the journal holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskmetrics.bandit import Problem, task_weights
+from daskmetrics.bandit._problem import Observations
+from daskmetrics.bandit._rewards import RewardScale, reward_scale
+from daskmetrics.core._events import SearchEnded
+from daskmetrics.core._outcomes import Difference, difference, joint_error, mean_difference
+from daskmetrics.core.names import Arm, Cell, training_order
+from daskmetrics.report._ties import MeanScores
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a verdict rests on, as the journal holds it."""
+
+    config: Mapping[str, Any]
+    folder: Path  # of the run
+    answer: SearchEnded
+    kinds: Mapping[str, str]  # of every task
+    arms: tuple[Arm, ...]  # that were measured
+    sizes: Mapping[str, float]  # of every model, in any unit
+    recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]]  # scores by arm and task
+    seconds: Mapping[Cell, float]  # of scoring
+
+    @property
+    def default(self) -> Arm:
+        """The arm that one takes without a search."""
+        return Arm(**self.answer.default["arm"])
+
+    @cached_property
+    def weights(self) -> Mapping[str, float]:
+        """Weight of every task in the objective."""
+        search = self.config["search"]
+        return dict(zip(self.kinds, task_weights(self.kinds, search["objective"], search["weights"]), strict=True))
+
+    @cached_property
+    def scale(self) -> RewardScale:
+        """The scale of the reward, in which arms are compared: by default the score itself."""
+        arms = tuple(dict.fromkeys([*self.recorded, self.default]))
+        ones, models = np.ones((len(arms), len(self.kinds))), {arm.model for arm in arms}
+        problem = Problem(
+            arms=arms,
+            tasks=tuple(self.kinds),
+            features=np.zeros((len(arms), 2 + len(models))),
+            encode_cost=ones,
+            score_cost=ones,
+            baseline=self.default.checkpoint,
+            reward=self.config["search"]["reward"],
+        )
+        cells = ((arm, task, each) for arm, by_task in self.recorded.items() for task, each in by_task.items())
+        seen = Observations.of((*problem.locate(Cell(a, t)), e["score"], e["stderr"]) for a, t, e in cells)
+        return reward_scale(problem, seen)
+
+    def complete(self, tasks: Iterable[str]) -> list[Arm]:
+        """The arms that were scored on all of these tasks, sorted, so that no result depends on their order."""
+        return sorted(arm for arm, scores in self.recorded.items() if all(task in scores for task in tasks))
+
+    def shares(self, tasks: Sequence[str]) -> np.ndarray:
+        """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
+        weights = np.array([self.weights[task] for task in tasks])
+        return np.asarray(weights / weights.sum() if weights.any() else np.full(len(tasks), 1 / len(tasks)))
+
+    def values(self, arms: Sequence[Arm], tasks: Sequence[str]) -> np.ndarray:
+        """Scores in units of the reward (arms, tasks); every arm was scored on every task."""
+        return np.stack([self.scale.values(self._rows(arms, task)) for task in tasks], axis=1)
+
+    def means(self, arms: Sequence[Arm], tasks: Sequence[str]) -> MeanScores:
+        """The objective of some arms over these tasks, with its errors."""
+        errors = []
+        for task in tasks:
+            slopes = self.scale.errors(self._rows(arms, task))
+            error = joint_error([self.recorded[arm][task] for arm in arms])
+            errors.append(replace(error, covariance=error.covariance * np.outer(slopes, slopes)))
+        return MeanScores.of(self.values(arms, tasks), self.shares(tasks), errors)
+
+    def not_worse(self, arm: Arm, others: Sequence[Arm], tasks: Sequence[str], level: float) -> set[Arm]:
+        """The others that a coarse test does not tell from this arm: unpaired, by Bonferroni over all pairs."""
+        from scipy.special import ndtri
+
+        if not others:
+            return set()
+        arms, shares = [arm, *others], self.shares(tasks)
+        errors = np.zeros(len(arms))
+        for share, task in zip(shares, tasks, strict=True):
+            rows = self._rows(arms, task)
+            stderr = np.array([self.recorded[each][task]["stderr"] for each in arms])
+            errors += (share * self.scale.errors(rows) * stderr) ** 2
+        mean = self.values(arms, tasks) @ shares
+        bound = -ndtri(level / len(arms) ** 2) * np.sqrt(errors[0] + errors[1:])
+        return {each for each, behind, most in zip(others, mean[0] - mean[1:], bound, strict=True) if behind <= most}
+
+    def _rows(self, arms: Sequence[Arm], task: str) -> Observations:
+        """The scores of arms on a task, with an error of one."""
+        scores, place = [self.recorded[arm][task]["score"] for arm in arms], list(self.kinds).index(task)
+        none, ones = np.zeros(len(arms), np.intp), np.ones(len(arms))
+        return Observations(none, np.full(len(arms), place), np.array(scores), ones)
+
+    def gap(self, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
+        """By how much an arm's mean raw score exceeds another's, on the tasks on which both were scored."""
+        mine, theirs = (self.recorded.get(each, {}) for each in (arm, other))
+        return mean_difference([difference(mine[t], theirs[t]) for t in tasks if t in mine and t in theirs])
+
+    def simplicity(self, arm: Arm) -> tuple[Any, ...]:
+        """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier checkpoint."""
+        return self.sizes.get(arm.model, 0.0), arm.model, arm.layer, self._order[arm.revision]
+
+    @cached_property
+    def _order(self) -> Mapping[str, int]:
+        """The place of every revision in training."""
+        revisions = training_order({arm.revision for arm in (*self.arms, *self.recorded)})
+        return {name: place for place, name in enumerate(revisions)}
