@@ -159,6 +159,7 @@ class SearchEnded:
     exhaustive: float
     order: Sequence[Any]  # of the observations, from which the posterior is computed again to the last bit
     kinds: Sequence[Plain]  # the best arm of every kind of task
+    fresh: Sequence[str] = ()  # the arms that were scored on items kept back from the search, the best arm first
 
 
 @dataclass(frozen=True)

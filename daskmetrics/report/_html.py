@@ -13,6 +13,7 @@ from daskmetrics.report import _format as formats
 from daskmetrics.report import _paired as paired
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
+from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._run import Run
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         timing=timing,
         second=paired.against_runner_up(run),
         default=paired.against_default(run),
+        fresh=fresh_items(run),
         terminal=terminal,
         formats=formats,
         pictures=pictures,

@@ -11,6 +11,7 @@ from daskmetrics.report import _paired as paired
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._best import Best
 from daskmetrics.report._format import LABEL, UNPAIRED, WIDTH, apart, fact, number, percent, probability
+from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._run import Run
 
 
@@ -29,6 +30,7 @@ def summary_text(run: Run) -> str:
     if run.result:
         best = run.best()
         lines += ["", *_answer(run, best), *fact("certainty", best.certainty)]
+        lines += _fresh(run)
         lines += [*_effort(run), "", _scores(run, best), *_kinds(run)]
     else:
         lines += [*_progress(run), *_effort(run)]
@@ -83,6 +85,12 @@ def _answer(run: Run, best: Best) -> list[str]:
     if second := paired.against_runner_up(run):
         lines += fact("runner-up", f"{second.other}: the best arm is better by {second.sentence}")
     return lines
+
+
+def _fresh(run: Run) -> list[str]:
+    """The finalists on items that were kept back from the search, if any were."""
+    fresh = fresh_items(run)
+    return [*fact("fresh items", fresh.sentence), "", fresh.table.as_text(WIDTH), ""] if fresh else []
 
 
 def _effort(run: Run) -> list[str]:
