@@ -13,7 +13,7 @@ a posteriori value on a grid with factors of `STEP`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import cast
@@ -23,14 +23,14 @@ import numpy as np
 from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations, Problem
 from daskmetrics.bandit._rewards import RewardScale, reward_scale
 
-MODELS = 0.7  #: correlation of two models at the same training and depth
+MODELS = 0.3  #: correlation of two models at the same training and depth
 METRIC = 0.2  #: variance explained by the metrics; the variance explained by the position is 1
 NUGGET = 0.03  #: variance, on each axis of the position, that a value does not share with its neighbours
 LEVEL = 10.0  #: prior variance of a task's level: vague
 NOISE = 1e-4  #: variance added to every observation, so that the covariance matrix can be factored
 PRIOR_COUNT = 3.0  #: observations that the pooled spread counts for in the spread of each task
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
-PRIOR_SD = 1.0  #: ... and the prior standard deviation of its logarithm, in such steps
+PRIOR_SD = (1.0, 1.0, 1.0, 2.0, 1.5, 1.0)  #: ... and the prior sd of the logarithm of each, in such steps
 FEW = 16  #: with fewer scores the hyperparameters keep their defaults
 
 
@@ -41,12 +41,23 @@ class Hyperparameters:
     time_scale: float = 0.3  # length scale in training, as a share of log steps
     depth_scale: float = 0.3  # length scale in depth, as a share of the layers
     arm_variance: float = 0.01  # that all tasks share in one arm alone
-    task_variance: float = 0.3  # of one task's deviation, smooth over arms
-    cell_variance: float = 0.01  # of one task's deviation in one arm alone
+    kind_variance: float = 1.0  # of one kind's deviation, smooth over arms
+    task_variance: float = 1.0  # of one task's deviation, smooth over arms
+    cell_variance: float = 0.01  # of the deviations of kinds and tasks in one arm alone
 
-    def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats]:
-        """Prior covariances of cells from their arms' kernel and identity: the common and the task-specific part."""
-        return near + self.arm_variance * same, self.task_variance * near + self.cell_variance * same + LEVEL
+    def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats, Floats]:
+        """Prior covariances of cells from their arms' kernel and identity: of all tasks, of a kind, and of a task."""
+        of_kind = self.kind_variance / (self.kind_variance + self.task_variance)
+        return (
+            near + self.arm_variance * same,
+            self.kind_variance * near + self.cell_variance * of_kind * same,
+            self.task_variance * near + self.cell_variance * (1 - of_kind) * same + LEVEL,
+        )
+
+    @property
+    def total(self) -> float:
+        """Variance of a cell relative to the part that all tasks share, as far as it is smooth over arms."""
+        return 1 + self.kind_variance + self.task_variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +98,9 @@ class ArmKernel:
     def _tables(self) -> list[Floats]:
         """The kernel between all distinct values of each axis."""
         tables = []
-        for (values, _), scale in zip(self.problem.axes, (self.time_scale, self.depth_scale), strict=True):
+        (training, _), (depth, _) = self.problem.axes
+        angle = np.arccos(1 - 2 * depth) / np.pi  # the first and the last layers differ the most from their neighbours
+        for values, scale in ((training, self.time_scale), (angle, self.depth_scale)):
             r = np.sqrt(5.0) * np.abs(values[:, None] - values) / scale
             tables.append((1.0 + r + r * r / 3.0) * np.exp(-r) + NUGGET * np.eye(len(values)))
         return tables
@@ -118,44 +131,45 @@ class CovarianceModel:
         """Standardised values of observed cells (n,)."""
         return np.asarray((self.scale.values(seen) - self.level[seen.task]) / self.spread[seen.task])
 
-    def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats]:
-        """Prior covariances of two sets of arms' cells: the common part, and that of the same task (L, R)."""
+    def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats]:
+        """Prior covariances of two sets of arms' cells, each (L, R): of all tasks, of the same kind, of the same task."""
         return self.hyperparameters.parts(self.kernel(left, right), left[:, None] == right)
+
+    @property
+    def _variances(self) -> tuple[float, float, float]:
+        """The three parts of the prior variance of a cell."""
+        parts = self.hyperparameters.parts(np.array(self.kernel.variance), np.array(True))
+        return float(parts[0]), float(parts[1]), float(parts[2])
 
     def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
         """Prior covariance of two sets of rows (L, R); a row averages an arm's tasks with the shares (T,) in mix."""
-        common, specific = self.parts(left, right)
-        return np.asarray(common + specific * (left_mix @ right_mix.T))
-
-    @property
-    def common_variance(self) -> float:
-        """Prior variance of the part of a cell that all tasks share."""
-        return self.kernel.variance + self.hyperparameters.arm_variance
-
-    @property
-    def specific_variance(self) -> float:
-        """Prior variance of the part of a cell that only its task has."""
-        return self.hyperparameters.task_variance * self.kernel.variance + self.hyperparameters.cell_variance + LEVEL
+        return self._mixed(self.parts(left, right), left_mix, right_mix)
 
     def with_objectives(self, targets: Ints, arms: Ints, mix: Floats) -> Floats:
         """Prior covariance of the targets' objectives with rows (S, n)."""
-        h, total, part = self.hyperparameters, float(self.weights.sum()), mix @ self.weights
-        covariance = self.kernel(targets, arms) * (total + h.task_variance * part) + LEVEL * part
-        target, row = np.nonzero(targets[:, None] == arms)
-        covariance[target, row] += h.arm_variance * total + h.cell_variance * part[row]
-        return np.asarray(covariance)
+        return self._mixed(self.parts(targets, arms), self.weights, mix)
 
     def objectives(self, left: Ints, right: Ints) -> Floats:
         """Prior covariance of two sets of arms' objectives (L, R)."""
-        total, square = float(self.weights.sum()), float(self.weights @ self.weights)
-        common, specific = self.parts(left, right)
-        return np.asarray(common * total**2 + specific * square)
+        return self._mixed(self.parts(left, right), self.weights, self.weights)
+
+    @property
+    def cell_variance(self) -> float:
+        """Prior variance of a standardised score."""
+        return sum(self._variances)
 
     @property
     def objective_variance(self) -> float:
         """Prior variance of an objective."""
-        total, square = float(self.weights.sum()), float(self.weights @ self.weights)
-        return self.common_variance * total**2 + self.specific_variance * square
+        squares = [((self.weights @ group) ** 2).sum() for group in self.problem.task_groups]
+        return float(np.dot(self._variances, squares))
+
+    def _mixed(self, parts: Sequence[Floats], left_mix: Floats, right_mix: Floats) -> Floats:
+        """Sum of the parts, each times what the mixtures of tasks, (L, T) or (T,), share of its groups (L, R)."""
+        groups = self.problem.task_groups
+        return np.asarray(
+            sum(part * (left_mix @ of @ (right_mix @ of).T) for part, of in zip(parts, groups, strict=True))
+        )
 
 
 class _TrainingScores:
@@ -163,7 +177,8 @@ class _TrainingScores:
 
     def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem, self.seen, self.scale = problem, seen, reward_scale(problem, seen)
-        self.same_arm, self.same_task = (index[:, None] == index for index in (seen.arm, seen.task))  # (n, n)
+        indices = seen.arm, problem.kind_index[seen.task], seen.task
+        self.same_arm, self.same_kind, self.same_task = (index[:, None] == index for index in indices)  # (n, n)
         self.count = np.bincount(seen.task, minlength=len(problem.tasks))  # of every task's scores (T,)
         self.values, errors = self.scale.values(seen), self.scale.errors(seen)  # in units of the reward (n,)
         # variance of a task's values about the true values of their cells (T,); NaN without a score
@@ -212,7 +227,7 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
 def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceModel:
     """Estimate levels and spreads by generalised least squares, since correlated arms tell little of a spread."""
     task, values, count, tasks = scores.seen.task, scores.values, scores.count, len(scores.count)
-    covariance = (1 + h.task_variance) * scores.kernel(h) + (h.arm_variance + h.cell_variance) * scores.same_arm
+    covariance = h.total * scores.kernel(h) + (h.arm_variance + h.cell_variance) * scores.same_arm
     covariance[np.diag_indices(len(task))] += NOISE
     precision = np.linalg.inv(covariance * scores.same_task)  # block diagonal: each task has a scale of its own
     weight = np.maximum(np.bincount(task, precision.sum(axis=0), tasks), 1e-300)
@@ -224,7 +239,8 @@ def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceMode
     free = float(freedom.sum())
     pooled = (square.sum() + overall) / (free + 1.0)
     spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
-    noise = scores.noise / spread**2
+    # an error that nobody told is taken to be as large as the deviations of single cells
+    noise = np.where(scores.noise == 0, h.cell_variance, scores.noise / spread**2)
     level[count == 0] = level[count > 0].mean() if count.any() else 0.0
     noise[count == 0] = np.median(noise[count > 0]) if count.any() else 0.0
     return CovarianceModel(scores.problem, h, scores.scale, level, spread, noise, max(free, 1.0))
@@ -233,11 +249,11 @@ def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceMode
 def _log_posterior(scores: _TrainingScores, model: CovarianceModel) -> float:
     """Log marginal likelihood of the scores plus the log prior of the hyperparameters, up to a constant."""
     seen, h = scores.seen, model.hyperparameters
-    common, specific = h.parts(scores.kernel(h), scores.same_arm)
-    covariance = common + specific * scores.same_task
+    common, of_kind, of_task = h.parts(scores.kernel(h), scores.same_arm)
+    covariance = common + of_kind * scores.same_kind + of_task * scores.same_task
     covariance[np.diag_indices(len(seen))] += model.noise[seen.task] + NOISE
     factor = np.linalg.cholesky(covariance)
     white = np.linalg.solve(factor, model.values(seen))
     likelihood = -0.5 * white @ white - np.log(np.diag(factor)).sum() - np.log(model.spread[seen.task]).sum()
     steps = [np.log(getattr(h, f.name) / cast(float, f.default)) / np.log(STEP) for f in fields(Hyperparameters)]
-    return float(likelihood - 0.5 * sum(step**2 for step in steps) / PRIOR_SD**2)
+    return float(likelihood - 0.5 * sum((step / sd) ** 2 for step, sd in zip(steps, PRIOR_SD, strict=True)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskmetrics.bandit._policy import State
+from daskmetrics.bandit._policy import State, best_by_scores
 from daskmetrics.bandit._posterior import first_max, fit_posterior
 from daskmetrics.bandit._problem import Bools
 from daskmetrics.bandit._recommend import confidence
@@ -56,20 +56,20 @@ def task_weights(
 
 @dataclass(frozen=True)
 class Champion:
-    """The best arm for one kind of task."""
+    """The best arm for one kind of task; expected to be the best if it was not scored on all of ``tasks``."""
 
     kind: str
-    tasks: tuple[str, ...]  # of this kind
+    tasks: tuple[str, ...]  # of this kind, those with a weight if there are any
     arm: Arm
     value: float  # posterior mean of its mean over these tasks, in units of the reward ...
     sd: float  # ... and its standard deviation
     probability_best: float  # that no other arm is better on these tasks
-    score: float | None  # its mean raw score over those of the tasks on which it was scored ...
+    score: float | None  # its weighted mean raw score over those of the tasks on which it was scored ...
     scored: int  # ... and their number
 
 
 def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
-    """The best usable arm for every kind of task, from the scores of all tasks; empty if there is only one kind.
+    """The recommended arm of every kind of task, from the scores of all tasks; empty if there is only one kind.
 
     Parameters
     ----------
@@ -89,15 +89,15 @@ def _champion(state: State, of_kind: Bools, kind: str) -> Champion:
     weighted = (of_kind & problem.in_objective).any()
     weights = of_kind * problem.objective_weights if weighted else of_kind.astype(float)
     posterior = fit_posterior(replace(problem, weights=tuple(weights.tolist())), seen)
-    arm = first_max(posterior.mean, state.usable)
-    scores = seen.score[(seen.arm == arm) & of_kind[seen.task]]
+    arm = best_by_scores(posterior.problem, seen, first_max(posterior.mean, state.usable))
+    own = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
     return Champion(
         kind=kind,
-        tasks=tuple(problem.tasks[task] for task in np.flatnonzero(of_kind)),
+        tasks=tuple(problem.tasks[task] for task in np.flatnonzero(weights)),
         arm=problem.arms[arm],
         value=float(posterior.mean[arm]),
         sd=float(posterior.sd[arm]),
         probability_best=confidence(posterior, arm, 0.0, state.seed).best,
-        score=float(scores.mean()) if len(scores) else None,
-        scored=len(scores),
+        score=float(np.average(own.score, weights=weights[own.task])) if len(own) else None,
+        scored=len(own),
     )

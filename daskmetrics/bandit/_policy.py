@@ -17,6 +17,7 @@ from daskmetrics.bandit._costs import cost_correction
 from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Bools, Floats, Observations, Outcome, OutcomeArrays, OutcomeHistory, Problem
+from daskmetrics.bandit._rewards import measured_objectives
 from daskmetrics.core.names import seed_of
 
 CONFIRM = 0.1  #: share of the budget that may be reserved for measuring the leader on all tasks
@@ -85,6 +86,11 @@ class State:
         finished[self.finished.arm, self.finished.task] = True
         return np.asarray((finished | ~self.problem.in_objective).all(axis=1))
 
+    @cached_property
+    def scored(self) -> Bools:
+        """Arms that have a score on every task of the objective (A,)."""
+        return _all_scored(self.problem, self.observations)
+
     @property
     def usable(self) -> Bools:
         """Arms that failed at most as often as they gave a score (A,); the others are not recommended."""
@@ -103,6 +109,20 @@ class State:
         if not len(self.observations) and self.usable[self.problem.default_arm]:
             return self.problem.default_arm
         return first_max(self.posterior.mean, self.usable)
+
+    @cached_property
+    def recommended(self) -> int:
+        """The arm that is reported: the leader or, if the leader is `scored`, the best scored arm by such scores.
+
+        So a report does not contradict the scores that it shows. The posterior also uses the scores of other arms, and
+        may expect another arm to be better; policies decide by this `leader`.
+        """
+        return best_by_scores(self.problem, self.observations, self.leader)
+
+    @cached_property
+    def measured(self) -> Floats:
+        """Objective of every arm by its own scores (A,), NaN without any; comparable between `scored` arms."""
+        return measured_objectives(self.problem, self.observations)
 
     @cached_property
     def spendable(self) -> float:
@@ -131,6 +151,17 @@ class State:
     def random(self) -> np.random.Generator:
         """A generator for this decision alone; it is seeded by the search and the number of the decision."""
         return np.random.default_rng(seed_of("bandit", self.seed, len(self.cells)))
+
+
+def best_by_scores(problem: Problem, seen: Observations, leader: int) -> int:
+    """The best arm by its scores among those scored on every task of the objective; the leader if it is not one."""
+    scored = _all_scored(problem, seen)
+    return first_max(measured_objectives(problem, seen), scored) if scored[leader] else leader
+
+
+def _all_scored(problem: Problem, seen: Observations) -> Bools:
+    needed = problem.in_objective
+    return np.asarray(np.bincount(seen.arm[needed[seen.task]], minlength=len(problem.arms)) == needed.sum())
 
 
 class Policy(Protocol):

@@ -147,22 +147,34 @@ class Posterior:
 
     @cached_property
     def task_group(self) -> Ints:
-        """The element of `whitened` that belongs to each task (T,): tasks without a row share the first one."""
-        observed = self.rows.mix.any(axis=0)
-        return np.where(observed, np.cumsum(observed), 0)
+        """The element of `whitened` that belongs to each task (T,): tasks without a row share that of their kind."""
+        observed, kind = self.rows.mix.any(axis=0), self.problem.kind_index
+        seen = np.isin(np.arange(kind.max() + 1), kind[observed])
+        of_kind = np.where(seen, np.cumsum(seen), 0)[kind]
+        return np.where(observed, seen.sum() + np.cumsum(observed), of_kind)
 
     def whitened(self, arms: Ints) -> Iterator[Floats]:
         """Whitened covariances of some arms' cells with the rows: a matrix (a, n) per group of tasks.
 
-        They come one by one, since all together they do not fit in a processor's cache.
+        First that of tasks whose kind has no row, then of each kind with a row, then of each task with a row. They
+        come one by one, since all together they do not fit in a processor's cache.
         """
-        rows = self.rows
-        common, specific = self.model.parts(arms, rows.arm)
+        rows, kind = self.rows, self.problem.kind_index
+        common, of_kind, of_task = self.model.parts(arms, rows.arm)
+        tasks = np.flatnonzero(rows.mix.any(axis=0))
+        shares = rows.mix @ self.problem.task_groups[1]
         shared = common @ self.inverse.T
         yield shared
-        for mix in rows.mix.T[np.flatnonzero(self.task_group)]:
-            own = np.flatnonzero(mix)  # the task-specific part is correlated with rows of the task alone
-            yield shared + (specific[:, own] * mix[own]) @ self.inverse[:, own].T
+        # the part of a kind or of a task is correlated with rows of it alone
+        kinds = {int(k): shared + self._whitened_part(of_kind, shares[:, k]) for k in np.unique(kind[tasks])}
+        yield from kinds.values()
+        for task in tasks:
+            yield kinds[int(kind[task])] + self._whitened_part(of_task, rows.mix[:, task])
+
+    def _whitened_part(self, part: Floats, share: Floats) -> Floats:
+        """Whitened covariances (a, n) of a part of cells (a, n) with rows that have a share (n,) of its tasks."""
+        own = np.flatnonzero(share)
+        return np.asarray((part[:, own] * share[own]) @ self.inverse[:, own].T)
 
 
 def fit_posterior(problem: Problem, seen: Observations, pending: Observations | None = None) -> Posterior:

@@ -17,7 +17,7 @@ from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
-Reward = Literal["zscore", "mean", "running", "rank", "harmonic", "robust"]
+Reward = Literal["mean", "zscore", "running", "rank", "harmonic", "robust"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,11 @@ class Problem:
         runs make the same decisions however fast the machine is.
     baseline : Checkpoint
         Its last layer is the default arm: what one would use without a search.
-    reward : {"zscore", "mean", "running", "rank", "harmonic", "robust"}
+    reward : {"mean", "zscore", "running", "rank", "harmonic", "robust"}
         How the scores of different tasks become comparable; see `daskmetrics.bandit._rewards`.
+    kinds : tuple of str, length T, or None
+        Kind of every task: scores of one kind are more alike than those of different kinds. A task with an empty kind
+        is a kind of its own; None for all.
     load_cost : ndarray (A,) or None
         Cost of loading the arm's checkpoint if no worker holds it: equal for its layers; None for zero.
     weights : tuple of float, length T, or None
@@ -57,9 +60,10 @@ class Problem:
     encode_cost: Floats
     score_cost: Floats
     baseline: Checkpoint
-    reward: Reward = "zscore"
+    reward: Reward = "mean"
     weights: tuple[float, ...] | None = None
     load_cost: Floats | None = None
+    kinds: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         cells = (len(self.arms), len(self.tasks))
@@ -92,12 +96,31 @@ class Problem:
             raise DataError(
                 f"weights must be {cells[1]} numbers, none negative and at least one positive; got {self.weights}."
             )
+        if self.kinds is not None and len(self.kinds) != cells[1]:
+            raise DataError(f"kinds must name the kind of each of the {cells[1]} tasks; got {len(self.kinds)}.")
 
     @cached_property
     def objective_weights(self) -> Floats:
         """Weights of the tasks in the objective, summing to one (T,)."""
         weights = np.ones(len(self.tasks)) if self.weights is None else np.array(self.weights, dtype=float)
         return np.asarray(weights / weights.sum())
+
+    @cached_property
+    def kind_names(self) -> tuple[str, ...]:
+        """The kind of every task; the task's own name if it has none."""
+        return tuple(kind or task for task, kind in zip(self.tasks, self.kinds or self.tasks, strict=True))
+
+    @cached_property
+    def kind_index(self) -> Ints:
+        """Index of every task's kind, in order of first appearance (T,)."""
+        number = {kind: i for i, kind in enumerate(dict.fromkeys(self.kind_names))}
+        return np.array([number[kind] for kind in self.kind_names], dtype=np.intp)
+
+    @cached_property
+    def task_groups(self) -> tuple[Floats, Floats, Floats]:
+        """Membership of the tasks in all tasks (T, 1), in the kinds (T, K), and in the single tasks (T, T)."""
+        tasks = len(self.tasks)
+        return np.ones((tasks, 1)), np.eye(self.kind_index.max() + 1)[self.kind_index], np.eye(tasks)
 
     @property
     def in_objective(self) -> Bools:

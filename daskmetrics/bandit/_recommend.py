@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmetrics.bandit._coverage import is_covered
 from daskmetrics.bandit._policy import State
 from daskmetrics.bandit._posterior import Posterior, greatest
-from daskmetrics.bandit._problem import Bools, Ints, Observations
+from daskmetrics.bandit._problem import Bools, Ints, Observations, Problem
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Arm, seed_of
 
@@ -22,7 +23,8 @@ NORMAL_95 = 1.959964  #: half width of a 95 % interval, in standard deviations
 JOINT = 256  #: arms drawn together: those with the greatest upper bounds; the others are ignored
 DRAWS = 4096  #: a probability of one half then has a standard error of 0.008
 CREDIBLE = 0.95  #: probability that the credible set contains the best arm
-CLOSER = 0.8  #: deviations of good arms relative to the model's; from replays, see docs/figures/policies.md
+UNCOVERED = 0.85  #: the most that is stated while the leader or a near rival was not scored on every kind of task
+CLOSER = 1.0
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,9 @@ class ScoreEstimate:
 class ArmSummary:
     """One arm: the posterior of its objective (in units of the reward), and its raw scores by task.
 
-    ``mean`` averages the raw scores over the tasks on which both the recommended and the default arm were measured,
-    so that the two can be compared; it is None if there is no such task.
+    ``mean`` is the weighted mean of the raw scores over the tasks of the objective on which both the recommended and
+    the default arm were measured, so that the two can be compared; it is None if there is no such task. ``measured`` is
+    the objective by the arm's own scores; it is None unless the arm has a score on every task of the objective.
     """
 
     arm: Arm
@@ -46,6 +49,7 @@ class ArmSummary:
     sd: float
     scores: Mapping[str, ScoreEstimate]
     mean: ScoreEstimate | None = None
+    measured: float | None = None
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -55,14 +59,14 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The arm with the greatest expected objective, given all outcomes.
+    """The arm with the greatest expected objective or, if that has all its scores, the best by such scores.
 
     Attributes
     ----------
     best, default : ArmSummary
         The recommended arm, and the last layer of the baseline checkpoint.
     confirmed : bool
-        Whether the best arm has an outcome on every task of the objective.
+        Whether the best arm has a score on every task of the objective. Then no arm that has them all scored higher.
     probability_best : float
         Posterior probability that no other arm has a greater objective.
     probability_within : float
@@ -70,7 +74,7 @@ class Recommendation:
     credible : tuple of Arm
         The smallest set that contains the best arm with probability 0.95, most likely first.
     top : tuple of ArmSummary
-        The arms with the greatest expected objectives, best first.
+        The arms with the greatest expected objectives, best first; those with all scores in the order of these.
     cells, failed : int
         Numbers of measured and of failed cells.
     spent, budget, exhaustive : float
@@ -106,26 +110,26 @@ class Recommendation:
 
 
 def recommend(state: State, budget: float, spent: float, within: float = WITHIN) -> Recommendation:
-    """Recommend the arm with the greatest expected objective; raises DaskmetricsError if no cell was measured."""
+    """Recommend the best arm of a state; raises DaskmetricsError if no cell was measured."""
     problem, seen = state.problem, state.observations
     failed = len(state.outcomes) - len(seen)
     if not len(seen):
         raise DaskmetricsError(
             f"No arm can be recommended: no cell was measured and {failed} failed. See the journal for the reasons."
         )
-    posterior, best, default = state.posterior.without_pending(), state.leader, problem.default_arm
+    posterior, best, default = state.posterior.without_pending(), state.recommended, problem.default_arm
     certainty = leader_confidence(state, within)
     common = np.intersect1d(seen.task[seen.arm == best], seen.task[seen.arm == default])
-    order = np.argsort(-posterior.mean, kind="stable")[:TOP]
+    common = common[problem.in_objective[common]]
     return Recommendation(
-        best=_summary(posterior, seen, best, common),
-        default=_summary(posterior, seen, default, common),
-        confirmed=bool(state.complete[best]),
+        best=_summary(state, posterior, best, common),
+        default=_summary(state, posterior, default, common),
+        confirmed=bool(state.scored[best]),
         probability_best=certainty.best,
         probability_within=certainty.within,
         within=within,
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
-        top=tuple(_summary(posterior, seen, int(arm)) for arm in order),
+        top=tuple(_summary(state, posterior, int(arm)) for arm in _ranking(state)[:TOP]),
         reward=problem.reward,
         cells=len(seen),
         failed=failed,
@@ -135,16 +139,29 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     )
 
 
-def _summary(posterior: Posterior, seen: Observations, arm: int, common: Ints | None = None) -> ArmSummary:
-    rows = np.flatnonzero(seen.arm == arm)
-    names = posterior.problem.tasks
+def _ranking(state: State) -> Ints:
+    """All arms by their expected objectives, those with all scores among themselves by these; the recommended first."""
+    order, measured = np.argsort(-state.posterior.mean, kind="stable"), state.measured
+    places = np.flatnonzero(state.scored[order])
+    order[places] = order[places][np.argsort(-measured[order[places]], kind="stable")]
+    return np.append(state.recommended, order[order != state.recommended])
+
+
+def _summary(state: State, posterior: Posterior, arm: int, common: Ints | None = None) -> ArmSummary:
+    problem, seen = state.problem, state.observations
+    rows, names = np.flatnonzero(seen.arm == arm), problem.tasks
     scores = {names[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i])) for i in rows}
     shared = rows[np.isin(seen.task[rows], common)] if common is not None else rows[:0]
-    mean = None
-    if len(shared):
-        error = float(np.sqrt((seen.stderr[shared] ** 2).sum())) / len(shared)
-        mean = ScoreEstimate(float(seen.score[shared].mean()), error)
-    return ArmSummary(posterior.problem.arms[arm], float(posterior.mean[arm]), float(posterior.sd[arm]), scores, mean)
+    mean = _weighted_mean(problem, seen.take(shared)) if len(shared) else None
+    value, sd = float(posterior.mean[arm]), float(posterior.sd[arm])
+    measured = float(state.measured[arm]) if state.scored[arm] else None
+    return ArmSummary(problem.arms[arm], value, sd, scores, mean, measured)
+
+
+def _weighted_mean(problem: Problem, seen: Observations) -> ScoreEstimate:
+    weights = problem.objective_weights[seen.task]
+    weights = weights / weights.sum()
+    return ScoreEstimate(float(weights @ seen.score), float(np.linalg.norm(weights * seen.stderr)))
 
 
 @dataclass(frozen=True)
@@ -157,10 +174,13 @@ class Confidence:
 
 
 def leader_confidence(state: State, within: float) -> Confidence:
-    """The confidence in the leader of a state with at least one score, from the known scores alone."""
-    posterior, leader = state.posterior.without_pending(), state.leader
+    """The confidence in the recommended arm of a state with at least one score, from the known scores alone."""
+    posterior, leader = state.posterior.without_pending(), state.recommended
     margin = margin_of(posterior, leader, state.observations, within)
-    return confidence(posterior, leader, margin, state.seed, state.usable)
+    stated = confidence(posterior, leader, margin, state.seed, state.usable)
+    if is_covered(state):
+        return stated
+    return replace(stated, best=min(stated.best, UNCOVERED), within=min(stated.within, UNCOVERED))
 
 
 def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None) -> Confidence:

@@ -1,10 +1,11 @@
 """Rewards: from raw scores to values that can be averaged over tasks; an arm's objective is their weighted mean.
 
-``zscore``
-    (score - mean) / sd, both over the layers of the baseline checkpoint. Every task counts equally, whatever the spread
-    of its scores; the unit is the spread around the default arm.
 ``mean``
-    The score itself. It needs no baseline sweep; tasks with a wide spread count more.
+    The score itself, so that the objective is the plain mean of the tasks' main scores, as leaderboards show it. The
+    default. Tasks with a wide spread count more.
+``zscore``
+    (score - mean) / sd, both over the layers of the baseline checkpoint, which the search scores first. Every task
+    counts equally, whatever the spread of its scores; the unit is the spread around the default arm.
 ``running``
     (score - mean) / sd, both over the task's scores so far. It needs no baseline sweep, and the scale settles as scores
     arrive. Once every cell is known it is the z-score over all arms.
@@ -120,6 +121,16 @@ def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
     known = spread[np.isfinite(spread)]
     typical = float(np.median(known)) if len(known) else 1.0
     return LinearScale(centre, np.where(np.isfinite(spread), spread, typical), LIMIT if robust else np.inf)
+
+
+def measured_objectives(problem: Problem, seen: Observations) -> Floats:
+    """Weighted mean of every arm's values over the tasks that it has a score on (A,); NaN if it has none.
+
+    With the reward ``mean`` this is the mean of the raw scores.
+    """
+    values, weights = reward_scale(problem, seen).values(seen), problem.objective_weights[seen.task]
+    total, sums = (np.bincount(seen.arm, each, minlength=len(problem.arms)) for each in (weights, values * weights))
+    return np.where(total > 0, sums / np.maximum(total, 1e-300), np.nan)
 
 
 def _centre_and_spread(seen: Observations, swept: Bools, task: int, robust: bool) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from daskmetrics.bandit._learner import Budget, Learner, Pick
 from daskmetrics.bandit._policy import Policy
 from daskmetrics.bandit._problem import Floats, Observations, Outcome, Problem
 from daskmetrics.bandit._recommend import Recommendation
-from daskmetrics.bandit._rewards import reward_scale
+from daskmetrics.bandit._rewards import measured_objectives
 from daskmetrics.core.names import Arm, Cell
 
 
@@ -102,7 +102,7 @@ def simulate(
             passed = [marks.pop() for mark in marks[::-1] if mark <= learner.spent]
             state = learner.state
             known = passed and len(state.observations)
-            record(state.leader, learner.recommendation().probability_within if known else math.nan)
+            record(state.recommended, learner.recommendation().probability_within if known else math.nan)
     result = learner.recommendation()
     record(problem.arm_index[result.arm], result.probability_within)
     return SimulatedSearch(learner.picks, result, tuple(trace), pool.utilisation, pool.deciding)
@@ -162,9 +162,4 @@ def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
         for task in range(len(problem.tasks))
         if (cell := problem.cell(arm, task)) in table
     ]
-    known = Observations.of(rows)
-    values = reward_scale(problem, known).values(known)
-    weights = problem.objective_weights[known.task]
-    total = np.bincount(known.arm, weights=weights, minlength=len(problem.arms))
-    sums = np.bincount(known.arm, weights=values * weights, minlength=len(problem.arms))
-    return np.where(total > 0, sums / np.maximum(total, 1e-300), np.nan)
+    return measured_objectives(problem, Observations.of(rows))

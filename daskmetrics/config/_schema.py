@@ -149,11 +149,11 @@ class Search(Section):
         description="Accepted difference from the best arm, as a share of its mean score.",
         examples=[0.02],
     )
-    reward: Literal["zscore", "mean", "running", "rank", "harmonic", "robust"] = Field(
-        "zscore",
-        description="How scores of different tasks are made comparable: `zscore` against the layers of the baseline "
-        "checkpoint, `mean` as they are, `running` against all scores seen, `rank` by rank, `harmonic` and `robust` as "
-        "a harmonic or a robust mean over tasks.",
+    reward: Literal["mean", "zscore", "running", "rank", "harmonic", "robust"] = Field(
+        "mean",
+        description="How scores of different tasks are made comparable: `mean` as they are, `zscore` against the "
+        "layers of the baseline checkpoint, which are scored first, `running` against all scores seen, `rank` by rank, "
+        "`harmonic` and `robust` as a harmonic or a robust mean over tasks.",
         examples=["rank"],
     )
     objective: str = Field(
@@ -169,7 +169,8 @@ class Search(Section):
     )
     baseline: str | None = Field(
         None,
-        description="MODEL@REVISION that rewards are compared with. By default the last checkpoint of the last model.",
+        description="MODEL@REVISION whose last layer is the default arm, and whose layers the reward `zscore` compares "
+        "with. By default the last checkpoint of the last model.",
         examples=["pythia-410m@step143000"],
     )
     confirm: Literal["leader", "fresh"] = Field(

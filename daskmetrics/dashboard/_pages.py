@@ -146,7 +146,8 @@ def _head(live: LiveState, plugin: DashboardPlugin) -> str:
     if live.best == live.best:
         facts.append((f"{live.best:.3f}", "best mean score so far"))
     if live.leader:
-        facts.append((escape(live.leader), "leading arm" if live.phase != "finished" else "best arm"))
+        ended = "best arm" if live.confirmed else "expected to be the best arm"
+        facts.append((escape(live.leader), ended if live.phase == "finished" else "leading arm"))
     if left := live.left(time.monotonic()):
         facts.append((duration(left), f"left of {escape(live.phase)}"))
     facts.append((f"{len(plugin.scheduler.workers)}", "workers"))

@@ -125,6 +125,7 @@ class LiveState:
         self.curve: list[tuple[float, float, float]] = []  # cost spent, best mean score, possible regret
         self.best = self.shortfall = math.nan
         self.leader = ""
+        self.confirmed = False  # whether the recommended arm was scored on every task
         self.spent, self.budget, self.exhaustive = 0.0, math.nan, math.nan
         self._count, self._sum = np.zeros(arms, int), np.zeros(arms)
         self._rows = {part: {name: i for i, name in enumerate(getattr(grid, part))} for part in ("metrics", "tasks")}
@@ -167,6 +168,7 @@ class LiveState:
                 self.leader, self.shortfall = message.leader, message.shortfall
             case events.SearchEnded(best=best):
                 self.leader, self.phase = str(Arm(**best["arm"])), "searched"
+                self.confirmed = message.confirmed
             case events.RunFinished():
                 self.phase = "finished"
             case _:

@@ -144,15 +144,15 @@ def decided(entries: Iterable[Event], key: Key) -> list[Pick]:
 def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
     """The posterior of every arm at this moment, for the dashboard."""
     state = learner.state
-    known = state.posterior.without_pending()
+    known, best = state.posterior.without_pending(), state.recommended
     index = {arm: i for i, arm in enumerate(experiment.arms)}
     values = np.full((2, len(index)), np.nan, np.float32)
     values[:, [index[arm] for arm in learner.problem.arms]] = known.mean, known.sd
     bound = np.where(state.usable, known.mean + NORMAL_95 * known.sd, -np.inf)
     return PosteriorUpdated(
         values=values.tobytes(),
-        leader=str(learner.problem.arms[state.leader]),
-        shortfall=float(max(0.0, np.delete(bound, state.leader).max(initial=-np.inf) - known.mean[state.leader])),
+        leader=str(learner.problem.arms[best]),
+        shortfall=float(max(0.0, np.delete(bound, best).max(initial=-np.inf) - known.mean[best])),
     )
 
 
@@ -195,6 +195,7 @@ def build_problem(
         baseline=experiment.baseline if experiment.baseline in checkpoints else arms[-1].checkpoint,
         reward=experiment.config.search.reward,
         weights=experiment.weights,
+        kinds=tuple(task.kind for task in experiment.tasks),
     )
 
 

@@ -55,9 +55,17 @@ def scores(run: Run) -> dict[Arm, dict[str, float]]:
 
 
 def mean_scores(run: Run) -> dict[Arm, float]:
-    """Mean raw score of each arm that was scored on every task; means over fewer tasks are not comparable."""
-    known, count = scores(run), len(run.tasks)
-    return {arm: fsum(by_task.values()) / count for arm, by_task in known.items() if len(by_task) == count}
+    """Mean raw score of each arm that was scored on every task; means over fewer tasks are not comparable.
+
+    The tasks are those of the objective, with its weights.
+    """
+    weights = run.weights
+    total = fsum(weights.values())
+    return {
+        arm: fsum(by_task[task] * weight for task, weight in weights.items()) / total
+        for arm, by_task in scores(run).items()
+        if weights.keys() <= by_task.keys()
+    }
 
 
 def standard_scores(run: Run) -> dict[Arm, float]:

@@ -6,33 +6,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from daskmetrics.core._outcomes import Difference, mean_difference
+from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import apart, card, number, percent, probability
+from daskmetrics.report._format import apart, card, number, over, percent, probability
 
 NOISE = 2.0  #: standard errors; a smaller difference is within the error
 
 
 @dataclass(frozen=True)
 class Best:
-    """The recommended arm.
+    """The recommended arm: the best of the arms scored on every task, or one that is expected to be better.
 
     Attributes
     ----------
     arm : Arm
     score, stderr : float or None
-        Mean raw score over the tasks on which both arms were scored, with its standard error.
+        Mean raw score over the tasks of the objective on which both arms were scored, with its standard error.
     scores : mapping
         Raw score and standard error by task.
     probability : float
         That no other arm is better, under the search's posterior.
     confirmed : bool
-        Whether the search tried all tasks with this arm.
+        Whether this arm has a score on every task of the objective. If not, it is expected to be the best by the
+        search's statistical model.
+    measured : float or None
+        Its objective by its own scores, in units of the reward; None if it is not confirmed. No arm that the search
+        scored on every task has a greater one.
     default : Arm
         The arm that one takes without a search: the last layer of the last checkpoint.
     default_score, default_stderr : float or None
         Mean raw score of the default arm over the same tasks.
     default_scores : mapping
         Raw score and standard error of the default arm by task.
+    weights : mapping
+        Weights of the tasks of the objective.
+    reward : str
+        What the search compared the arms by; ``mean`` is the mean of the raw scores.
     differences : mapping
         By how much the recommended arm's score exceeds the default arm's, by task; see `Run.differences`.
     share : float
@@ -47,57 +56,92 @@ class Best:
     scores: Mapping[str, Mapping[str, float]]
     probability: float
     confirmed: bool
+    measured: float | None
     default: Arm
     default_score: float | None
     default_stderr: float | None
     default_scores: Mapping[str, Mapping[str, float]]
+    weights: Mapping[str, float]
+    reward: str
     differences: Mapping[str, Difference]
     share: float
     code: str
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """Tasks on which both arms were scored; the mean scores are taken over them."""
-        return tuple(task for task in self.scores if task in self.default_scores)
+        """Tasks of the objective on which both arms were scored; the mean scores are taken over them."""
+        return tuple(task for task in self.weights if task in self.scores and task in self.default_scores)
+
+    @property
+    def over(self) -> str:
+        """What the mean scores are the mean of."""
+        return over([self.weights[task] for task in self.shared])
+
+    @property
+    def name(self) -> str:
+        """The arm, called the best only if it was scored on every task."""
+        if self.confirmed:
+            return f"best arm {self.arm}"
+        return f"arm {self.arm}, expected to be the best, {self._scored}"
+
+    @property
+    def label(self) -> str:
+        """The heading of the arm's scores."""
+        return "best" if self.confirmed else "expected"
+
+    @property
+    def _scored(self) -> str:
+        return f"scored on {sum(task in self.scores for task in self.weights)} of {plural(len(self.weights), 'task')}"
 
     @property
     def gain(self) -> Difference | None:
         """Mean score above the default arm's; None if no task was scored with both."""
-        return mean_difference(list(self.differences.values()))
+        shared = self.shared
+        return mean_difference([self.differences[task] for task in shared], [self.weights[task] for task in shared])
 
     @property
     def difference(self) -> str:
         """How much better than the default arm this arm is, in a sentence."""
         if self.arm == self.default:
-            return "None: the default arm is the best arm of the search."
+            return "None: the recommended arm is the default arm."
         if self.gain is None:
             return "Unknown: the two arms have no scored task in common."
-        return f"{apart(self.gain)}. {_verdict(self.gain.value, self.gain.stderr)}"
+        return f"{apart(self.gain)}. {self._verdict(self.gain.value, self.gain.stderr)}"
 
     @property
     def certainty(self) -> str:
-        """What the probability of being best means, in a sentence."""
-        unconfirmed = "" if self.confirmed else " The arm was not tried on all tasks."
-        return (
+        """Why the arm is recommended, and what the probability of being best means."""
+        text = (
             f"{probability(self.probability)} probability that no other arm is better on these tasks. This follows "
-            f"from the search's statistical model of all arms, not from a test on fresh data.{unconfirmed}"
+            "from the search's statistical model of all arms, not from a test on fresh data."
+        )
+        if not self.confirmed:
+            return f"The arm is expected to be the best; it was {self._scored}. {text}"
+        if self.measured is None:  # a run of an earlier version
+            return text
+        unit = "mean score" if self.reward == "mean" else f"mean in units of the reward ({self.reward})"
+        return f"The arm has the greatest {unit} of the arms that the search scored on every task. {text}"
+
+    def _verdict(self, gain: float, error: float) -> str:
+        if abs(gain) <= NOISE * error:
+            return "The difference is within the error: it is less than 2 standard errors."
+        if gain < 0 and len(self.shared) < len(self.weights):
+            return "The default arm is better on these tasks; the search expects it to be worse over all tasks."
+        if gain < 0:
+            return (
+                f"The default arm has the higher mean score; the search compared the arms by its reward, {self.reward}."
+            )
+        errors = f" ({gain / error:.1f} standard errors)" if error else ""
+        return (
+            f"The difference exceeds the error{errors}, but is somewhat optimistic: the same scores selected the arm."
         )
 
     def _repr_html_(self) -> str:
         rows = {
-            "mean score": number(self.score, self.stderr),
+            self.over: number(self.score, self.stderr),
             f"default {self.default}": number(self.default_score, self.default_stderr),
             "difference": self.difference,
             "certainty": self.certainty,
             "cost": f"{percent(self.share)} of the exhaustive sweep's cost (assumed)",
         }
-        return card(f"Best arm: {self.arm}", rows, self.code)
-
-
-def _verdict(gain: float, error: float) -> str:
-    if abs(gain) <= NOISE * error:
-        return "The difference is within the error: it is less than 2 standard errors."
-    if gain < 0:
-        return "The mean raw score is lower than the default's, because the search compared the tasks by its reward."
-    errors = f" ({gain / error:.1f} standard errors)" if error else ""
-    return f"The difference exceeds the error{errors}, but is somewhat optimistic: the same scores selected the arm."
+        return card(self.name[0].upper() + self.name[1:], rows, self.code)

@@ -62,7 +62,7 @@ def _answers(one: Run, other: Run) -> str:
         "cells scored": lambda run: f"{run.counts['score', 'ok']:,} of {run.cells_planned:,}",
         "cost": _answered(lambda run: f"{percent(run.best().share)} of the exhaustive sweep's"),
         "worker time": lambda run: duration(analysis.spending(run).total),
-        "best arm": _answered(lambda run: str(run.best().arm)),
+        "recommended arm": _answered(lambda run: str(run.best().arm)),
         "mean score": _answered(lambda run: number(run.best().score, run.best().stderr)),
         "default arm": _answered(lambda run: number(run.best().default_score, run.best().default_stderr)),
         "probability of being best": _answered(lambda run: probability(run.best().probability)),
@@ -75,7 +75,7 @@ def _answered(text: Callable[[Run], str]) -> Callable[[Run], str]:
 
 
 def _tasks(one: Run, other: Run) -> list[str]:
-    """The scores of each run's best arm and their difference, task by task."""
+    """The scores of each run's recommended arm and their difference, task by task."""
     if not (one.result and other.result):
         return []
     parts, others = _selections(one), _selections(other)
@@ -87,7 +87,7 @@ def _tasks(one: Run, other: Run) -> list[str]:
         gain = "other subsets" if task in unlike and first and second else apart(compared.tasks.get(task), " *")
         rows.append((task, *both, gain))
     notes = () if all(each.paired for each in compared.tasks.values()) else (UNPAIRED,)
-    header = ("task", *(f"best of {name}" for name in NAMES), "difference")
+    header = ("task", *(f"arm of {name}" for name in NAMES), "difference")
     return [Table(header, tuple(rows), notes=notes).as_text(WIDTH), "", *fact("difference", compared.sentence), ""]
 
 

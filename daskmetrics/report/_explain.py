@@ -34,10 +34,15 @@ def _verdict(run: Run, posterior: RunPosterior, index: int) -> list[str]:
     lines = fact("posterior", f"{number(mean, sd, sign=True)} in units of the reward ({reward})")
     lines += fact("rank", f"{posterior.rank(index)} of {len(arms):,} by the posterior mean")
     if index == leader:
-        return lines + fact("verdict", "The recommended arm." if run.result else "The leading arm so far.")
+        return lines + fact(
+            "verdict", f"The recommended arm. {run.best().certainty}" if run.result else "The leading arm so far."
+        )
     behind, spread = (float(values[0]) for values in posterior.behind([index]))
     better = probability(float(posterior.chance_within([index], 0.0)[0]))
-    ahead = f"{arms[leader]} is better by {number(behind, spread, sign=True)}"
+    ahead = f"{arms[leader]} is expected to be better by {number(behind, spread, sign=True)}"
+    if behind < 0:  # only where the recommended arm is chosen by its scores
+        ahead = f"{arms[leader]} is recommended for its scores; this arm is expected to be better by "
+        ahead += number(-behind, spread, sign=True)
     return lines + fact("verdict", f"{ahead}; the probability that this arm is better is {better}.")
 
 
@@ -120,7 +125,8 @@ def near_best_text(run: Run, within: float, sure: float) -> str:
         f"score with a probability of at least {percent(sure)}, by the search's statistical model. The estimate for an "
         "arm with few scores relies on its neighbours: score an arm on your tasks before you use it."
     )
-    lines = fact("best", f"{best.arm}: {place(best.arm)}") + fact("shallowest", _described(near[0], best))
+    label = run.best().label if run.result else "leader"
+    lines = fact(label, f"{best.arm}: {place(best.arm)}") + fact("shallowest", _described(near[0], best))
     return "\n".join([*lines, *fact("earliest", _described(earliest, best)), *fact("among", text)])
 
 

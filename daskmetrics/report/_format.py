@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 from daskmetrics.core._outcomes import Difference
 from daskmetrics.core._table import printable
+from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 
 if TYPE_CHECKING:
@@ -70,6 +71,15 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
         return "not measured"
     text = f"{value:{'+' if sign else ''}.3f}"
     return text if stderr is None else f"{text} ± {stderr:.3f}"
+
+
+def over(weights: Collection[float]) -> str:
+    """What a mean score is the mean of, given the weights of its tasks.
+
+    >>> over([1.0, 1.0]), over([3.0]), over([1.0, 2.0])
+    ('mean of 2 tasks', 'mean of 1 task', 'weighted mean of 2 tasks')
+    """
+    return f"{'weighted ' if len(set(weights)) > 1 else ''}mean of {plural(len(weights), 'task')}"
 
 
 UNPAIRED = "* not paired: outcomes of items are missing, so the error is that of two independent scores"

@@ -66,7 +66,8 @@ def _describe(entry: events.Event) -> str:
             machine = ", ".join(f"{name} {value}" for name, value in entry.environment.items())
             return f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks; {machine}"
         case events.SearchEnded(best=best):
-            return f"best arm {Arm(**best['arm'])}, probability {entry.probability_best:.2f}"
+            name = "best arm" if entry.confirmed else "expected to be the best:"
+            return f"{name} {Arm(**best['arm'])}, probability {entry.probability_best:.2f}"
         case events.StorePlanned(measure=measure, files=files):
             return f"store of {len(measure):,} checkpoints, {len(files):,} metadata files"
         case events.WorkerJoined():

@@ -11,10 +11,9 @@ import numpy as np
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._table import Table
-from daskmetrics.core._text import plural
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, probability
+from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, over, probability
 from daskmetrics.report._posterior import objective_of
 from daskmetrics.report._run import Run
 
@@ -29,23 +28,24 @@ class ArmComparison:
     mean: Difference | None  # of the raw scores
     objective: Difference | None  # with the weights of the search, in units of its reward
     reward: str
+    over: str  # what the mean is the mean of
 
     @property
     def sentence(self) -> str:
         """The difference of the mean scores, and the verdict."""
         if self.mean is None:
-            return "Unknown: the two arms have no scored task in common."
-        return f"{apart(self.mean)}, mean of {plural(len(self.tasks), 'task')}. {self.verdict}"
+            return self.verdict if self.tasks else "Unknown: the two arms have no scored task in common."
+        return f"{apart(self.mean)}, {self.over}. {self.verdict}"
 
     @property
     def verdict(self) -> str:
         """The difference of the objective, and the probability that the first arm is better."""
         if self.objective is None:
             return "No task of the objective was scored with both arms."
-        return (
-            f"In units of the reward ({self.reward}): {apart(self.objective)}, positive with a probability of "
-            f"{probability(self.objective.probability)} (normal approximation)."
-        )
+        chance = f"with a probability of {probability(self.objective.probability)} (normal approximation)."
+        if self.reward == "mean":  # the objective is the mean of the scores
+            return f"Positive {chance}"
+        return f"In units of the reward ({self.reward}): {apart(self.objective)}, positive {chance}"
 
 
 def compare_arms(
@@ -53,9 +53,15 @@ def compare_arms(
 ) -> ArmComparison:
     """Compare an arm of a run with another arm of it, or of another run; weights and reward are those of `run`."""
     tasks = {name: each for name, each in run.differences(arm, other, elsewhere).items() if name not in left_out}
-    objective = _objective(run, arm, tasks) if tasks else None
+    weights = {task: run.weights[task] for task in tasks if task in run.weights}
     return ArmComparison(
-        arm, other, tasks, mean_difference(list(tasks.values())), objective, str(run.config["search"]["reward"])
+        arm=arm,
+        other=other,
+        tasks=tasks,
+        mean=mean_difference([tasks[task] for task in weights], list(weights.values())),
+        objective=_objective(run, arm, tasks) if tasks else None,
+        reward=str(run.config["search"]["reward"]),
+        over=over(weights.values()),
     )
 
 

@@ -119,6 +119,7 @@ def _problem(run: Run) -> Problem:
         baseline=checkpoints.get(baseline, arms[-1].checkpoint),
         reward=search["reward"],
         weights=tuple(task_weights(kinds, search["objective"], search["weights"])),
+        kinds=tuple(kinds.values()),
     )
 
 

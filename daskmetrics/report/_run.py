@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from daskmetrics.bandit import task_weights
 from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import Difference, difference
@@ -112,6 +113,13 @@ class Run:
     def tasks(self) -> Mapping[str, Mapping[str, str]]:
         """Kind and main score of each task, by name."""
         return self.start.tasks
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of the tasks of the objective, by name; tasks without weight are left out."""
+        kinds, search = {task: about["kind"] for task, about in self.tasks.items()}, self.config["search"]
+        weights = task_weights(kinds, search["objective"], search["weights"]) if kinds else []
+        return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
@@ -255,7 +263,7 @@ class Run:
         """The answer in one line, or the progress while there is none."""
         if self.result:
             best = self.best()
-            return f"best arm {best.arm}, mean score {number(best.score, best.stderr)}"
+            return f"{best.name}, mean score {number(best.score, best.stderr)}"
         measured = f"{self.counts['measure', 'ok']:,} of {self.start.checkpoints:,} checkpoints measured"
         state = "finished" if self.finished else "unfinished"
         return f"{state}, {measured}, {self.searched if self.tasks else 'no tasks to search'}"
@@ -290,9 +298,12 @@ class Run:
             scores=best["scores"],
             probability=self.result.probability_best,
             confirmed=self.result.confirmed,
+            measured=best.get("measured"),
             default=Arm(**default["arm"]),
             **_mean(default, "default_"),
             default_scores=default["scores"],
+            weights=self.weights,
+            reward=self.result.reward,
             differences=self.differences(arm, Arm(**default["arm"])),
             share=self.result.spent / self.result.exhaustive,
             code=snippet(arm, self.result.location, self.result.location.get("protocol", self.config["protocol"])),

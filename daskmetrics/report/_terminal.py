@@ -70,12 +70,11 @@ def _counted(run: Run, kind: str, of: str = "") -> str:
 
 
 def _answer(run: Run, best: Best) -> list[str]:
-    over = f"mean of {len(best.shared)} task{'' if len(best.shared) == 1 else 's'}"
     width = max(len(str(best.arm)), len(str(best.default)))
     lines = [
-        f"{label:<{LABEL}}{arm!s:<{width}}  {number(score, stderr)}  {over}"
+        f"{label:<{LABEL}}{arm!s:<{width}}  {number(score, stderr)}  {best.over}"
         for label, arm, score, stderr in (
-            ("best", best.arm, best.score, best.stderr),
+            (best.label, best.arm, best.score, best.stderr),
             ("default", best.default, best.default_score, best.default_stderr),
         )
     ]
@@ -83,7 +82,7 @@ def _answer(run: Run, best: Best) -> list[str]:
     if (default := paired.against_default(run)) and best.gain:
         lines += fact("", default.verdict)
     if second := paired.against_runner_up(run):
-        lines += fact("runner-up", f"{second.other}: the best arm is better by {second.sentence}")
+        lines += fact("runner-up", f"{second.other}: the recommended arm is better by {second.sentence}")
     return lines
 
 
@@ -117,7 +116,7 @@ def _scores(run: Run, best: Best) -> str:
         gains = [apart(differences.get(task), " *") for differences in others]
         rows.append((task, about["main_score"], number(*mine), number(*default), *gains))
     unpaired = not all(each.paired for differences in others for each in differences.values())
-    header = ("task", "score", "best", "default", "difference", "from runner-up")
+    header = ("task", "score", best.label, "default", "difference", "from runner-up")
     return Table(header, tuple(rows), notes=(UNPAIRED,) if unpaired else ()).as_text(WIDTH)
 
 
@@ -126,7 +125,7 @@ def _kinds(run: Run) -> list[str]:
     rows = [
         (
             each["kind"].replace("_", " "),
-            str(Arm(**each["arm"])),
+            f"{Arm(**each['arm'])}{'' if each['scored'] == len(each['tasks']) else ', expected'}",
             f"{number(each['score'])} ({each['scored']} of {len(each['tasks'])} tasks)",
             probability(each["probability_best"]),
         )

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from daskmetrics.bandit import policy_named
 from daskmetrics.bandit._posterior import fit_posterior
 from daskmetrics.bandit._problem import Observations
-from daskmetrics.bandit._recommend import CREDIBLE, confidence, margin_of
+from daskmetrics.bandit._recommend import CREDIBLE, confidence, leader_confidence, margin_of, recommend
+from daskmetrics.bandit._simulate import simulate, true_objectives
 
 
 def observe(world, n):
@@ -60,3 +66,83 @@ def test_the_margin_is_a_share_of_the_mean_score(world, reward):
     raw = 0.01 * small.scores[leader].mean()
     unit = 1.0 if reward == "mean" else np.median(small.scores.std(axis=0))
     assert margin == pytest.approx(raw / unit, rel=0.3)
+
+
+def with_noise(small, seed):
+    """The same arms and tasks, with scores that differ from the smooth ones by noise."""
+    noise = np.random.default_rng(seed).normal(scale=0.02, size=small.scores.shape)
+    return replace(small, scores=small.scores + noise)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    reward=st.sampled_from(["mean", "zscore", "running", "rank", "harmonic", "robust"]),
+    policy=st.sampled_from(["sweep", "random"]),
+)
+def test_an_exhaustive_search_recommends_the_arm_with_the_greatest_mean(world, seed, reward, policy):
+    noisy = with_noise(world(seed=seed, reward=reward, revisions=2, layers=3, tasks=3), seed)
+    found = simulate(noisy.problem, noisy.table, policy_named(policy), budget=1.0, seed=seed)
+    objectives = true_objectives(noisy.problem, noisy.table)
+    if reward == "mean":
+        np.testing.assert_allclose(objectives, noisy.scores.mean(axis=1))
+    best = noisy.problem.arm_index[found.recommendation.arm]
+    assert objectives[best] == pytest.approx(objectives.max(), abs=1e-9) and found.recommendation.confirmed
+    assert found.recommendation.best.measured == pytest.approx(objectives[best])
+    assert found.recommendation.best.mean.score == pytest.approx(noisy.scores[best].mean())
+
+
+def test_policies_decide_by_the_posterior_where_noisy_scores_name_another_arm(world, after):
+    """The posterior also uses the neighbours' scores, so its leader is not always the arm with the greatest mean."""
+    cells = [(arm, task) for arm in range(12) for task in range(3)]
+    states = [
+        after(with_noise(world(seed=seed, revisions=2, layers=3, tasks=3), seed), cells, seed=seed)
+        for seed in range(12)
+    ]
+    assert all(state.scored.all() for state in states)
+    assert 0 < sum(state.leader != state.recommended for state in states) < len(states)
+    for state in states:
+        assert state.leader == int(state.posterior.mean.argmax())
+        sure = leader_confidence(state, 0.01)
+        margin = margin_of(state.posterior, state.recommended, state.observations, 0.01)
+        assert sure == confidence(state.posterior, state.recommended, margin, state.seed, state.usable)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), share=st.floats(0.1, 1.0))
+def test_no_listed_arm_is_above_one_with_greater_scores(world, after, draw, seed, share):
+    noisy = with_noise(world(seed=seed, revisions=2, layers=3, tasks=3), seed)
+    state = after(noisy, draw(noisy, round(36 * share), seed))
+    found = recommend(state, 1.0, 1.0)
+    assert found.arm == found.top[0].arm and len({each.arm for each in found.top}) == 10
+    measured = [each.measured for each in found.top if each.measured is not None]
+    assert measured == sorted(measured, reverse=True)
+    assert all((each.measured is not None) == (len(each.scores) == 3) for each in found.top)
+    if state.scored[state.leader]:
+        assert found.confirmed and found.best.measured == max(measured)
+    else:
+        assert not found.confirmed and found.arm == state.problem.arms[state.leader]
+
+
+def test_an_arm_with_a_failed_cell_has_not_all_scores(world, after):
+    small = world(revisions=2, layers=3, tasks=3)
+    best = int(small.scores.mean(axis=1).argmax())
+    state = after(small, [(arm, task) for arm in range(12) for task in range(3)])
+    failed = [
+        replace(one, score=None) if cell == (best, 1) else one
+        for cell, one in zip(state.cells, state.outcomes, strict=True)
+    ]
+    state = replace(state, outcomes=failed)
+    assert state.complete[best] and not state.scored[best] and state.scored.sum() == 11
+    found = recommend(state, 1.0, 1.0)
+    assert found.confirmed == (found.arm != state.problem.arms[best])
+
+
+def test_the_mean_score_has_the_weights_of_the_objective(world, after):
+    small = world(revisions=2, layers=3, tasks=3)
+    weighted = replace(small, problem=replace(small.problem, weights=(2.0, 1.0, 0.0)))
+    found = recommend(after(weighted, [(arm, task) for arm in range(12) for task in range(3)]), 1.0, 1.0)
+    scores = small.scores @ [2 / 3, 1 / 3, 0]
+    assert found.best.mean.score == pytest.approx(scores.max()) == found.best.measured
+    assert found.best.mean.stderr == pytest.approx(0.005 * np.hypot(2 / 3, 1 / 3))
+    assert found.default.mean.score == pytest.approx(scores[small.problem.default_arm])

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from daskmetrics import config, store
-from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, champions, policy_named
+from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, champions, policy_named, task_weights
+from daskmetrics.bandit._problem import Reward
 from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import pack
@@ -52,6 +53,8 @@ class Story:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     outcomes: bool = False
+    reward: Reward = "mean"
+    objective: str = "all"
 
     def detail(self, task: str, score: float) -> dict[str, Any]:
         """What mteb returns, with this score as the mean of the subsets."""
@@ -93,7 +96,7 @@ def make_run(path: Path, story: Story) -> Run:
         "name": "demo",
         "models": [{"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites],
         "tasks": list(story.tasks),
-        "search": {"budget": story.budget},
+        "search": {"budget": story.budget, "reward": story.reward, "objective": story.objective},
     }
     plain = config.parse(settings).as_dict()
     folder.config.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
@@ -168,7 +171,9 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     baseline = suites[-1].checkpoints()[-1]
     blocks = [_block(story, suite, checkpoint).values for suite in suites for checkpoint in suite.checkpoints()]
     features = arm_features(suites, np.concatenate(blocks))
-    problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline)
+    kinds = {task: kind(task) for task in story.tasks}
+    weights = tuple(task_weights(kinds, story.objective))
+    problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline, story.reward, weights)
     campaign = Learner(problem, policy_named("race"), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):
@@ -184,8 +189,8 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     best = campaign.recommendation()
     depth = next(suite.depth for suite in suites if suite.model == best.arm.model)
     location = {"path": "models/x", "revision": None, "depth": depth}
-    kinds = [asdict(each) for each in champions(campaign.state, {task: kind(task) for task in story.tasks})]
-    about = {"location": location, "order": campaign.outcome_order, "kinds": kinds}
+    found = [asdict(each) for each in champions(campaign.state, kinds)]
+    about = {"location": location, "order": campaign.outcome_order, "kinds": found}
     journal.append(SearchEnded(key=story.key, **best.as_dict(), **about))
     _store_scores(story, folder, journal)
     return True
@@ -215,6 +220,6 @@ def a_run(tmp_path: Path) -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished run with one failed checkpoint and one failed cell."""
-    story = Story(failing=("tiny@step0", "small@step8/0:stdlib:package"))
+    """A finished run with one failed checkpoint and one failed cell of the baseline, which `zscore` scores first."""
+    story = Story(failing=("tiny@step0", "small@step8/0:stdlib:package"), reward="zscore")
     return make_run(tmp_path_factory.mktemp("runs") / "demo", story)

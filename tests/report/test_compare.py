@@ -22,7 +22,7 @@ def invoke(*words: object):
 def test_two_runs_side_by_side(finished, a_run):
     other = a_run(budget=0.2, flat=True)
     text = compare_text(finished, other)
-    for word in ("best arm", "cost", "shared cells", "different setting", "search.budget", "stdlib:order"):
+    for word in ("recommended arm", "cost", "shared cells", "different setting", "search.budget", "stdlib:order"):
         assert word in text
     alike = compare_text(finished, finished)
     assert (

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Arm
 from daskmetrics.report._explain import arms_near_best, explain_text, near_best_text
 from daskmetrics.report._posterior import posterior_of
 
@@ -35,8 +36,16 @@ def test_an_explanation_has_the_posterior_the_rank_the_decisions_and_the_feature
 def test_an_arm_that_was_never_chosen_is_explained(finished):
     paid = {cell.arm for cell in finished.cells.values()}
     never = next(arm for arm in posterior_of(finished).problem.arms if arm not in paid)
-    text = explain_text(finished, str(never))
+    text = " ".join(explain_text(finished, str(never)).split())
     assert "Never" in text and "the probability that this arm is better is" in text and "not measured" in text
+
+
+def test_an_arm_that_is_expected_to_be_better_than_the_recommended_one_is_explained(a_run):
+    run = a_run()
+    first, second = run.result.top[:2]
+    run.result = replace(run.result, best=second)
+    text = " ".join(explain_text(run, str(Arm(**first["arm"]))).split())
+    assert f"{Arm(**second['arm'])} is recommended for its scores; this arm is expected to be better by +" in text
 
 
 def test_an_arm_is_explained_by_the_name_of_equal_weights(a_run):

@@ -59,7 +59,7 @@ def test_the_answer_is_at_the_top_of_the_page(finished, written):
     assert headings == [
         "Scores by task",
         "Leading arms",
-        "Load the best arm",
+        "Load the arm",
         "Figures",
         "Work and cost",
         "Missing values",

@@ -7,6 +7,7 @@ import pytest
 
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
+from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._html import page
 from tests.report.conftest import STEPS
 
@@ -24,7 +25,7 @@ def test_the_summary_gives_the_answer_its_confidence_and_its_price(finished):
     text, best = summary_text(finished), finished.best()
     assert f"best        {best.arm}" in text and f"default     {best.default}" in text
     assert f"{best.score:.3f} ± {best.stderr:.3f}" in text
-    assert "probability that no other arm is better on these tasks" in text
+    assert "probability that no other arm is better on these tasks" in " ".join(text.split())
     assert f"{finished.result.cells} of 105 cells scored" in text and "1 failed" in text
     assert f"{best.share:.0%}".replace("%", " %") + " of the exhaustive sweep's cost" in text
     assert "train 10 s, measure 9.0 s, encode" in text
@@ -43,6 +44,37 @@ def test_a_result_without_kinds_of_tasks_is_read(a_run):
     run = a_run()
     run.result = replace(run.result, kinds=[])
     assert "kind of task" not in summary_text(run)
+
+
+def test_an_arm_that_was_not_scored_on_every_task_is_not_called_the_best(a_run):
+    run = a_run(budget=0.05)
+    best, text = run.best(), summary_text(run)
+    assert not best.confirmed and best.measured is None and 0 < len(best.scores) < 3
+    assert f"expected    {best.arm}" in text and "best arm " not in run.headline
+    for shown in (" ".join(text.split()), run.headline, best._repr_html_(), page(run, [])):
+        assert "xpected to be the best" in shown and f"scored on {len(best.scores)} of 3 tasks" in shown
+    assert re.search(r"classification +\S+, expected", text)
+
+
+def test_an_arm_that_was_scored_on_every_task_is_the_best_of_these(a_run):
+    run = a_run()
+    best, text = run.best(), " ".join(summary_text(run).split())
+    means = analysis.mean_scores(run)
+    assert best.measured == pytest.approx(means[best.arm]) == max(means.values())
+    assert "the greatest mean score of the arms that the search scored on every task" in text
+    assert "xpected to be the best" not in text + page(run, []) and "units of the reward" not in text
+    listed = [each["measured"] for each in run.result.top if each["measured"] is not None]
+    assert len(listed) > 1 and listed == sorted(listed, reverse=True)
+    assert all(f">{value:.3f}<" in page(run, []) for value in listed)
+
+
+def test_mean_scores_are_over_the_tasks_of_the_objective(a_run):
+    run = a_run(objective="retrieval")
+    best = run.best()
+    assert best.shared == ("stdlib:retrieval",) and len(best.scores) == 3
+    assert best.score == best.scores["stdlib:retrieval"]["score"] == analysis.leader(run)[1]
+    assert best.gain.value == pytest.approx(best.score - best.default_score)
+    assert "mean of 1 task" in summary_text(run)
 
 
 def test_a_gain_beyond_the_error_is_reported_as_one(finished):

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daskmetrics.bandit._coverage import check_rivals, first_look
 from daskmetrics.bandit._kernel import NOISE
 from daskmetrics.bandit._policy import Choice, State, Why
 from daskmetrics.bandit._posterior import Posterior, greatest
@@ -30,6 +31,7 @@ from daskmetrics.bandit._problem import Bools, Floats, Ints, Rows
 
 __all__ = ["ask"]
 
+UNLIKELY = 0.1  #: once every rival beats the leader with a smaller probability, the nearest are checked on all kinds
 NEGLIGIBLE = 0.01  #: a rival that beats the leader with a smaller probability is excluded
 RIVALS = 32  #: rivals considered per decision: half have the greatest losses, the others are drawn by their losses
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
@@ -47,10 +49,12 @@ class Rivals(Rows):
 
 def ask(state: State) -> Choice | None:
     """Choose the measurement with the most information per cost; None if there is no rival or no open cell."""
-    if choice := _beyond_baseline(state):
+    if choice := _beyond_baseline(state) or first_look(state):
         return choice
     leader = state.leader
     every = rivals(state.posterior, leader, state.usable)
+    if every.better.max(initial=0.0) <= UNLIKELY and (choice := check_rivals(state)):
+        return choice
     if not len(every):
         return None
     why: Why = {
@@ -125,18 +129,19 @@ def _value_per_cost(state: State, leader: int, field: Rivals) -> Floats:
     explained, known, with_leader = (
         np.stack(each, axis=1)[:, posterior.task_group] for each in zip(*per_group, strict=True)
     )
-    common, specific = model.parts(arms, arms)
-    covariance = common[:, None, :] * model.weights.sum() - explained
-    covariance += specific[:, None, :] * model.weights[None, :, None]
+    parts = model.parts(arms, arms)
+    covariance = -explained
+    for part, of in zip(parts, state.problem.task_groups, strict=True):  # of every cell with the objectives
+        covariance += part[:, None, :] * (of @ (model.weights @ of))[None, :, None]
     difference = covariance[..., :-1] - covariance[..., -1:]  # covariance of every cell with (rival - leader)
     weight = field.loss / field.spread**2
     open_ = state.open[arms]
     noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
-    variance = np.maximum(model.common_variance + model.specific_variance - known, 0.0) + noise
+    variance = np.maximum(model.cell_variance - known, 0.0) + noise
     cost = _shared_cost(state, arms) + 1e-12 * state.problem.exhaustive_cost
     single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / cost, 0.0)
     # a duel measures the rival's cell less the leader's
-    prior = (common + specific)[:, -1:]
+    prior = sum(parts)[:, -1:]
     shared = prior - with_leader
     spread = variance + variance[last] - 2 * shared
     both = np.where(open_, cost, 0.0) + np.where(open_[last], cost[last], 0.0)

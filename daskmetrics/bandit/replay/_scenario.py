@@ -87,6 +87,7 @@ class Scenario:
             reward=self.reward,
             weights=tuple(task_weights(table.kinds, self.objective)),
             load_cost=np.full(len(table.arms), self.load),
+            kinds=tuple(table.kinds.values()),
         )
 
     def costs_for(self, table: ScoreTable) -> Costs:

@@ -123,14 +123,15 @@ def _agreement(run: Run, metrics: Mapping[str, analysis.Values]) -> Picture:
 
 
 def _path(run: Run) -> Picture:
-    default = run.best().default_score if run.result and run.best().shared == tuple(run.best().scores) else None
+    default = run.best().default_score if run.result and run.best().shared == tuple(run.weights) else None
     share = run.result.exhaustive / 100 if run.result else 1.0
     unit = "% of the exhaustive sweep (assumed)" if run.result else "assumed seconds"
     figure = search_path(_points(run, share), analysis.suites(run), default, unit)
     caption = (
         "Above: the greatest mean score among the arms scored on every task so far. Below: every decision of the "
-        "search at the arm that it paid for; within a checkpoint, deeper layers are higher. The search begins with the "
-        "baseline, follows its policy, and ends by scoring the leader on the remaining tasks."
+        "search at the arm that it paid for; within a checkpoint, deeper layers are higher. The search follows its "
+        "policy (with the reward zscore after scoring the baseline), and ends by scoring the leader on the remaining "
+        "tasks."
     )
     if run.picks[-1]["index"] >= len(run.picks):
         caption += " Decisions with a result from an earlier search of this run are not drawn."
@@ -139,17 +140,18 @@ def _path(run: Run) -> Picture:
 
 def _points(run: Run, unit: float) -> list[DecisionPoint]:
     """Every decision in order, as if each had its result before the next one."""
-    scores = analysis.scores(run)
-    known: dict[Arm, list[float]] = {}
+    scores, weights = analysis.scores(run), run.weights
+    total, known = sum(weights.values()), dict[Arm, dict[str, float]]()
     points, spent, best = [], 0.0, None
     for pick in run.picks:
         cell = cell_of(pick)
         spent += pick["cost"] / unit
         if cell.task in scores.get(cell.arm, {}):
-            values = known.setdefault(cell.arm, [])
-            values.append(scores[cell.arm][cell.task])
-            if len(values) == len(run.tasks):
-                best = max(sum(values) / len(values), best if best is not None else float("-inf"))
+            values = known.setdefault(cell.arm, {})
+            values[cell.task] = scores[cell.arm][cell.task]
+            if weights.keys() <= values.keys():
+                mean = sum(values[task] * weight for task, weight in weights.items()) / total
+                best = max(mean, best if best is not None else float("-inf"))
         points.append(DecisionPoint(spent, cell.arm, pick["stage"], best))
     return points
 
