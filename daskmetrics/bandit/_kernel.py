@@ -23,7 +23,7 @@ import numpy as np
 from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations, Problem
 from daskmetrics.bandit._rewards import RewardScale, reward_scale
 
-MODELS = 0.3  #: correlation of two models at the same training and depth
+MODELS = 0.5  #: correlation of two models at the same training and depth
 METRIC = 0.2  #: variance explained by the metrics; the variance explained by the position is 1
 NUGGET = 0.03  #: variance, on each axis of the position, that a value does not share with its neighbours
 LEVEL = 10.0  #: prior variance of a task's level: vague
@@ -41,8 +41,8 @@ class Hyperparameters:
     time_scale: float = 0.3  # length scale in training, as a share of log steps
     depth_scale: float = 0.3  # length scale in depth, as a share of the layers
     arm_variance: float = 0.01  # that all tasks share in one arm alone
-    kind_variance: float = 1.0  # of one kind's deviation, smooth over arms
-    task_variance: float = 1.0  # of one task's deviation, smooth over arms
+    kind_variance: float = 0.5  # of one kind's deviation, smooth over arms
+    task_variance: float = 0.5  # of one task's deviation, smooth over arms
     cell_variance: float = 0.01  # of the deviations of kinds and tasks in one arm alone
 
     def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats, Floats]:
@@ -132,7 +132,7 @@ class CovarianceModel:
         return np.asarray((self.scale.values(seen) - self.level[seen.task]) / self.spread[seen.task])
 
     def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats]:
-        """Prior covariances of two sets of arms' cells, each (L, R): of all tasks, of the same kind, of the same task."""
+        """Prior covariances of two sets of arms' cells (L, R): of all tasks, of a kind, and of a task."""
         return self.hyperparameters.parts(self.kernel(left, right), left[:, None] == right)
 
     @property

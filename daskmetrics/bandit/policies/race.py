@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import check_rivals, first_look
+from daskmetrics.bandit._coverage import check_rivals
 from daskmetrics.bandit._kernel import NOISE
 from daskmetrics.bandit._policy import Choice, State, Why
 from daskmetrics.bandit._posterior import Posterior, greatest
@@ -31,7 +31,7 @@ from daskmetrics.bandit._problem import Bools, Floats, Ints, Rows
 
 __all__ = ["ask"]
 
-UNLIKELY = 0.1  #: once every rival beats the leader with a smaller probability, the nearest are checked on all kinds
+UNLIKELY = 0.2  #: once every rival beats the leader with a smaller probability, the nearest are checked on all kinds
 NEGLIGIBLE = 0.01  #: a rival that beats the leader with a smaller probability is excluded
 RIVALS = 32  #: rivals considered per decision: half have the greatest losses, the others are drawn by their losses
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
@@ -49,7 +49,7 @@ class Rivals(Rows):
 
 def ask(state: State) -> Choice | None:
     """Choose the measurement with the most information per cost; None if there is no rival or no open cell."""
-    if choice := _beyond_baseline(state) or first_look(state):
+    if choice := _beyond_baseline(state):
         return choice
     leader = state.leader
     every = rivals(state.posterior, leader, state.usable)
