@@ -240,9 +240,10 @@ def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceMode
     pooled = (square.sum() + overall) / (free + 1.0)
     spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
     # an error that nobody told is taken to be as large as the deviations of single cells
-    noise = np.where(scores.noise == 0, h.cell_variance, scores.noise / spread**2) * _doubt(residual, scores)
+    noise = np.where(scores.noise == 0, h.cell_variance, scores.noise / spread**2)
     level[count == 0] = level[count > 0].mean() if count.any() else 0.0
     noise[count == 0] = np.median(noise[count > 0]) if count.any() else 0.0
+    noise *= _doubt(residual, scores)
     return CovarianceModel(scores.problem, h, scores.scale, level, spread, noise, max(free, 1.0))
 
 
