@@ -251,7 +251,7 @@ def _doubt(residual: Floats, scores: _TrainingScores) -> Floats:
     """Factor on the noise of every task (T,): above one where scores vary no more than their errors and chance explain.
 
     The spread of such a task is mostly prior, and a small difference from noise would count as a difference of arms on
-    all tasks. So a task that hardly differs between arms is soon worth few more cells. It is one where no error is stated.
+    all tasks. So a task that hardly differs between arms soon gets few more cells. Without a stated error it is one.
     """
     count, freedom = scores.count, np.maximum(scores.count - 1, 1)
     variance = np.bincount(scores.seen.task, residual**2, len(count)) / freedom
