@@ -239,7 +239,21 @@ def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceMode
     noise = np.where(scores.noise == 0, h.cell_variance, scores.noise / spread**2)
     level[count == 0] = level[count > 0].mean() if count.any() else 0.0
     noise[count == 0] = np.median(noise[count > 0]) if count.any() else 0.0
+    noise *= _doubt(residual, scores)
     return CovarianceModel(scores.problem, h, scores.scale, level, spread, noise, max(free, 1.0))
+
+
+def _doubt(residual: Floats, scores: _TrainingScores) -> Floats:
+    """Factor on the noise of every task (T,): above one where scores vary no more than their errors and chance explain.
+
+    The spread of such a task is mostly prior, and a small difference from noise would count as a difference of arms on
+    all tasks. So a task that hardly differs between arms soon gets few more cells. Without a stated error it is one.
+    """
+    count, freedom = scores.count, np.maximum(scores.count - 1, 1)
+    variance = np.bincount(scores.seen.task, residual**2, len(count)) / freedom
+    chance = scores.noise * (1 + 2 * np.sqrt(2 / freedom))  # two standard deviations of a variance above its mean
+    varied = np.where((count > 2) & (chance > 0), np.clip(variance / np.maximum(chance, 1e-300) - 1, 0.0, 1.0), 1.0)
+    return np.asarray(((1 + count) / (1 + count * varied)) ** 2)
 
 
 def _log_posterior(scores: _TrainingScores, model: CovarianceModel) -> float:

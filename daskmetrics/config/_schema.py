@@ -181,6 +181,15 @@ class Search(Section):
         "with. By default the last checkpoint of the last model.",
         examples=["pythia-410m@step143000"],
     )
+    confirm: Literal["leader", "fresh"] = Field(
+        "leader",
+        description="What checks the choice: `leader` scores the leading arm on its missing tasks; `fresh` also keeps "
+        "back items of every task from the search, and scores the finalists on them.",
+        examples=["fresh"],
+    )
+    fresh_share: float = Field(
+        0.3, ge=0.05, le=0.7, description="Share of the items that `confirm: fresh` keeps back.", examples=[0.2]
+    )
     device: Literal["cpu", "gpu"] = Field(
         "cpu", description="Device whose speed is assumed when costs are compared.", examples=["gpu"]
     )

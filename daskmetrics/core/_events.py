@@ -163,6 +163,7 @@ class SearchEnded:
     score_unit: float = 0.0  # units of the reward that correspond to its whole mean score
     outlook: Plain = field(default_factory=dict)  # why it ended, and what more would buy (`bandit.Outlook`)
     without_metrics: Plain = field(default_factory=dict)  # the same scores without metrics (`bandit.MetricsWorth`)
+    fresh: Sequence[str] = ()  # the arms that were scored on items kept back from the search, the best arm first
 
 
 @dataclass(frozen=True)

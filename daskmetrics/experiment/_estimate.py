@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +21,12 @@ from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import is_finished, read, records, standing
+from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.metrics._operations import operations
+from daskmetrics.tasks import Task
 from daskmetrics.training._estimate import shape_of
 
 
@@ -69,6 +72,7 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
         for kind, seconds in _unit_work(experiment, unit.kind, unit.name, costs).items():
             work[kind] += seconds
     exhaustive = search.build_problem(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
+    everything = fresh.allotment_of(experiment).exhaustive if experiment.fresh else exhaustive
     if cells := cells_left(experiment, entries, exhaustive):
         work["search"] = cells * exhaustive / (len(experiment.arms) * len(experiment.tasks))
     missing, size = _downloads(experiment) if work else ((), 0.0)
@@ -76,7 +80,7 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
         units=len(units),
         remaining=len(left),
         work=work,
-        exhaustive_seconds=exhaustive + sum(unit_seconds(experiment, unit.kind, unit.name, costs) for unit in units),
+        exhaustive_seconds=everything + sum(unit_seconds(experiment, unit.kind, unit.name, costs) for unit in units),
         workers=experiment.config.cluster.workers,
         store_bytes=store_bytes(experiment),
         missing=missing,
@@ -106,25 +110,34 @@ def units_left(experiment: Experiment, folder: RunFolder, entries: Sequence[Even
 
 
 def cells_left(experiment: Experiment, entries: Sequence[Event], exhaustive: float) -> int:
-    """The scores that the search will still pay for: what its budget allows, less those that this run has."""
+    """The scores that the search will still pay for: what its budget allows, less those that this run has.
+
+    The budget for the finalists on fresh items is counted as so many scores of the search.
+    """
     if not experiment.tasks or is_finished(entries, experiment.key):
         return 0
-    tasks = {task.name: task for task in experiment.tasks}
+    tasks = {kind: {task.name: task for task in each} for kind, each in _scored(experiment).items()}
     arms, done = set(experiment.arms), {record.key for record in records(entries) if record.kind == "score"}
 
-    def is_ours(name: str, key: str) -> bool:
+    def is_ours(name: str, key: str, kind: str = "score") -> bool:
         cell = Cell.parse(name)
-        known = cell.arm in arms and cell.task in tasks
-        return known and experiment.score_key(cell.arm, tasks[cell.task]) == key
+        known = cell.arm in arms and cell.task in tasks[kind]
+        return known and experiment.score_key(cell.arm, tasks[kind][cell.task]) == key
 
     if any(isinstance(entry, SearchEnded) and entry.key == experiment.key for entry in entries):
         # `retry` took results back: the search makes its decisions again
         asked = {e.key: e.name for e in standing(entries) if isinstance(e, UnitAsked) and e.pick and e.key not in done}
         return sum(is_ours(name, key) for key, name in asked.items())
-    cells, budget = len(arms) * len(tasks), search.budget(experiment.config.search)
-    allowed = min(budget.within(exhaustive) / exhaustive * cells, budget.cells or cells)
-    scored = sum(is_ours(record.name, record.key) for record in records(entries) if record.kind == "score")
+    cells, budget = len(arms) * len(experiment.tasks), search.budget(experiment.config.search)
+    total = fresh.allotment_of(experiment, exhaustive).total if experiment.fresh else budget.within(exhaustive)
+    allowed = min(total / exhaustive * cells, budget.cells or math.inf)
+    scored = sum(is_ours(r.name, r.key, r.kind) for r in records(entries) if r.kind in tasks)
     return max(0, round(allowed) - scored)
+
+
+def _scored(experiment: Experiment) -> Mapping[str, Sequence[Task]]:
+    """The tasks of the units of each kind that scores."""
+    return {"score": experiment.tasks, "fresh": experiment.fresh}
 
 
 def store_bytes(experiment: Experiment) -> float:
@@ -287,4 +300,6 @@ def _limits(search: config.Search) -> str:
         f"{search.confidence:.0%} confidence to be within {search.within:.1%}" if search.confidence else "",
     ]
     least = f"; at least {search.spend:.1%} even if it is sure earlier" if search.spend else ""
-    return f"{search.policy}, up to {' or '.join(filter(None, limits))}{least}"
+    kept = f"; {search.fresh_share:.0%} of the items are kept back from it, for the finalists"
+    more = least + (kept if search.confirm == "fresh" else "")
+    return f"{search.policy}, up to {' or '.join(filter(None, limits))}{more}"

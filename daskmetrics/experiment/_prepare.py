@@ -25,6 +25,7 @@ from daskmetrics.metrics._views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.tasks import Task
 from daskmetrics.tasks._examples import KINDS
+from daskmetrics.tasks._portions import divide
 
 VERSION = 3  # of the computation: increase it when equal inputs no longer give equal numbers
 
@@ -52,6 +53,8 @@ class Experiment:
         The texts whose states are measured.
     policy : Policy
         Chooses the cells of the search.
+    fresh : tuple of Task
+        The same tasks on the items that are kept back from the search; empty without ``search.confirm: fresh``.
     aliases : mapping of Checkpoint to tuple of str
         Revisions of equal content that are measured as one checkpoint, by the checkpoint.
     warnings : tuple of str
@@ -69,6 +72,7 @@ class Experiment:
     tasks: tuple[Task, ...]
     prompts: tuple[str, ...]
     policy: Policy
+    fresh: tuple[Task, ...] = ()
     aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -215,6 +219,9 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
         search = config.search.model_copy(update={"policy": policy_path(policy)})
         config = config.model_copy(update={"search": search})
     chosen_metrics, chosen_tasks = metrics.resolve(config.metrics), tasks.resolve(config.tasks)
+    fresh: tuple[Task, ...] = ()
+    if config.search.confirm == "fresh":
+        chosen_tasks, fresh = divide(chosen_tasks, config.search.fresh_share)
     trainings = train.suites_to_train(config)
     located = {
         model.name: trainings[model.name].located(model) if model.train else checkpoints.locate(model, on_message)
@@ -237,6 +244,7 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
         tasks=chosen_tasks,
         prompts=_prompts(config),
         policy=policy,
+        fresh=fresh,
         aliases={Checkpoint(model, name): same for model, e in located.items() for name, same in e.aliases.items()},
         warnings=(
             *(text for each in located.values() for text in each.warnings),

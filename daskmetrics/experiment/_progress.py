@@ -74,7 +74,7 @@ def record_text(record: Record) -> str:
         return f"{record.name}  {record.status}"
     if record.kind == "train":
         return f"{record.name}  loss {record.value['loss']:.2f}"
-    if record.kind == "score":
+    if record.kind in ("score", "fresh"):
         return f"{record.name}  {record.value['score']:.3f}"
     last = list(zip(record.value["names"], record.value["values"][-1], strict=True))
     return "  ".join([record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)])

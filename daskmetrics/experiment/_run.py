@@ -21,7 +21,7 @@ from distributed import Client
 from rich.markup import escape
 
 from daskmetrics import store
-from daskmetrics.bandit import Learner, champions, metrics_worth, outlook
+from daskmetrics.bandit import Learner, Recommendation, champions, metrics_worth, outlook
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config._checkpoints import require_on_hub
 from daskmetrics.config._protocol import require_known
@@ -34,6 +34,7 @@ from daskmetrics.dashboard import Publisher
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._journal import is_finished, read
+from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment import _train as train
@@ -94,6 +95,8 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
         missing = experiment.missing.get(model.name, ())
         require_on_hub(model, missing)
         require_known(experiment.config.protocol, model, missing)
+    if experiment.fresh:
+        fresh.allotment_of(experiment)  # a budget that is too small is an error now, not after the search
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         for notice in journal.notices:
@@ -224,10 +227,14 @@ class _RunDriver:
         config = self.experiment.config.search
         problem = search.problem(self.experiment, self.journal.records())
         key = search.search_key(self.experiment, problem)
+        limits, allotted = search.budget(config), None
+        if self.experiment.fresh:
+            allotted = fresh.allotment_of(self.experiment, problem.exhaustive_cost)
+            limits = dataclasses.replace(limits, share=None, cost=allotted.search)
         learner = Learner(
             problem,
             self.experiment.policy,
-            budget=search.budget(config),
+            budget=limits,
             window=search.window(self.experiment, self.journal.entries),
             seed=self.experiment.search_seed,
             decided=search.decided(self.journal.entries, key),
@@ -247,6 +254,9 @@ class _RunDriver:
         run_source(source, client, self.journal, settings, show, self.display.message)
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best, worth = learner.recommendation(), metrics_worth(learner.state, config.within)
+        finalists: tuple[Arm, ...] = ()
+        if allotted:
+            finalists, best = self._score_fresh(client, settings, learner, best, allotted)
         self.journal.append(
             SearchEnded(
                 key=self.experiment.key,
@@ -256,8 +266,28 @@ class _RunDriver:
                 kinds=[asdict(each) for each in champions(learner.state, self.experiment.kinds)],
                 outlook=outlook(learner).as_dict(),
                 without_metrics=asdict(worth) if worth else {},
+                fresh=[str(arm) for arm in finalists],
             )
         )
+
+    def _score_fresh(
+        self, client: Client, settings: Settings, learner: Learner, best: Recommendation, allotted: fresh.Allotment
+    ) -> tuple[tuple[Arm, ...], Recommendation]:
+        """Score the finalists on the items kept back; returns them, and the recommendation with the whole cost."""
+        experiment, problem = self.experiment, fresh.problem(self.experiment)
+        tasks = {task.name: task for task in experiment.tasks}
+        cells = {experiment.score_key(p.cell.arm, tasks[p.cell.task]): p.cell for p in learner.picks}
+        scores: dict[Arm, dict[str, Any]] = {}
+        for record in self.journal.records():
+            if record.ok and (cell := cells.get(record.key)):
+                scores.setdefault(cell.arm, {})[cell.task] = record.value
+        arms, cost = fresh.finalists(best, scores, problem, allotted.total - best.spent)
+        units = list(fresh.units(experiment, arms, problem, self.folder.embeddings.resolve()))
+        known = {record.key for record in self.journal.records()}
+        self.display.phase("fresh", len(units), sum(unit.key in known for unit in units))
+        run_source(Sweep(units), client, self.journal, settings, self._show, self.display.message)
+        spent = best.spent + cost
+        return arms, dataclasses.replace(best, spent=spent, budget=allotted.total, exhaustive=allotted.exhaustive)
 
     def _location(self, arm: Arm) -> dict[str, Any]:
         """Where an arm's weights are, for readers of the run."""

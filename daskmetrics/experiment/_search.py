@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -19,7 +20,7 @@ from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
+from daskmetrics.core.names import Arm, Cell, Key, Suite, content_key, grid
 from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._embeddings import remove
@@ -40,7 +41,6 @@ class SearchSource:
     def __init__(self, experiment: Experiment, learner: Learner, key: Key, scratch: Path) -> None:
         self.experiment, self.learner, self.key, self.scratch = experiment, learner, key, scratch
         self._tasks = {task.name: task for task in experiment.tasks}
-        self._layers = {suite.model: suite.layers for suite in experiment.suites}
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, Pick] = {}
         self._encodings: list[Key] = []  # the latest last
@@ -72,44 +72,48 @@ class SearchSource:
         return self.experiment.encode_key(pick.cell.arm.checkpoint, self._tasks[pick.cell.task])
 
     def _unit(self, pick: Pick) -> WorkUnit:
-        experiment, arm = self.experiment, pick.cell.arm
-        task = self._tasks[pick.cell.task]
-        encode = WorkUnit(
-            key=experiment.encode_key(arm.checkpoint, task),
-            name=f"{arm.checkpoint}:{task.name}",
-            kind="encode",
-            function=worker.encode,
-            args=(self._encode_spec(arm.checkpoint, task),),
-            resources={"GPU": 1},
-            timeout=experiment.config.cluster.timeout,
-            keeps=str(arm.checkpoint),
-        )
-        key, protocol = experiment.score_key(arm, task), experiment.protocols[arm.checkpoint]
-        if isinstance(task, MtebTask) and protocol.shipped:
-            task = task.compared_by(protocol.shipped.similarity)
-        return WorkUnit(
-            key=key,
-            name=str(pick.cell),
-            kind="score",
-            function=worker.score,
-            args=(task, arm.layer, experiment.score_seed(task), protocol.key),
-            resources={"CPU": 1},
-            timeout=experiment.config.cluster.timeout,
-            input=encode,
-            note={"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()},
-        )
+        note = {"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()}
+        return score_unit(self.experiment, pick.cell.arm, self._tasks[pick.cell.task], self.scratch, "score", note)
 
-    def _encode_spec(self, checkpoint: Checkpoint, task: Task) -> worker.EncodeSpec:
-        experiment = self.experiment
-        return worker.EncodeSpec(
-            key=experiment.encode_key(checkpoint, task),
-            location=experiment.locations[checkpoint],
-            protocol=experiment.protocols[checkpoint],
-            task=task,
-            layers=self._layers[checkpoint.model],
-            scratch=str(self.scratch),
-            budget=parse_bytes(experiment.config.cluster.embeddings),
-        )
+
+def score_unit(
+    experiment: Experiment, arm: Arm, task: Task, scratch: Path, kind: str, note: Mapping[str, Any]
+) -> WorkUnit:
+    """The unit that scores an arm on a task; its input, the encoding, is shared by all layers of the checkpoint."""
+    checkpoint, timeout = arm.checkpoint, experiment.config.cluster.timeout
+    spec = worker.EncodeSpec(
+        key=experiment.encode_key(checkpoint, task),
+        location=experiment.locations[checkpoint],
+        protocol=experiment.protocols[checkpoint],
+        task=task,
+        layers=next(suite.layers for suite in experiment.suites if suite.model == arm.model),
+        scratch=str(scratch),
+        budget=parse_bytes(experiment.config.cluster.embeddings),
+    )
+    encode = WorkUnit(
+        key=spec.key,
+        name=f"{checkpoint}:{task.name}",
+        kind="encode",
+        function=worker.encode,
+        args=(spec,),
+        resources={"GPU": 1},
+        timeout=timeout,
+        keeps=str(checkpoint),
+    )
+    key, protocol = experiment.score_key(arm, task), experiment.protocols[checkpoint]
+    if isinstance(task, MtebTask) and protocol.shipped:
+        task = task.compared_by(protocol.shipped.similarity)
+    return WorkUnit(
+        key=key,
+        name=str(Cell(arm, task.name)),
+        kind=kind,
+        function=worker.score,
+        args=(task, arm.layer, experiment.score_seed(task), protocol.key),
+        resources={"CPU": 1},
+        timeout=timeout,
+        input=encode,
+        note=note,
+    )
 
 
 def budget(search: config.Search) -> Budget:

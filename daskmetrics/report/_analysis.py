@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.core._events import AttemptFailed, Record, StorePlanned
-from daskmetrics.core.names import Arm, Checkpoint, Suite, training_order
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.status import cause
 from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
@@ -173,11 +173,10 @@ def suites(run: Run) -> tuple[Suite, ...]:
 
 def spending(run: Run) -> Spending:
     """Measured seconds on the workers, by kind of work."""
-    encoded = {
-        (run.cells[r.key].arm.checkpoint, run.cells[r.key].task): r.value["encode_seconds"] for r in _of(run, "score")
-    }
-    sums = {kind: fsum(record.seconds for record in _of(run, kind)) for kind in ("train", "measure", "score")}
-    return Spending(sums["train"], sums["measure"], fsum(encoded.values()), sums["score"])
+    cells = {(r.kind, Cell.parse(r.name)): r for kind in ("score", "fresh") for r in _of(run, kind)}
+    encoded = {(kind, c.arm.checkpoint, c.task): r.value["encode_seconds"] for (kind, c), r in cells.items()}
+    train, measure = (fsum(record.seconds for record in _of(run, kind)) for kind in ("train", "measure"))
+    return Spending(train, measure, fsum(encoded.values()), fsum(record.seconds for record in cells.values()))
 
 
 def failures(run: Run) -> tuple[Failure, ...]:

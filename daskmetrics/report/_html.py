@@ -13,6 +13,7 @@ from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _format as formats
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
+from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._run import Run
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         analysis=analysis,
         timing=timing,
         verdict=run.verdict if run.result else None,
+        fresh=fresh_items(run),
         terminal=terminal,
         formats=formats,
         pictures=pictures,

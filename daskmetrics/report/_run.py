@@ -117,7 +117,7 @@ class Run:
         return tuple(record for is_new, record in latest.values() if is_new or not self._is_stale(record, measured))
 
     def _is_stale(self, record: Record, measured: Container[str]) -> bool:
-        cell = self.cells.get(record.key)
+        cell = Cell.parse(record.name) if record.kind == "fresh" else self.cells.get(record.key)
         checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
         if checkpoint.model not in self.models or str(checkpoint) in self.measured_as:
             return True
@@ -155,6 +155,17 @@ class Run:
                 cell = self.cells[record.key]
                 by_arm.setdefault(cell.arm, {})[cell.task] = record.value
         return by_arm
+
+    @cached_property
+    def fresh(self) -> dict[Arm, dict[str, Mapping[str, Any]]]:
+        """The same for items that were kept back from the search: of its finalists, the best arm first."""
+        found: dict[Arm, dict[str, Mapping[str, Any]]] = {
+            Arm.parse(name): {} for name in (self.result.fresh if self.result else ())
+        }
+        for record in self.records:
+            if record.kind == "fresh" and record.ok and (cell := Cell.parse(record.name)).arm in found:
+                found[cell.arm][cell.task] = record.value
+        return found
 
     def differences(self, arm: Arm, other: Arm, run: Run | None = None) -> dict[str, Difference]:
         """By how much an arm's score exceeds another's, on every task on which both were scored.

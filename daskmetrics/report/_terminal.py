@@ -12,6 +12,7 @@ from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._best import Best
 from daskmetrics.report._format import LABEL, UNPAIRED, WIDTH, apart, fact, number, percent
+from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._outlook import interrupted
 from daskmetrics.report._run import Run
 from daskmetrics.report._tradeoffs import weighted_score
@@ -31,7 +32,7 @@ def summary_text(run: Run) -> str:
     lines = [*fact(run.start.name, run.state)]
     if run.result:
         best = run.best()
-        lines += ["", *_answer(run, best), *fact("certainty", best.certainty), *_outlook(best)]
+        lines += ["", *_answer(run, best), *fact("certainty", best.certainty), *_outlook(best), *_fresh(run)]
         lines += [*_effort(run), "", _scores(run, best), *_parts(run)]
     else:
         lines += [*_progress(run), *_effort(run)]
@@ -98,6 +99,12 @@ def _settle(run: Run) -> list[str]:
     """What would settle a tie; its command is not wrapped, so that it can be pasted."""
     found = run.settlement
     return [*fact("to settle", found.text), *([f"  {found.command}"] if found.command else [])] if found else []
+
+
+def _fresh(run: Run) -> list[str]:
+    """The finalists on items that were kept back from the search, if any were."""
+    fresh = fresh_items(run)
+    return [*fact("fresh items", fresh.sentence), "", fresh.table.as_text(WIDTH), ""] if fresh else []
 
 
 def _effort(run: Run) -> list[str]:

@@ -80,7 +80,9 @@ def _done(run: Run, phases: dict[str, Sequence[float]]) -> float:
     """Share of the predicted work that has records."""
     counts: Counter[str] = Counter()
     for record in run.records:
-        counts["search" if record.kind == "score" else f"{record.kind} {Checkpoint.parse(record.name).model}"] += 1
+        counts[
+            "search" if record.kind in ("score", "fresh") else f"{record.kind} {Checkpoint.parse(record.name).model}"
+        ] += 1
     total = sum(units * seconds for units, seconds in phases.values())
     work = sum(min(counts[name], units) * seconds for name, (units, seconds) in phases.items())
     return work / total if total else 0.0
@@ -130,10 +132,11 @@ def _unit_seconds(run: Run) -> dict[str, list[float]]:
     for record in run.records:
         if record.worker is not None:
             seconds = record.seconds
-            if record.ok and record.kind == "score" and (record.worker, record.value["encode_seconds"]) not in encoded:
+            if record.ok and record.kind in ("score", "fresh"):
                 # the worker of the first score has most likely made the encoding that others share
-                encoded.add((record.worker, record.value["encode_seconds"]))
-                seconds += record.value["encode_seconds"]
+                encoding = record.worker, record.value["encode_seconds"]
+                seconds += 0.0 if encoding in encoded else encoding[1]
+                encoded.add(encoding)
             units.setdefault(record.worker, []).append(seconds)
     return units
 

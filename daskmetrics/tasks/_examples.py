@@ -25,6 +25,8 @@ class Examples:
     """Classes, 0 to K - 1; for pairs whether they belong together (0 or 1), or a grade of similarity."""
     judgements: tuple[Judgement, ...] = ()  # for a retrieval
     queries: int = 0  # among the texts
+    fitted: int = 0
+    """The first so many texts or pairs only fit the probe; the others are tested. 0: cross-validation over all."""
 
     @property
     def classes(self) -> NDArray[np.int64]:
@@ -51,6 +53,7 @@ class TaskKind:
 
     main_score: str
     measure: Callable[[EmbeddingArray, Examples, int, str], Score]
+    fits: bool = False  # a probe to its items
 
 
 def check_embeddings(task: str, embeddings: EmbeddingArray, texts: int) -> None:
@@ -62,7 +65,9 @@ def check_embeddings(task: str, embeddings: EmbeddingArray, texts: int) -> None:
 
 
 KINDS: Mapping[str, TaskKind] = {
-    "classification": TaskKind("accuracy", lambda rows, x, seed, probe: probes.classify(rows, x.classes, seed, probe)),
+    "classification": TaskKind(
+        "accuracy", lambda rows, x, seed, probe: probes.classify(rows, x.classes, seed, probe, x.fitted), fits=True
+    ),
     "clustering": TaskKind("v_measure", lambda rows, x, seed, _: measures.v_measure(rows, x.classes, seed)),
     "pair_classification": TaskKind(
         "average_precision", lambda rows, x, _, __: measures.average_precision(*x.split(rows), x.classes)

@@ -7,7 +7,7 @@ are pairs, a query and a document are a retrieval. The file is read and checked 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _checks as checks
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._examples import KINDS, Examples, check_embeddings, roles
+from daskmetrics.tasks._portions import Portion, part_of, portion_key
 from daskmetrics.tasks._tables import FALSE, TextTable, examples_of, read_table
 from daskmetrics.tasks._task import EmbeddingArray, Role, Score
 
@@ -60,6 +61,7 @@ class FileTask:
     description: str
     pooling: None = None
     warnings: tuple[str, ...] = field(default=(), compare=False)  # about the data, as in `daskmetrics.tasks.Task`
+    portion: Portion | None = None  # None: all items
 
     @property
     def main_score(self) -> str:
@@ -68,15 +70,22 @@ class FileTask:
     @property
     def key(self) -> Key:
         fitted = [self.probe, *probes.library_version(self.probe)] if self.kind == "classification" else None
-        return content_key("task", "own", VERSION, self.kind, fitted, self.content)
+        return content_key(
+            "task", "own", VERSION, self.kind, fitted, self.content, *portion_key(self.name, self.portion)
+        )
 
     @property
     def is_local(self) -> bool:
         return True
 
     def examples(self) -> Examples:
-        """The content of the file; an error if it has changed since the task was resolved."""
-        return _read_examples(self.path, self.kind, self.columns, self.content)
+        """The content of the file, or a part of it; an error if it has changed since the task was resolved."""
+        whole = _read_examples(self.path, self.kind, self.columns, self.content)
+        return part_of(whole, self.kind, KINDS[self.kind].fits, self.name, self.portion)
+
+    def part(self, portion: Portion) -> FileTask:
+        """The same task on a part of its items."""
+        return replace(self, portion=portion)
 
     def texts(self) -> tuple[str, ...]:
         return self.examples().texts

@@ -29,12 +29,15 @@ _TREES = 100
 _DEPTH = 4
 
 
-def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str = DEFAULT) -> Score:
+def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str = DEFAULT, fitted: int = 0) -> Score:
     """Accuracy of a cross-validated probe, one of `PROBES`.
 
     Each text is predicted once, by a probe that has not seen it; the error is binomial over texts, and an outcome says
     whether the prediction is right. There are at least `FOLDS` texts of each class, 0 to K - 1. The seed decides the
     folds and the random choices of the probe.
+
+    With ``fitted`` only the texts after the first so many are predicted, by the probes of the folds of the first ones:
+    these have as many texts to learn from as in a cross-validation of the first texts alone.
 
     >>> labels = np.arange(60) % 3
     >>> classify(np.eye(3)[labels], labels, seed=0)
@@ -47,24 +50,32 @@ def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str =
     require(probe)
     seed32 = seed % 2**32  # the largest seed of scikit-learn
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
-    model = _model(probe, seed32)
-    predicted = cross_val_predict(model, np.asarray(embeddings, dtype=np.float64), labels, cv=folds)
-    right = predicted == labels
-    value, n = float(right.mean()), len(labels)
+    rows = np.asarray(embeddings, dtype=np.float64)
+    if fitted:
+        predicted = np.empty_like(labels[fitted:])
+        for fold, (train, _) in enumerate(folds.split(rows[:fitted], labels[:fitted])):
+            model = _model(probe, seed32).fit(rows[train], labels[train])
+            predicted[fold::FOLDS] = model.predict(rows[fitted + fold :: FOLDS])
+    else:
+        predicted = cross_val_predict(_model(probe, seed32), rows, labels, cv=folds)
+    right = predicted == labels[fitted:]
+    value, n = float(right.mean()), len(right)
     return Score(value, math.sqrt(value * (1 - value) / n), n, outcomes=right)
 
 
-def order(first: EmbeddingArray, second: EmbeddingArray, seed: int) -> Score:
+def order(first: EmbeddingArray, second: EmbeddingArray, seed: int, fitted: int = 0) -> Score:
     """Accuracy of distinguishing (first, second) from (second, first), by a probe on their difference.
 
     The seed decides which half of the pairs is swapped, and the folds. Chance is 1/2; the error is binomial over pairs.
+    ``fitted`` is as in `classify`, in pairs.
 
     >>> noise = np.random.default_rng(0).normal(size=(40, 4))
     >>> order(noise, noise + [9, 0, 0, 0], seed=0).value
     1.0
     """
     swapped = np.random.default_rng(seed).permutation(len(first)) % 2
-    return classify((1 - 2 * swapped)[:, None] * (np.asarray(second, dtype=np.float64) - first), swapped, seed)
+    signed = (1 - 2 * swapped)[:, None] * (np.asarray(second, dtype=np.float64) - first)
+    return classify(signed, swapped, seed, fitted=fitted)
 
 
 def require(probe: str) -> None:

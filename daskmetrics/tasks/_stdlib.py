@@ -16,6 +16,7 @@ from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._examples import KINDS, Examples, TaskKind, check_embeddings, roles
+from daskmetrics.tasks._portions import Portion, part_of, portion_key
 from daskmetrics.tasks._task import EmbeddingArray, Pooling, Role, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
@@ -41,32 +42,46 @@ class StdlibTask:
     pooling: Pooling | None = None
     scoring: TaskKind | None = None  # by default, as all tasks of its kind
     probe: str = probes.DEFAULT
+    portion: Portion | None = None  # None: all items
 
     @property
     def main_score(self) -> str:
-        return (self.scoring or KINDS[self.kind]).main_score
+        return self._scoring.main_score
+
+    @property
+    def _scoring(self) -> TaskKind:
+        return self.scoring or KINDS[self.kind]
 
     @property
     def key(self) -> Key:
         examples = self.draw()
         content = [examples.texts, [int(label) for label in examples.labels], *filter(None, [examples.judgements])]
         fitted = [] if self.probe == probes.DEFAULT else [self.probe, *probes.library_version(self.probe)]
-        return content_key("task", VERSION, self.name, self.pooling, *content, *fitted)
+        part = portion_key(self.name, self.portion)
+        return content_key("task", VERSION, self.name, self.pooling, *content, *fitted, *part)
 
     @property
     def is_local(self) -> bool:
         return True
 
+    def examples(self) -> Examples:
+        """The examples, or a part of them."""
+        return part_of(self.draw(), self.kind, self._scoring.fits, self.name, self.portion)
+
     def texts(self) -> Sequence[str]:
-        return self.draw().texts
+        return self.examples().texts
 
     def roles(self) -> tuple[Role | None, ...]:
-        return roles(self.kind, self.draw())
+        return roles(self.kind, self.examples())
+
+    def part(self, portion: Portion) -> StdlibTask:
+        """The same task on a part of its items."""
+        return replace(self, portion=portion)
 
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
-        examples = self.draw()
+        examples = self.examples()
         check_embeddings(self.name, embeddings, len(examples.texts))
-        return (self.scoring or KINDS[self.kind]).measure(embeddings, examples, seed, self.probe)
+        return self._scoring.measure(embeddings, examples, seed, self.probe)
 
     def with_probe(self, probe: str) -> StdlibTask:
         """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
@@ -199,7 +214,7 @@ def _balanced(labelled: Iterable[tuple[str, int]], each: int) -> Examples:
 
 
 def _score_order(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    return probes.order(*examples.split(embeddings), seed)
+    return probes.order(*examples.split(embeddings), seed, examples.fitted)
 
 
 def _score_successors(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
@@ -221,7 +236,7 @@ TASKS: Mapping[str, StdlibTask] = {
             "pair_classification",
             "which half of a sentence came first?",
             halves,
-            scoring=TaskKind("accuracy", _score_order),
+            scoring=TaskKind("accuracy", _score_order, fits=True),
         ),
         StdlibTask(
             "stdlib:retrieval",

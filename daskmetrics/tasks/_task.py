@@ -54,7 +54,8 @@ class Task(Protocol):
 
     A task may also have a method ``roles()``, which gives ``"query"``, ``"document"`` or None for each of its texts:
     models with prompts read queries and documents differently. A text may then occur once in each role. And it may have
-    ``warnings``, a sequence of sentences about its data: the dry run and the report show them.
+    ``warnings``, a sequence of sentences about its data: the dry run and the report show them. With a method
+    ``part(portion)`` it can be used with ``search.confirm: fresh``; see `daskmetrics.tasks._portions`.
     """
 
     @property

@@ -1,0 +1,155 @@
+"""The finalists of a search, scored on items that were kept back from it: what `search.confirm: fresh` adds.
+
+The search has chosen its arm by its scores, so the score of that arm is too high on average, the more so the more arms
+there are. The items kept back have not influenced the choice, so scores on them are unbiased by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskmetrics.bandit import Budget, Problem, Recommendation
+from daskmetrics.bandit._costs import PaidCosts
+from daskmetrics.core._outcomes import difference, mean_difference
+from daskmetrics.core._text import duration
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Arm
+from daskmetrics.execution import WorkUnit
+from daskmetrics.experiment import _search as search
+from daskmetrics.experiment._prepare import Experiment
+
+FINALISTS = 5  #: arms that are scored at most: the leader, arms that cannot be told from it, and the default arm
+RESERVED = 0.25  #: share of the budget that is reserved for them, unless two arms cost more
+TIED = 2.0  #: standard errors of a paired difference, within which an arm cannot be told from the leader
+
+Scores = Mapping[Arm, Mapping[str, Mapping[str, Any]]]
+"""Recorded scores by arm and task."""
+
+
+@dataclass(frozen=True)
+class Allotment:
+    """How a budget is divided between the search and the fresh items, in units of cost.
+
+    Attributes
+    ----------
+    exhaustive : float
+        Cost of all cells of the search and of `FINALISTS` arms on fresh items.
+    total : float
+        What the search and the finalists may cost together.
+    reserved : float
+        The part that the search leaves for the finalists.
+    """
+
+    exhaustive: float
+    total: float
+    reserved: float
+
+    @property
+    def search(self) -> float:
+        """What the search may cost; rounding takes nothing from an exhaustive one."""
+        return (self.total - self.reserved) * (1 + 1e-12)
+
+
+def allotment(limits: Budget, exhaustive: float, few: float, most: float) -> Allotment:
+    """Divide a budget.
+
+    Parameters
+    ----------
+    limits : Budget
+    exhaustive : float
+        Cost of all cells of the search.
+    few, most : float
+        Cost of two arms and of `FINALISTS` arms on fresh items, at most.
+
+    Raises
+    ------
+    ConfigError
+        If two arms on fresh items would leave less than half of the budget for the search.
+
+    Examples
+    --------
+    >>> allotment(Budget(share=0.5), exhaustive=100.0, few=4.0, most=10.0)
+    Allotment(exhaustive=110.0, total=55.0, reserved=10.0)
+    """
+    whole = exhaustive + most
+    total = limits.within(whole)
+    reserved = min(most, max(few, RESERVED * total))
+    if total - reserved < min(exhaustive, total / 2) * (1 - 1e-9):
+        needed = min(2 * few, exhaustive + few)
+        raise ConfigError(
+            f"'search.confirm: fresh' scores at least two arms on fresh items, which takes up to {duration(few)} "
+            f"(assumed), but the search may spend only {duration(total)} in all and needs half of it. Allow at least "
+            f"{duration(needed)}, for instance with search.budget={min(1.0, np.ceil(100 * needed / whole) / 100):g}, "
+            "or remove 'search.confirm'."
+        )
+    return Allotment(whole, total, reserved)
+
+
+def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> Allotment:
+    """The division of an experiment's budget, for a search whose cells cost ``exhaustive`` on some device."""
+    assumed = search.build_problem(experiment, experiment.suites).exhaustive_cost
+    scale = 1.0 if exhaustive is None else exhaustive / assumed
+    fresh = problem(experiment)
+    few, most = (scale * _dearest(fresh, arms) for arms in (2, FINALISTS))
+    return allotment(search.budget(experiment.config.search), scale * assumed, few, most)
+
+
+def problem(experiment: Experiment) -> Problem:
+    """All arms and tasks with the costs of fresh items."""
+    return search.build_problem(replace(experiment, tasks=experiment.fresh, fresh=()), experiment.suites)
+
+
+def _dearest(fresh: Problem, arms: int) -> float:
+    """Cost of the most expensive arms on the objective, of different checkpoints as far as there are so many."""
+    encode = (fresh.encode_cost + fresh.load_costs[:, None])[np.unique(fresh.first_of_checkpoint)]
+    each = [costs[:, fresh.in_objective].sum(axis=1) for costs in (encode, fresh.score_cost)]
+    return float(sum(np.sort(costs)[::-1][:arms].sum() for costs in each))
+
+
+def finalists(best: Recommendation, scores: Scores, fresh: Problem, remaining: float) -> tuple[tuple[Arm, ...], float]:
+    """The arms to score on fresh items, the recommended one first, and what they cost.
+
+    The others are the arms that the posterior cannot tell from it, most likely first; those that paired differences of
+    the scores cannot tell from it; the runner-up if there are none; and the default arm. At least two arms are chosen,
+    and as many others as the remaining cost allows.
+    """
+    tasks = np.flatnonzero(fresh.in_objective)
+    named = [fresh.tasks[task] for task in tasks]
+    tied = [arm for arm in (*best.credible, *_tied(best.arm, scores, named)) if arm != best.arm]
+    tied = tied or [each.arm for each in best.top if each.arm != best.arm][:1]
+    ranked = dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied])
+    costs, chosen = PaidCosts(fresh), list[Arm]()
+    for arm in ranked:
+        row = fresh.arm_index[arm]
+        affordable = costs.spent + costs.cost()[row, tasks].sum() <= remaining * (1 + 1e-9)
+        if len(chosen) < FINALISTS and (affordable or len(chosen) < 2):
+            chosen.append(arm)
+            for task in tasks:
+                costs.charge(row, int(task))
+    return tuple(chosen), costs.spent
+
+
+def _tied(leader: Arm, scores: Scores, tasks: Sequence[str]) -> list[Arm]:
+    """Arms with all scores whose mean is within `TIED` standard errors of the leader's, best first."""
+    apart: dict[Arm, float] = {}
+    complete = {arm: each for arm, each in scores.items() if set(tasks) <= set(each)}
+    best = complete.pop(leader, None)
+    if best is None:
+        return []
+    for arm, own in complete.items():
+        mean = mean_difference([difference(best[task], own[task]) for task in tasks])
+        if mean and mean.value <= TIED * mean.stderr:
+            apart[arm] = mean.value
+    return sorted(apart, key=lambda arm: apart[arm])
+
+
+def units(experiment: Experiment, arms: tuple[Arm, ...], fresh: Problem, scratch: Path) -> Iterator[WorkUnit]:
+    """The units that score the finalists; arms of one checkpoint follow each other, since they share encodings."""
+    for task, needed in zip(experiment.fresh, fresh.in_objective, strict=True):
+        for arm in sorted(arms) if needed else ():
+            yield search.score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
