@@ -23,12 +23,13 @@ import numpy as np
 from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations, Problem
 from daskmetrics.bandit._rewards import RewardScale, reward_scale
 
-MODELS = 0.7  #: correlation of two models at the same training and depth
+MODELS = 0.6  #: correlation of two models at the same training and depth
 METRIC = 0.2  #: variance explained by the metrics; the variance explained by the position is 1
 NUGGET = 0.03  #: variance, on each axis of the position, that a value does not share with its neighbours
 LEVEL = 10.0  #: prior variance of a task's level: vague
 NOISE = 1e-4  #: variance added to every observation, so that the covariance matrix can be factored
 PRIOR_COUNT = 3.0  #: observations that the pooled spread counts for in the spread of each task
+ROUNDS = 3  #: estimates of the spreads where errors are stated; each uses the one before
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
 PRIOR_SD = (1.0, 1.0, 1.0, 2.0, 1.0, 3.0)  #: ... and the prior sd of the logarithm of each, in such steps
 FEW = 16  #: with fewer scores the hyperparameters keep their defaults
@@ -221,39 +222,31 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
 
 
 def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceModel:
-    """Estimate levels and spreads by generalised least squares, since correlated arms tell little of a spread."""
+    """Estimate levels and spreads by generalised least squares, since correlated arms tell little of a spread.
+
+    Errors count relative to the spread that is estimated: it is estimated again where they are stated. The differences
+    of a task whose scores vary no more than their errors then count as noise, and the search soon leaves it.
+    """
     task, values, count, tasks = scores.seen.task, scores.values, scores.count, len(scores.count)
     covariance = h.total * scores.kernel(h) + (h.arm_variance + h.cell_variance) * scores.same_arm
-    covariance[np.diag_indices(len(task))] += NOISE
-    precision = np.linalg.inv(covariance * scores.same_task)  # block diagonal: each task has a scale of its own
-    weight = np.maximum(np.bincount(task, precision.sum(axis=0), tasks), 1e-300)
-    level = np.bincount(task, precision @ values, tasks) / weight
-    residual = values - level[task]
-    square = np.bincount(task, residual * (precision @ residual), tasks)
-    freedom = np.maximum(count - 1, 0)
     overall = float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0  # any scale fits equal values
-    free = float(freedom.sum())
-    pooled = (square.sum() + overall) / (free + 1.0)
-    spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
-    # an error that nobody told is taken to be as large as the deviations of single cells
-    noise = np.where(scores.noise == 0, h.cell_variance, scores.noise / spread**2)
+    freedom = np.maximum(count - 1, 0)
+    free, noise = float(freedom.sum()), np.zeros(tasks)
+    for _ in range(ROUNDS if np.nansum(scores.noise) else 1):
+        observed = covariance * scores.same_task  # block diagonal: each task has a scale of its own
+        observed[np.diag_indices(len(task))] += noise[task] + NOISE
+        precision = np.linalg.inv(observed)
+        weight = np.maximum(np.bincount(task, precision.sum(axis=0), tasks), 1e-300)
+        level = np.bincount(task, precision @ values, tasks) / weight
+        residual = values - level[task]
+        square = np.bincount(task, residual * (precision @ residual), tasks)
+        pooled = (square.sum() + overall) / (free + 1.0)
+        spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
+        # an error that nobody told is taken to be as large as the deviations of single cells
+        noise = np.where(scores.noise == 0, h.cell_variance, scores.noise / spread**2)
     level[count == 0] = level[count > 0].mean() if count.any() else 0.0
     noise[count == 0] = np.median(noise[count > 0]) if count.any() else 0.0
-    noise *= _doubt(residual, scores)
     return CovarianceModel(scores.problem, h, scores.scale, level, spread, noise, max(free, 1.0))
-
-
-def _doubt(residual: Floats, scores: _TrainingScores) -> Floats:
-    """Factor on the noise of every task (T,): above one where scores vary no more than their errors and chance explain.
-
-    The spread of such a task is mostly prior, and a small difference from noise would count as a difference of arms on
-    all tasks. So a task that hardly differs between arms soon gets few more cells. Without a stated error it is one.
-    """
-    count, freedom = scores.count, np.maximum(scores.count - 1, 1)
-    variance = np.bincount(scores.seen.task, residual**2, len(count)) / freedom
-    chance = scores.noise * (1 + 2 * np.sqrt(2 / freedom))  # two standard deviations of a variance above its mean
-    varied = np.where((count > 2) & (chance > 0), np.clip(variance / np.maximum(chance, 1e-300) - 1, 0.0, 1.0), 1.0)
-    return np.asarray(((1 + count) / (1 + count * varied)) ** 2)
 
 
 def _log_posterior(scores: _TrainingScores, model: CovarianceModel) -> float:

@@ -135,7 +135,7 @@ def test_race_beats_random_on_average(world, reward):
 def test_race_leaves_a_cheap_task_whose_scores_are_all_alike(world, seed):
     """Its small differences are noise: before they were known as such, every arm was scored on it."""
     made, error = world(seed), 0.02
-    cost = np.where(np.arange(5) == 0, 0.1, 1.0) * np.ones_like(made.scores)
+    cost = np.where(np.arange(5) == 0, 0.3, 1.0) * np.ones_like(made.scores)
     problem = replace(made.problem, encode_cost=np.zeros_like(cost), score_cost=cost)
     scores = made.scores + np.random.default_rng(seed).normal(0, error, cost.shape)
     scores[:, 0] += 0.5 - made.scores[:, 0]
