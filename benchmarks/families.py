@@ -1,4 +1,5 @@
-"""Benchmark on several model families: what transfers between them, and whether stated losses and gains hold.
+"""Benchmark on several model families: searches of their tables by all policies, whether the stated confidence, loss
+and gain hold, and what transfers from one family to another.
 
 It needs the tables ``published`` and ``other_families`` of scores and metrics in the folder DASKMETRICS_PUBLISHED_DATA.
 Arms without a score on every task are left out. ``--small`` uses made-up tables and two seeds.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from daskmetrics.bandit import Learner, Outcome, outlook, policy_named
 from daskmetrics.bandit._problem import Floats
 from daskmetrics.bandit.replay import (
     ReplayPlan,
+    ReplayTrial,
     Scenario,
     ScoreRow,
     ScoreTable,
@@ -26,7 +28,7 @@ from daskmetrics.bandit.replay import (
     run_trials,
     score_table,
 )
-from daskmetrics.bandit.replay._report import confidence_table
+from daskmetrics.bandit.replay._report import confidence_table, success_table
 from daskmetrics.core._table import Table
 from daskmetrics.core.names import Arm
 from daskmetrics.report._score_tables import read, read_metrics
@@ -36,6 +38,19 @@ DEPTH = 0.6  # the rule of thumb, as a share of the layers
 WIDTH = 0.1  # of the kernel that smooths scores over the depth
 RIDGE = 10.0  # penalty of the regression on metrics, in arms
 LOOKS = (0.01, 0.02, 0.05, 0.1)  # shares of the exhaustive cost after which searches are ended
+SHARES = (0.003, *LOOKS)  # at which policies are compared
+RIVALS = ("lucb", "halving", "thompson", "gp-ei", "random", "rivals:tpe")
+COSTS = {"published": Scenario("published"), "+ 30 s": Scenario("published", overhead=30.0), "unit": Scenario("unit")}
+SMALL_PYTHIAS = ("Pythia-14m", "Pythia-70m", "Pythia-160m")
+MAMBAS = ("mamba-130m", "mamba-370m")
+#: Tables of several models; of Pythia-410m the last checkpoint.
+JOINED = {
+    "both mambas": MAMBAS,
+    "small Pythias and mambas": (*SMALL_PYTHIAS, *MAMBAS),
+    "all Pythias": (*SMALL_PYTHIAS, "Pythia-410m"),
+    "LLM2Vec and mamba-370m": ("LLM2Vec-mntp-8B", "mamba-370m"),
+    "all seven": (*SMALL_PYTHIAS, "Pythia-410m", *MAMBAS, "LLM2Vec-mntp-8B"),
+}
 
 
 @dataclass(frozen=True)
@@ -182,6 +197,44 @@ def signs(every: Sequence[Model]) -> Table:
     return Table(("metric", *(m.name for m in every)), tuple(rows), "Spearman's rho of a metric and the mean score")
 
 
+def joined(known: Mapping[str, ScoreTable]) -> dict[str, ScoreTable]:
+    """Every table with several arms, and the tables of several models."""
+    found = dict(known)
+    for name, members in JOINED.items():
+        if known.keys() >= set(members):
+            found[name] = score_table(row for member in members for row in _last_checkpoint(known[member]))
+    return found
+
+
+def _last_checkpoint(table: ScoreTable) -> Iterator[ScoreRow]:
+    for i, arm in enumerate(table.arms):
+        if arm.revision == table.suites[0].revisions[-1]:
+            for t, (task, kind) in enumerate(table.kinds.items()):
+                score, seconds = float(table.scores[i, t]), float(table.seconds[i, t])
+                yield ScoreRow(arm, task, score, seconds=seconds, kind=kind)
+
+
+def policies(
+    known: Mapping[str, ScoreTable], subset: int, seeds: int, budget: float, chosen: argparse.Namespace
+) -> Iterator[Table]:
+    """Searches within 1 % of the best after each share of the cost, and the calibration of the default policy."""
+    from rivals import sixty_percent_depth
+
+    stated: list[ReplayTrial] = []
+    for name, table in joined(known).items():
+        for label, costs in COSTS.items():
+            plan = ReplayPlan(table, replace(costs, subset=subset), budget, 2)
+            own = list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs))
+            others = replace(plan, every=8, confidence_at=())
+            trials = [*own, *run_trials(others, [Setting(rival) for rival in RIVALS], range(seeds), chosen.jobs)]
+            trials += [sixty_percent_depth(plan, seed) for seed in range(seeds)]
+            found = success_table(trials, SHARES)
+            yield replace(found, title=f"{name} ({len(table.arms)} arms), {label}. {found.title}")
+            stated += own
+        yield replace(confidence_table(stated[-3 * seeds :]), title=f"{name}, all costs: stated confidence")
+    yield replace(confidence_table(stated), title="All tables: stated confidence")
+
+
 def losses(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str) -> Iterator[Table]:
     """Stated expected loss of the recommended arm against the true loss, by stated confidence."""
     for name, table in known.items():
@@ -231,11 +284,12 @@ def _gain(table: ScoreTable, scenario: Scenario, share: float, seed: int, policy
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sections = ("transfer", "losses", "gains")
+    sections = ("transfer", "policies", "losses", "gains")
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
-    parser.add_argument("--models", default="", help="of the sections losses and gains; separated by commas")
+    parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--policy", default="race")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--small", action="store_true")
     chosen = parser.parse_args(arguments)
     if chosen.small:
@@ -248,6 +302,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "transfer" in sections:
         every = models(known, metrics if chosen.small else metrics_of(folder))
         print(transfer(every).as_text(), "\n\n", signs(every).as_text(), "\n", sep="", flush=True)
+    budget = 0.6 if chosen.small else max(SHARES)
+    for table in policies(searched, subset, seeds, budget, chosen) if "policies" in sections else ():
+        print(table.as_text(), "\n", flush=True)
     for table in losses(searched, subset, seeds, chosen.policy) if "losses" in sections else ():
         print(table.as_text(), "\n", flush=True)
     if "gains" in sections:

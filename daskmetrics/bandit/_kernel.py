@@ -1,14 +1,16 @@
 """The Gaussian process prior: covariances between arms and between tasks, and how they are estimated.
 
-The standardised score of a cell is the sum ``common(arm) + specific(task, arm) + level(task)``: a part that all tasks
-share, a deviation of one task, and an offset of the task (coregionalisation; Bonilla, Chai and Williams, "Multi-task
-Gaussian process prediction", NIPS 2007). Both functions of the arm have the same kernel: arms that are near each other
-in training and depth, or that have similar metrics, are correlated. The offset has a large variance (`LEVEL`), so the
-choice of the arms on which a task was scored carries no information about these arms.
+The standardised score of a cell is the sum ``common(arm) + of_kind(kind, arm) + of_task(task, arm) + level(task)``: a
+part that all tasks share, a deviation of the task's kind, one of the task alone, and an offset of the task
+(coregionalisation; Bonilla, Chai and Williams, "Multi-task Gaussian process prediction", NIPS 2007). The three functions
+of the arm have the same kernel: arms that are near each other in training and depth, or that have similar metrics, are
+correlated. The offset has a large variance (`LEVEL`), so the choice of the arms on which a task was scored carries no
+information about these arms.
 
-The default `Hyperparameters` have one significant digit and were not fitted; the form of the kernel was chosen after
-looking at published scores of one model family. `fit_model` estimates the hyperparameters of a search by their maximum
-a posteriori value on a grid with factors of `STEP`.
+How much kinds and tasks deviate differs between families of models by a factor of ten and more, so their variances have
+wide priors. The default `Hyperparameters` have one significant digit; they and the form of the kernel were chosen after
+looking at published scores of several families (docs/figures/policies.md). `fit_model` estimates the hyperparameters of
+a search by their maximum a posteriori value on a grid with factors of `STEP`.
 """
 
 from __future__ import annotations

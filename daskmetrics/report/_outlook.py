@@ -86,10 +86,11 @@ def _metrics(result: SearchEnded) -> str:
     verb = "lowered" if change > 0 else "raised"
     effect = f"Metrics {verb} this error by {percent(abs(change))}." if abs(change) >= 0.005 else ""
     sure = probability(without["probability_within"]), probability(result.probability_within)
+    unit = "" if result.reward == "mean" else f", in units of the reward {result.reward}"
     return (
         f"Without them the same scores recommend {answer}, within {percent(result.within)} of the best with "
         f"{sure[0]} probability ({sure[1]} with them). A score is predicted from all others with an error of "
-        f"{without['error']:.3g} without and {without['error_with']:.3g} with them, in units of the reward. "
+        f"{without['error']:.3g} without and {without['error_with']:.3g} with them{unit}. "
         f"{effect} The search chose its cells with them."
     )
 

@@ -82,7 +82,13 @@ def _search_on(evidence: Evidence, arms: int) -> Settlement:
     text = f"Search on: {plural(arms, 'arm')} may be the best. Twice the budget is {duration(seconds)} more (assumed)."
     limits = (f"search.{key}=null" for key in LIMITS[:-1] if evidence.config["search"].get(key) is not None)
     words = ["daskmetrics", "run", f"{evidence.folder}/config.yaml", "--folder", f"{evidence.folder}"]
-    words += ["--budget", f"{share:.3g}", *(word for setting in limits for word in ("--set", setting))]
+    words += [
+        "--budget",
+        f"{share:.3g}",
+        "--spend",
+        f"{share:.3g}",
+        *(word for setting in limits for word in ("--set", setting)),
+    ]
     return Settlement(text, {}, seconds, shlex.join(words))
 
 

@@ -203,7 +203,8 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     features = arm_features(suites, np.concatenate(blocks))
     search, kinds = config.parse(_settings(story)).search, {task: kind(task) for task in story.tasks}
     weights = tuple(task_weights(kinds, search.objective))
-    problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline, search.reward, weights)
+    own = tuple(kinds.values())
+    problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline, search.reward, weights, kinds=own)
     campaign = Learner(problem, policy_named(search.policy), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):

@@ -96,9 +96,9 @@ def test_a_task_of_the_benchmark_has_more_items_in_its_other_splits(tmp_path):
 
 
 def test_arms_that_lack_tasks_are_scored_or_the_search_goes_on(a_run):
-    run = a_run(flat=True, outcomes=True)
+    run = a_run(flat=True, outcomes=True, budget=0.1)
     found = run.settlement
-    assert found.text.startswith("Search on") and "--budget 1" in found.command
+    assert found.text.startswith("Search on") and "--budget 0.2" in found.command and "--spend 0.2" in found.command
     words = shlex.split(found.command)
     assert config.load(words[2]) and words[words.index("--folder") + 1] == str(run.folder.path)
     few = replace(run._evidence, answer=replace(run.result, credible=run.result.credible[:2]))

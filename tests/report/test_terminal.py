@@ -53,7 +53,7 @@ def test_an_arm_that_was_not_scored_on_every_task_is_not_called_the_best(a_run):
     assert f"expected    {best.arm}" in text and "best arm " not in run.headline
     for shown in (" ".join(text.split()), run.headline, best._repr_html_(), page(run, [])):
         assert "xpected to be the best" in shown and f"scored on {len(best.scores)} of 3 tasks" in shown
-    assert re.search(r"classification +\S+, expected", text)
+    assert re.search(r"classification +\S+ +by the model", text)
 
 
 def test_an_arm_that_was_scored_on_every_task_is_the_best_of_these(a_run):

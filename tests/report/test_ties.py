@@ -34,14 +34,14 @@ def test_all_of_several_equal_arms_are_in_the_set_and_a_far_worse_one_is_not(arm
     kept = np.zeros((200, arms), dtype=bool)
     for draw in kept:
         draw[drawn(rng, merit, items).tied().arms] = True
-    assert kept[:, :best].all(axis=1).mean() >= 0.93
+    assert kept[:, :best].all(axis=1).mean() >= 0.95 - 3 * 0.0154  # three standard errors of a share of 200
     assert best == arms or not kept[:, -1].any()
 
 
 def test_a_set_of_eight_items_decides_no_more_than_it_may():
     rng = np.random.default_rng(3)
     whole = [len(_clustering(rng).tied().arms) == 5 for _ in range(150)]
-    assert np.mean(whole) >= 0.93
+    assert np.mean(whole) >= 0.95 - 3 * 0.0178
 
 
 def _clustering(rng: np.random.Generator) -> MeanScores:

@@ -11,6 +11,9 @@ encoding exists or its checkpoint is loaded; the cost of a new encoding is share
 Pending cells count as observed, so that the same information is not paid for twice. A task with failed cells has less
 value, by the share that failed.
 
+Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest rivals and the best arm
+of every other model are scored on every kind of task (`daskmetrics.bandit._coverage`).
+
 If the baseline checkpoint was swept, each of the swept tasks is first scored once for another checkpoint. The layers of
 one checkpoint define a task's scale and do not show how far its scores vary during training. A task that seems to vary
 little has little value, and would rarely be scored again.
@@ -31,7 +34,7 @@ from daskmetrics.bandit._problem import Bools, Floats, Ints, Rows
 
 __all__ = ["ask"]
 
-UNLIKELY = 0.2  #: once every rival beats the leader with a smaller probability, the nearest are checked on all kinds
+UNLIKELY = 0.2  #: once every rival beats the leader with a smaller probability, kinds that they lack are scored
 NEGLIGIBLE = 0.01  #: a rival that beats the leader with a smaller probability is excluded
 RIVALS = 32  #: rivals considered per decision: half have the greatest losses, the others are drawn by their losses
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
@@ -141,7 +144,7 @@ def _value_per_cost(state: State, leader: int, field: Rivals) -> Floats:
     cost = _shared_cost(state, arms) + 1e-12 * state.problem.exhaustive_cost
     single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / cost, 0.0)
     # a duel measures the rival's cell less the leader's
-    prior = sum(parts)[:, -1:]
+    prior = np.sum(parts, axis=0)[:, -1:]
     shared = prior - with_leader
     spread = variance + variance[last] - 2 * shared
     both = np.where(open_, cost, 0.0) + np.where(open_[last], cost[last], 0.0)
