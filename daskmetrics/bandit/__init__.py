@@ -9,6 +9,7 @@ Mathematics of numbers: nothing here uses futures, files or model weights. Impor
 `_kernel`                             the Gaussian process prior, and how its parameters are estimated
 `_posterior`, `_incremental`          the posterior of every arm; how it grows during a search
 `_policy`                             what a policy sees (`State`) and returns (`Choice`)
+`_coverage`                           which kinds of task the leader and its rivals were scored on
 `policies`                            the policies: `race` is the default
 `_recommend`, `_objectives`           the best arm and its confidence; the best arm of every kind of task
 `_learner`                            the decisions of a search: ``ask`` and ``tell``

@@ -2,10 +2,10 @@
 
 The standardised score of a cell is the sum ``common(arm) + of_kind(kind, arm) + of_task(task, arm) + level(task)``: a
 part that all tasks share, a deviation of the task's kind, one of the task alone, and an offset of the task
-(coregionalisation; Bonilla, Chai and Williams, "Multi-task Gaussian process prediction", NIPS 2007). The three functions
-of the arm have the same kernel: arms that are near each other in training and depth, or that have similar metrics, are
-correlated. The offset has a large variance (`LEVEL`), so the choice of the arms on which a task was scored carries no
-information about these arms.
+(coregionalisation; Bonilla, Chai and Williams, "Multi-task Gaussian process prediction", NIPS 2007). The three
+functions of the arm have the same kernel: arms that are near each other in training and depth, or that have similar
+metrics, are correlated. The offset has a large variance (`LEVEL`), so the choice of the arms on which a task was
+scored carries no information about these arms.
 
 How much kinds and tasks deviate differs between families of models by a factor of ten and more, so their variances have
 wide priors. The default `Hyperparameters` have one significant digit; they and the form of the kernel were chosen after
@@ -30,8 +30,9 @@ METRIC = 0.2  #: variance explained by the metrics; the variance explained by th
 NUGGET = 0.03  #: variance, on each axis of the position, that a value does not share with its neighbours
 LEVEL = 10.0  #: prior variance of a task's level: vague
 NOISE = 1e-4  #: variance added to every observation, so that the covariance matrix can be factored
-PRIOR_COUNT = 3.0  #: observations that the pooled spread counts for in the spread of each task
-ROUNDS = 3  #: estimates of the spreads where errors are stated; each uses the one before
+PRIOR_COUNT = 1.0  #: observations that the pooled spread counts for in the spread of each task
+UNSEEN = 0.1  #: greatest noise variance that is assumed of a task without a score
+ROUNDS = 6  #: estimates of the spreads where errors are stated; each uses the one before
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
 PRIOR_SD = (1.0, 1.0, 1.0, 2.0, 1.0, 3.0)  #: ... and the prior sd of the logarithm of each, in such steps
 FEW = 16  #: with fewer scores the hyperparameters keep their defaults
@@ -247,7 +248,8 @@ def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceMode
         # an error that nobody told is taken to be as large as the deviations of single cells
         noise = np.where(scores.noise == 0, h.cell_variance, scores.noise / spread**2)
     level[count == 0] = level[count > 0].mean() if count.any() else 0.0
-    noise[count == 0] = np.median(noise[count > 0]) if count.any() else 0.0
+    # a task that was not seen yet may differ between arms even if those that were seen do not
+    noise[count == 0] = min(float(np.median(noise[count > 0])), UNSEEN) if count.any() else 0.0
     return CovarianceModel(scores.problem, h, scores.scale, level, spread, noise, max(free, 1.0))
 
 

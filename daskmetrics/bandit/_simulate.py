@@ -69,8 +69,9 @@ def simulate(
     >>> cost = np.ones((6, 1))
     >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, Checkpoint("m", "step2"), "mean")
     >>> table = {Cell(arm, "t"): 0.1 * i for i, arm in enumerate(problem.arms)}
-    >>> simulate(problem, table, policy_named("sweep"), budget=1.0, seed=0, workers=3).trace[-1]
-    TracePoint(cost=9.0, arm=Arm(model='m', revision='step2', layer=1), regret=0.0, time=5.0, confidence=1.0)
+    >>> last = simulate(problem, table, policy_named("sweep"), budget=1.0, seed=0, workers=3).trace[-1]
+    >>> str(last.arm), last.regret, last.cost, last.time, last.confidence > 0.99
+    ('m@step2/1', 0.0, 9.0, 5.0, True)
     """
     truth = true_objectives(problem, table)
     learner = Learner(

@@ -5,6 +5,7 @@
 | `_prepare` | a configuration with all names resolved and checked |
 | `_run` | a run from its configuration to its recommendation |
 | `_measure`, `_search` | the two sources of work units |
+| `_fresh` | finalists on items that were kept back from the search |
 | `_worker`, `_embeddings` | the functions that run on workers, and what they return |
 | `_train` | suites that are trained by process groups |
 | `_estimate` | what a run will cost and do |

@@ -3,6 +3,7 @@
 ================ =================================================================================
 `_run`           `Run`: the configuration, the records and the answer of a run
 `_best`          `Best`: the recommended arm beside the default arm
+`_fresh`         finalists on items that were kept back from the search
 `_tradeoffs`     `TradeOffs`: scores against what arms take
 `_outlook`       why the search ended, what more would buy, why the answer changed, as sentences
 `_arrays`        the store as labelled arrays

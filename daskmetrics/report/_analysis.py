@@ -71,7 +71,7 @@ def mean_scores(run: Run) -> dict[Arm, float]:
 
 def compared(run: Run) -> TradeOffs | None:
     """Scores against what arms take; None if no arm was scored on every task of the objective."""
-    needed = run.task_weights.keys()
+    needed = run.weights.keys()
     return run.trade_offs() if any(needed <= by_task.keys() for by_task in run.recorded.values()) else None
 
 

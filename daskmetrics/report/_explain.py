@@ -159,7 +159,7 @@ def trade_offs_text(run: Run) -> str:
 
 def expected_trade_offs(run: Run) -> Table:
     """Arms that were not scored on all tasks and that no arm is expected to beat in both objective and cost."""
-    posterior, needed = posterior_of(run), run.task_weights.keys()
+    posterior, needed = posterior_of(run), run.weights.keys()
     arms, mean, sd = posterior.problem.arms, posterior.posterior.mean.tolist(), posterior.posterior.sd.tolist()
     rows = []
     for i in on_front(mean, costs := [run.cost_of(arm) for arm in arms]):

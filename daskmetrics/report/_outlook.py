@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from daskmetrics.core._events import Event, Record, SearchEnded
-from daskmetrics.core._outcomes import Difference
+from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.report._format import apart, number, percent, probability
@@ -17,14 +17,22 @@ HARDLY = 1e-4  #: of the score; a smaller gain is not worth a command
 MOST = 4  #: scores named as the reason of a change
 
 
-def outlook(result: SearchEnded, search: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Labels and sentences about the end of a search with this configuration; none for a journal of 0.1."""
-    if not result.outlook:
-        return
-    yield "ended", _ending(result, search)
-    yield "more", _more(result)
+def outlook(
+    result: SearchEnded,
+    entries: Sequence[Event],
+    search: Mapping[str, Any],
+    differences: Callable[[Arm, Arm], Mapping[str, Difference]],
+) -> Iterator[tuple[str, str]]:
+    """Labels and sentences about the end of a search, given its journal, its configuration and how two arms differ."""
+    if result.outlook:
+        yield "ended", _ending(result, search)
+        yield "more", _more(result)
     if result.without_metrics:
         yield "metrics", _metrics(result)
+    earlier, since = earlier_search(entries, result)
+    if earlier and since:
+        apart = differences(Arm(**result.best["arm"]), Arm(**earlier.best["arm"]))
+        yield "changed", changed(earlier, since, result, mean_difference(list(apart.values())))
 
 
 def interrupted(decisions: int) -> str:
@@ -32,7 +40,7 @@ def interrupted(decisions: int) -> str:
     return f"The search was stopped, by hand or with its process, after {plural(decisions, 'decision')}."
 
 
-def _ending(result: SearchEnded, search: dict[str, Any]) -> str:
+def _ending(result: SearchEnded, search: Mapping[str, Any]) -> str:
     after, policy = f"{percent(result.spent / result.exhaustive)} of the exhaustive cost", search["policy"]
     within = f"within {percent(result.within)} of the best"
     match result.outlook["ending"]:

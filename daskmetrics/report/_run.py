@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping
-from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -16,7 +13,7 @@ import yaml
 from daskmetrics.bandit import task_weights
 from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._outcomes import Difference, difference, mean_difference
+from daskmetrics.core._outcomes import Difference, difference
 from daskmetrics.core._text import equal_names
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -25,19 +22,10 @@ from daskmetrics.report._arrays import dataset
 from daskmetrics.report._best import Best
 from daskmetrics.report._evidence import Evidence
 from daskmetrics.report._format import card, number, percent
-from daskmetrics.report._outlook import changed, earlier_search, outlook
+from daskmetrics.report._outlook import outlook
 from daskmetrics.report._settle import Settlement, settlement
 from daskmetrics.report._snippet import snippet
-from daskmetrics.report._tradeoffs import (
-    ArmCost,
-    LayerWeights,
-    ModelSize,
-    TradeOff,
-    TradeOffs,
-    on_front,
-    sources,
-    weighted_score,
-)
+from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, recorded_size, trade_offs_of
 from daskmetrics.report._verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -64,8 +52,7 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path)).must_exist()
-        self.entries = list(read(self.folder.journal))
-        self._sizes: dict[str, ModelSize] = {}
+        self.entries, self._sizes = list(read(self.folder.journal)), dict[str, ModelSize]()
         if latest(self.entries, MapStarted):
             raise ConfigError(
                 f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `journal` or `verify` to read "
@@ -325,7 +312,7 @@ class Run:
             reward=self.result.reward,
             differences=self.differences(arm, Arm(**default["arm"])),
             share=self.result.spent / self.result.exhaustive,
-            outlook=self._outlook(self.result),
+            outlook=dict(outlook(self.result, self.entries, self.config["search"], self.differences)),
             code=snippet(arm, self.result.location, self.result.location.get("protocol", self.config["protocol"])),
         )
 
@@ -343,34 +330,13 @@ class Run:
         DataError
             If no arm was scored on all tasks of the objective.
         """
-        weights, recorded = self.task_weights, self.recorded
-        scored = [arm for arm, values in recorded.items() if weights.keys() <= values.keys()]
-        if not scored:
+        found = trade_offs_of(self.recorded, self.weights, self._size, self.differences)
+        if found is None:
             raise DataError(
-                f"No arm of the run in '{self.folder.path}' was scored on all {len(weights)} tasks of the objective, "
-                f"so there is nothing to compare. {self._remedy()}"
+                f"No arm of the run in '{self.folder.path}' was scored on all {len(self.weights)} tasks of the "
+                f"objective, so there is nothing to compare. {self._remedy()}"
             )
-        sizes = {model: self._size(model) for model in dict.fromkeys(arm.model for arm in scored)}
-        shares = list(weights.values())
-        arms = tuple(
-            TradeOff(arm, *weighted_score([recorded[arm][task] for task in weights], shares), self.cost_of(arm))
-            for arm in scored
-        )
-        front = [arms[i] for i in on_front([each.score for each in arms], [each.cost for each in arms])]
-        gains = [None, *(self._gain(arm.arm, before.arm) for before, arm in pairwise(front))]
-        best = tuple(replace(arm, gain=gain) for arm, gain in zip(front, gains, strict=True))
-        return TradeOffs(arms, best, sources(sizes, list(weights)))
-
-    def _gain(self, arm: Arm, other: Arm) -> Difference | None:
-        apart = self.differences(arm, other)
-        return mean_difference([apart[task] for task in self.task_weights], list(self.task_weights.values()))
-
-    @cached_property
-    def task_weights(self) -> Mapping[str, float]:
-        """Weights of the tasks of the objective."""
-        search, kinds = self.config["search"], {task: about["kind"] for task, about in self.tasks.items()}
-        weights = task_weights(kinds, search["objective"], search["weights"]) if kinds else []
-        return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}
+        return found
 
     def cost_of(self, arm: Arm) -> ArmCost:
         """What a text costs with an arm: layers, parameters, operations and dimensions."""
@@ -378,46 +344,9 @@ class Run:
 
     def _size(self, model: str) -> ModelSize:
         if model not in self._sizes:
-            self._sizes[model] = self._recorded_size(model)
+            known = self.recorded, self.start.widths[model], self.config, self.weights
+            self._sizes[model] = recorded_size(model, self.entries, *known)
         return self._sizes[model]
-
-    def _recorded_size(self, model: str) -> ModelSize:
-        values = [own for arm, by_task in self.recorded.items() if arm.model == model for own in by_task.items()]
-        tokens = {task: value["tokens"] for task, value in values if value.get("tokens") and task in self.task_weights}
-        width = self.start.widths[model]
-        return ModelSize(
-            width,
-            self._weights(model),
-            fmean(tokens.values()) if tokens else float(self._max_length(model)),
-            bool(tokens),
-            max((value["dimensions"] for _, value in values if value.get("dimensions")), default=width),
-        )
-
-    def _weights(self, model: str) -> LayerWeights | None:
-        """As the model's checkpoints were measured, also by earlier configurations with other layers."""
-        measured = (e for e in self.entries if isinstance(e, Record) and e.kind == "measure" and e.ok)
-        values = [e.value for e in measured if Checkpoint.parse(e.name).model == model and e.value.get("size")]
-        layers = {
-            layer: pair
-            for value in values
-            for layer, *pair in zip(
-                value["layers"], value["size"]["parameters"], value["size"]["computed"], strict=True
-            )
-        }
-        return LayerWeights(values[-1]["size"]["whole"], values[-1]["size"]["attention"], layers) if values else None
-
-    def _max_length(self, model: str) -> int:
-        own = next((each.get("max_length") for each in self.config["models"] if each["name"] == model), None)
-        return int(own or self.config["protocol"]["max_length"])
-
-    def _outlook(self, result: SearchEnded) -> dict[str, str]:
-        sentences = dict(outlook(result, self.config["search"]))
-        earlier, since = earlier_search(self.entries, result)
-        if earlier and since:
-            apart = self.differences(Arm(**result.best["arm"]), Arm(**earlier.best["arm"]))
-            gain = mean_difference(list(apart.values()))
-            sentences["changed"] = changed(earlier, since, result, gain)
-        return sentences
 
     @cached_property
     def _evidence(self) -> Evidence:
@@ -426,9 +355,7 @@ class Run:
             raise DataError(f"The run in '{self.folder.path}' has no verdict. {self._remedy()}")
         measured = [r for r in self.records if r.kind == "measure" and r.ok]
         arms = tuple(Arm.parse(f"{record.name}/{layer}") for record in measured for layer in record.value["layers"])
-        depth: dict[str, int] = {}
-        for arm in arms:
-            depth[arm.model] = max(arm.layer, depth.get(arm.model, 0))
+        depths = {model: max(arm.layer for arm in arms if arm.model == model) for model in {a.model for a in arms}}
         scored = (record for record in self.records if record.kind == "score" and record.ok)
         return Evidence(
             config=self.config,
@@ -436,7 +363,7 @@ class Run:
             answer=self.result,
             kinds={task: about["kind"] for task, about in self.tasks.items()},
             arms=arms,
-            sizes={model: float(self.start.widths.get(model, 0)) ** 2 * depth[model] for model in depth},
+            sizes={model: float(self.start.widths.get(model, 0)) ** 2 * depth for model, depth in depths.items()},
             recorded=self.recorded,
             seconds={self.cells[record.key]: record.seconds for record in scored},
         )

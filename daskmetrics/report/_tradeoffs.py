@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress, pairwise
+from statistics import fmean
 from typing import Any
 
 from daskmetrics.core._costs import pass_flops
 from daskmetrics.core._estimate import undominated
-from daskmetrics.core._outcomes import Difference
+from daskmetrics.core._events import Event, Record
+from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import listed, plural
-from daskmetrics.core.names import Arm
+from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.report._format import UNPAIRED, apart, number, si
 
 HEADER = ("layers", "parameters", "whole model", "operations", "dimensions", "bytes")
@@ -204,3 +206,63 @@ def _tokens(sizes: Mapping[str, ModelSize]) -> list[str]:
     for model, size in sizes.items():
         models.setdefault(f"{size.tokens:,.0f} ({how[size.is_measured]})", []).append(model)
     return [f"{text}{f' for {listed(names)}' if len(models) > 1 else ''}" for text, names in models.items()]
+
+
+def recorded_size(
+    model: str,
+    entries: Sequence[Event],
+    recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]],
+    width: int,
+    config: Mapping[str, Any],
+    tasks: Container[str],
+) -> ModelSize:
+    """What a run recorded of a model: its entries, the scores by arm and task, and the tasks of the objective."""
+    values = [own for arm, by_task in recorded.items() if arm.model == model for own in by_task.items()]
+    tokens = {task: value["tokens"] for task, value in values if value.get("tokens") and task in tasks}
+    dimensions = max((value["dimensions"] for _, value in values if value.get("dimensions")), default=width)
+    own = next((each.get("max_length") for each in config["models"] if each["name"] == model), None)
+    longest = float(own or config["protocol"]["max_length"])
+    mean = fmean(tokens.values()) if tokens else longest
+    return ModelSize(width, _layer_weights(model, entries), mean, bool(tokens), dimensions)
+
+
+def _layer_weights(model: str, entries: Sequence[Event]) -> LayerWeights | None:
+    """As the model's checkpoints were measured, also by earlier configurations with other layers."""
+    measured = (e for e in entries if isinstance(e, Record) and e.kind == "measure" and e.ok)
+    values = [e.value for e in measured if Checkpoint.parse(e.name).model == model and e.value.get("size")]
+    layers = {
+        layer: pair
+        for value in values
+        for layer, *pair in zip(value["layers"], value["size"]["parameters"], value["size"]["computed"], strict=True)
+    }
+    return LayerWeights(values[-1]["size"]["whole"], values[-1]["size"]["attention"], layers) if values else None
+
+
+def trade_offs_of(
+    recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]],
+    weights: Mapping[str, float],
+    size_of: Callable[[str], ModelSize],
+    differences: Callable[[Arm, Arm], Mapping[str, Difference]],
+) -> TradeOffs | None:
+    """The trade-offs of recorded scores, by arm and task; None if no arm was scored on all weighted tasks."""
+    scored = [arm for arm, values in recorded.items() if weights.keys() <= values.keys()]
+    if not scored:
+        return None
+    shares = list(weights.values())
+
+    def gain(arm: Arm, other: Arm) -> Difference | None:
+        apart = differences(arm, other)
+        return mean_difference([apart[task] for task in weights], shares)
+
+    arms = tuple(
+        TradeOff(
+            arm,
+            *weighted_score([recorded[arm][task] for task in weights], shares),
+            size_of(arm.model).cost(arm.layer),
+        )
+        for arm in scored
+    )
+    front = [arms[i] for i in on_front([each.score for each in arms], [each.cost for each in arms])]
+    gains = [None, *(gain(arm.arm, before.arm) for before, arm in pairwise(front))]
+    best = tuple(replace(arm, gain=each) for arm, each in zip(front, gains, strict=True))
+    return TradeOffs(arms, best, sources({arm.model: size_of(arm.model) for arm in scored}, list(weights)))

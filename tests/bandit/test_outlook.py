@@ -119,7 +119,7 @@ def test_the_same_scores_are_decided_on_again_without_metrics(world):
     small = world(seed=4)
     quality = small.scores.mean(axis=1)
     good = with_metrics(small, ((quality - quality.mean()) / quality.std())[:, None])
-    learner = finish(good, budget=0.1)
+    learner = finish(good, budget=0.3)
     worth = metrics_worth(learner.state, 0.01)
     bare = fit_posterior(small.problem, learner.state.observations)
     assert worth.arm == small.problem.arms[int(np.argmax(bare.mean))]

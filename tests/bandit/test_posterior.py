@@ -28,9 +28,10 @@ def dense(model, seen, pending=None):
     arms, tasks = model.problem.score_cost.shape
     every = np.arange(arms)
     h, kernel, same = model.hyperparameters, model.kernel(every, every), np.eye(arms)
-    specific = h.task_variance * kernel + h.cell_variance * same + LEVEL
-    common = kernel + h.arm_variance * same
-    prior = np.kron(common, np.ones((tasks, tasks))) + np.kron(specific, np.eye(tasks))
+    own = h.task_variance * kernel + h.cell_variance / (1 + h.kind_variance) * same
+    common, kind = kernel + h.arm_variance * same, model.problem.kind_index
+    prior = np.kron(common, np.ones((tasks, tasks))) + np.kron(own + LEVEL, np.eye(tasks))
+    prior += np.kron(h.kind_variance * own, kind[:, None] == kind)
     objective = np.kron(np.eye(arms), model.weights)
 
     def condition(rows, values):
@@ -53,7 +54,7 @@ def of_cells(posterior, arms, tasks, targets):
     distinct, where = np.unique(arms, return_inverse=True)
     white = np.stack(list(posterior.whitened(distinct)))[posterior.task_group[tasks], where]
     prior = model.with_objectives(targets, arms, cells.mix).T
-    variance = model.common_variance + model.specific_variance - (white**2).sum(axis=1) + cells.noise
+    variance = model.cell_variance - (white**2).sum(axis=1) + cells.noise
     return prior - white @ posterior.cross[:, targets], variance
 
 
@@ -63,7 +64,8 @@ def test_it_equals_a_dense_gaussian_process(world, n, metrics):
     small = world(seed=n)
     extra = np.random.default_rng(0).normal(size=(len(small.problem.arms), metrics))
     weights = (1.0, 2.0, 0.5, 1.0, 0.0)
-    problem = replace(small.problem, features=np.hstack([small.problem.features, extra]), weights=weights)
+    features = np.hstack([small.problem.features, extra])
+    problem = replace(small.problem, features=features, weights=weights, kinds=("a", "b", "a", "", "b"))
     seen = observe(small, n)
     posterior = fit_posterior(problem, seen)
     mean, covariance, with_cells, cells = dense(fit_model(problem, seen), seen)

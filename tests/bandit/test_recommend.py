@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.bandit import policy_named
+from daskmetrics.bandit import Outcome, policy_named
 from daskmetrics.bandit._posterior import fit_posterior
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.bandit._recommend import CREDIBLE, confidence, leader_confidence, margin_of, recommend
@@ -99,6 +99,7 @@ def test_policies_decide_by_the_posterior_where_noisy_scores_name_another_arm(wo
         after(with_noise(world(seed=seed, revisions=2, layers=3, tasks=3), seed), cells, seed=seed)
         for seed in range(12)
     ]
+    states = [replace(each, outcomes=[Outcome(out.score, 0.03) for out in each.outcomes]) for each in states]
     assert all(state.scored.all() for state in states)
     assert 0 < sum(state.leader != state.recommended for state in states) < len(states)
     for state in states:

@@ -16,7 +16,9 @@ def flat(text: str) -> str:
 
 def sentences(run, search=(), **changes):
     """The sentences of a result with some fields changed."""
-    return dict(outlook(replace(run.result, **changes), {**run.config["search"], **dict(search)}))
+    return dict(
+        outlook(replace(run.result, **changes), run.entries, {**run.config["search"], **dict(search)}, run.differences)
+    )
 
 
 def test_terminal_page_and_notebook_say_why_the_search_ended_and_what_more_would_buy(a_run):

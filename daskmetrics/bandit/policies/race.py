@@ -11,8 +11,8 @@ encoding exists or its checkpoint is loaded; the cost of a new encoding is share
 Pending cells count as observed, so that the same information is not paid for twice. A task with failed cells has less
 value, by the share that failed.
 
-Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest rivals and the best arm
-of every other model are scored on every kind of task (`daskmetrics.bandit._coverage`).
+Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest rivals and the best
+arm of every other model are scored on every kind of task (`daskmetrics.bandit._coverage`).
 
 If the baseline checkpoint was swept, each of the swept tasks is first scored once for another checkpoint. The layers of
 one checkpoint define a task's scale and do not show how far its scores vary during training. A task that seems to vary

@@ -131,17 +131,18 @@ def test_race_beats_random_on_average(world, reward):
     assert np.median(regret["race"]) == 0.0
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_race_leaves_a_cheap_task_whose_scores_are_all_alike(world, seed):
+def test_race_leaves_a_cheap_task_whose_scores_are_all_alike(world):
     """Its small differences are noise: before they were known as such, every arm was scored on it."""
-    made, error = world(seed), 0.02
-    cost = np.where(np.arange(5) == 0, 0.3, 1.0) * np.ones_like(made.scores)
-    problem = replace(made.problem, encode_cost=np.zeros_like(cost), score_cost=cost)
-    scores = made.scores + np.random.default_rng(seed).normal(0, error, cost.shape)
-    scores[:, 0] += 0.5 - made.scores[:, 0]
-    learner = Learner(problem, policy_named("race"), budget=0.2, window=1, seed=0)
-    while not learner.done:
-        for pick in learner.ask(1):
-            learner.tell(pick.index, Outcome(float(scores[problem.locate(pick.cell)]), error))
-    cells = sum(pick.cell.task == problem.tasks[0] for pick in learner.picks)
-    assert cells <= len(problem.arms) / 2
+    cells, error = [], 0.02
+    for seed in range(4):
+        made = world(seed)
+        cost = np.where(np.arange(5) == 0, 0.3, 1.0) * np.ones_like(made.scores)
+        problem = replace(made.problem, encode_cost=np.zeros_like(cost), score_cost=cost)
+        scores = made.scores + np.random.default_rng(seed).normal(0, error, cost.shape)
+        scores[:, 0] += 0.5 - made.scores[:, 0]
+        learner = Learner(problem, policy_named("race"), budget=0.2, window=1, seed=0)
+        while not learner.done:
+            for pick in learner.ask(1):
+                learner.tell(pick.index, Outcome(float(scores[problem.locate(pick.cell)]), error))
+        cells.append(sum(pick.cell.task == problem.tasks[0] for pick in learner.picks))
+    assert np.median(cells) <= len(problem.arms) / 2
