@@ -98,4 +98,4 @@ def test_a_changed_recommendation_is_explained_by_the_new_scores(a_run):
 
 def test_an_unchanged_recommendation_is_not_explained(a_run):
     a_run(budget=0.1)
-    assert "changed" not in a_run(budget=0.15, key="j" * 32).best().outlook
+    assert "changed" not in a_run(budget=0.1, key="j" * 32).best().outlook
