@@ -14,6 +14,7 @@ from daskmetrics.report._format import apart, number, percent, probability
 
 SHOWN = 3  #: gains that are stated
 HARDLY = 1e-4  #: of the score; a smaller gain is not worth a command
+SURE = 0.9  #: stated probability from which on a search that ended by itself is called sure
 MOST = 4  #: scores named as the reason of a change
 
 
@@ -45,7 +46,8 @@ def _ending(result: SearchEnded, search: Mapping[str, Any]) -> str:
     within = f"within {percent(result.within)} of the best"
     match result.outlook["ending"]:
         case "sure":
-            return f"Sure enough after {after}: the policy {policy} found no cell that is worth its cost."
+            begin = "Sure enough" if result.probability_within >= SURE else "Nothing left is worth its cost"
+            return f"{begin} after {after}: the policy {policy} found no cell that may change the answer."
         case "confidence":
             return f"The required confidence, {percent(search['confidence'])} to be {within}, came after {after}."
         case "budget":
