@@ -226,7 +226,8 @@ def policies(
             plan = ReplayPlan(table, replace(costs, subset=subset), budget, 2)
             own = list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs))
             others = replace(plan, every=8, confidence_at=())
-            trials = [*own, *run_trials(others, [Setting(rival) for rival in RIVALS], range(seeds), chosen.jobs)]
+            beside = range(min(seeds, chosen.rival_seeds))
+            trials = [*own, *run_trials(others, [Setting(rival) for rival in RIVALS], beside, chosen.jobs)]
             trials += [sixty_percent_depth(plan, seed) for seed in range(seeds)]
             found = success_table(trials, SHARES)
             yield replace(found, title=f"{name} ({len(table.arms)} arms), {label}. {found.title}")
@@ -288,6 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--rival-seeds", type=int, default=10, help="seeds of the other policies, at most")
     parser.add_argument("--policy", default="race")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--small", action="store_true")
