@@ -30,6 +30,7 @@ from daskmetrics.bandit.replay import (
 )
 from daskmetrics.bandit.replay._report import confidence_table, success_table
 from daskmetrics.core._table import Table
+from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Arm
 from daskmetrics.report._score_tables import read, read_metrics
 
@@ -227,13 +228,23 @@ def policies(
             own = list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs))
             others = replace(plan, every=8, confidence_at=())
             beside = range(min(seeds, chosen.rival_seeds))
-            trials = [*own, *run_trials(others, [Setting(rival) for rival in RIVALS], beside, chosen.jobs)]
+            trials = [*own, *(trial for rival in RIVALS for trial in _rival(others, rival, beside, chosen.jobs))]
             trials += [sixty_percent_depth(plan, seed) for seed in range(seeds)]
             found = success_table(trials, SHARES)
             yield replace(found, title=f"{name} ({len(table.arms)} arms), {label}. {found.title}")
             stated += own
         yield replace(confidence_table(stated[-3 * seeds :]), title=f"{name}, all costs: stated confidence")
     yield replace(confidence_table(stated), title="All tables: stated confidence")
+
+
+def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[ReplayTrial]:
+    """Searches by another policy; none if it scores whole arms and the budget does not always pay for one."""
+    try:
+        return list(run_trials(plan, [Setting(policy)], seeds, jobs))
+    except DaskmetricsError as error:
+        if not str(error).startswith("No arm can be recommended"):
+            raise
+        return []
 
 
 def losses(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str) -> Iterator[Table]:
