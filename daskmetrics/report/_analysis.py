@@ -60,13 +60,9 @@ def mean_scores(run: Run) -> dict[Arm, float]:
 
     The tasks are those of the objective, with its weights.
     """
-    weights = run.weights
-    total = fsum(weights.values())
-    return {
-        arm: fsum(by_task[task] * weight for task, weight in weights.items()) / total
-        for arm, by_task in scores(run).items()
-        if weights.keys() <= by_task.keys()
-    }
+    tasks = tuple(run.weights)
+    means = ((arm, run.mean_over(arm, tasks)[0]) for arm in run.recorded)
+    return {arm: mean for arm, mean in means if mean is not None}
 
 
 def compared(run: Run) -> TradeOffs | None:

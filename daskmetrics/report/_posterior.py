@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.bandit import Outcome, Problem, arm_features, task_weights
+from daskmetrics.bandit import Outcome, Problem, arm_features
 from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Observations
@@ -107,7 +107,6 @@ def _problem(run: Run) -> Problem:
     metrics = np.concatenate([np.array(blocks[name]["values"], dtype=float) for name in order])
     arms = tuple(arm for suite in suites for arm in suite.arms())
     ones, search = np.ones((len(arms), len(run.tasks))), run.config["search"]
-    kinds = {task: about["kind"] for task, about in run.tasks.items()}
     checkpoints = {str(arm.checkpoint): arm.checkpoint for arm in arms}
     baseline = run.measured_as.get(search["baseline"] or "", search["baseline"] or "")
     return Problem(
@@ -118,8 +117,8 @@ def _problem(run: Run) -> Problem:
         score_cost=ones,
         baseline=checkpoints.get(baseline, arms[-1].checkpoint),
         reward=search["reward"],
-        weights=tuple(task_weights(kinds, search["objective"], search["weights"])),
-        kinds=tuple(kinds.values()),
+        weights=tuple(run.weights.get(task, 0.0) for task in run.tasks),
+        kinds=tuple(run.kinds.values()),
     )
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-import numpy as np
 
 from daskmetrics.core._text import duration, plural
 from daskmetrics.core.names import Arm, Cell, training_order
@@ -29,24 +27,12 @@ LIMITS = ("confidence", "cells", "gpu_hours", "wall_hours", "baseline")  # of a 
 
 @dataclass(frozen=True)
 class Settlement:
-    """What would settle a tie.
+    """What would settle a tie."""
 
-    Attributes
-    ----------
-    text : str
-        What to do, or why nothing helps.
-    items : mapping of str to int
-        Items to add, by task.
-    seconds : float or None
-        Worker time of the command, as measured in this run; None if there is no command.
-    command : str
-        For a shell; empty if this data cannot settle the tie.
-    """
-
-    text: str
-    items: Mapping[str, int]
-    seconds: float | None
-    command: str
+    text: str  # what to do, or why nothing helps
+    items: Mapping[str, int]  # to add, by task
+    seconds: float | None  # worker time of the command, as measured in this run; None if there is no command
+    command: str  # for a shell; empty if this data cannot settle the tie
 
 
 def settlement(evidence: Evidence, verdict: Verdict) -> Settlement | None:
@@ -61,8 +47,7 @@ def settlement(evidence: Evidence, verdict: Verdict) -> Settlement | None:
 
 def _score_missing(evidence: Evidence, arms: Sequence[Arm], unseen: int) -> Settlement:
     """Scores of all tasks for the arms that may be the best, in a run of their own or by searching on."""
-    tasks = [task for task, weight in evidence.weights.items() if weight > 0]
-    whole = _grid(evidence, arms)
+    tasks, whole = list(evidence.weights), _grid(evidence, arms)
     if len(whole) > ARMS or unseen > len(arms):
         return _search_on(evidence, len(arms) + unseen)
     missing = sum(task not in evidence.recorded.get(arm, {}) for arm in arms for task in tasks)
@@ -82,14 +67,8 @@ def _search_on(evidence: Evidence, arms: int) -> Settlement:
     text = f"Search on: {plural(arms, 'arm')} may be the best. Twice the budget is {duration(seconds)} more (assumed)."
     limits = (f"search.{key}=null" for key in LIMITS[:-1] if evidence.config["search"].get(key) is not None)
     words = ["daskmetrics", "run", f"{evidence.folder}/config.yaml", "--folder", f"{evidence.folder}"]
-    words += [
-        "--budget",
-        f"{share:.3g}",
-        "--spend",
-        f"{share:.3g}",
-        *(word for setting in limits for word in ("--set", setting)),
-    ]
-    return Settlement(text, {}, seconds, shlex.join(words))
+    words += ["--budget", f"{share:.3g}", "--spend", f"{share:.3g}"]
+    return Settlement(text, {}, seconds, shlex.join([*words, *_set(limits)]))
 
 
 def _more_items(evidence: Evidence, verdict: Verdict) -> Settlement:
@@ -124,12 +103,9 @@ def _more_items(evidence: Evidence, verdict: Verdict) -> Settlement:
 
 def _variance(evidence: Evidence, pair: Sequence[Arm], tasks: Sequence[str]) -> dict[str, float]:
     """What every task adds to the variance of the difference of two arms."""
-    weights = np.array([evidence.weights[task] for task in tasks])
     errors = (evidence.means(pair, [task]).difference(0, 1).stderr for task in tasks)
-    return {
-        task: float((share * error) ** 2)
-        for task, share, error in zip(tasks, weights / weights.sum(), errors, strict=True)
-    }
+    shares = evidence.shares(tasks)
+    return {task: float((share * error) ** 2) for task, share, error in zip(tasks, shares, errors, strict=True)}
 
 
 def _growth(evidence: Evidence, variance: Mapping[str, float], needed: float, arms: Sequence[Arm]) -> dict[str, float]:
@@ -206,7 +182,11 @@ def _command(evidence: Evidence, arms: Sequence[Arm], renamed: Mapping[str, str]
         names = [renamed.get(task) or written.get(task, task) for task in evidence.kinds]
         settings.append(f"tasks={json.dumps(names)}")
     words = ["daskmetrics", "run", f"{path}/config.yaml", "--folder", f"{path}-tie", "--policy", "sweep"]
-    return shlex.join([*words, *(word for setting in settings for word in ("--set", setting))])
+    return shlex.join([*words, *_set(settings)])
+
+
+def _set(settings: Iterable[str]) -> Iterator[str]:
+    return (word for setting in settings for word in ("--set", setting))
 
 
 def _grid(evidence: Evidence, arms: Sequence[Arm]) -> list[Arm]:
