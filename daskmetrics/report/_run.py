@@ -18,7 +18,7 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.execution._journal import holder, is_finished, latest, read, standing
 from daskmetrics.report._arrays import dataset
-from daskmetrics.report._best import Best
+from daskmetrics.report._best import Best, best_of
 from daskmetrics.report._evidence import Evidence, weights_of
 from daskmetrics.report._format import card, number, percent
 from daskmetrics.report._outlook import outlook
@@ -298,22 +298,11 @@ class Run:
         """
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no best arm. {self._remedy()}")
-        best, default = self.result.best, self.result.default
-        arm = Arm(**best["arm"])
-        return Best(
-            arm=arm,
-            **_mean(best, ""),
-            scores=best["scores"],
-            probability=self.result.probability_best,
-            confirmed=self.result.confirmed,
-            measured=best.get("measured"),
-            default=Arm(**default["arm"]),
-            **_mean(default, "default_"),
-            default_scores=default["scores"],
+        arm, default = (Arm(**each["arm"]) for each in (self.result.best, self.result.default))
+        return best_of(
+            self.result,
             weights=self.weights,
-            reward=self.result.reward,
-            differences=self.differences(arm, Arm(**default["arm"])),
-            share=self.result.spent / self.result.exhaustive,
+            differences=self.differences(arm, default),
             outlook=dict(outlook(self.result, self.entries, self.config["search"], self.differences)),
             code=snippet(arm, self.result.location, self.result.location.get("protocol", self.config["protocol"])),
         )
@@ -351,13 +340,7 @@ class Run:
         return {model: recorded_size(model, width, *known) for model, width in self.start.widths.items()}
 
     def mean_over(self, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
-        """Mean raw score of an arm over tasks of the objective, and its standard error; None if it lacks one of them.
-
-        Parameters
-        ----------
-        arm : Arm
-        tasks : sequence of str
-        """
+        """Mean raw score of an arm over tasks of the objective, and its standard error; None if it lacks one."""
         known, weights = self.recorded.get(arm, {}), self.weights
         if not tasks or any(task not in known for task in tasks):
             return None, None
@@ -408,8 +391,3 @@ class Run:
 def cell_of(pick: Mapping[str, Any]) -> Cell:
     """The cell of a decision in the journal."""
     return Cell(Arm(**pick["cell"]["arm"]), pick["cell"]["task"])
-
-
-def _mean(standing: Mapping[str, Any], prefix: str) -> dict[str, float | None]:
-    mean = standing["mean"] or {"score": None, "stderr": None}
-    return {prefix + name: mean[name] for name in ("score", "stderr")}

@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,9 +30,9 @@ class Settlement:
     """What would settle a tie."""
 
     text: str  # what to do, or why nothing helps
-    items: Mapping[str, int]  # to add, by task
-    seconds: float | None  # worker time of the command, as measured in this run; None if there is no command
-    command: str  # for a shell; empty if this data cannot settle the tie
+    items: Mapping[str, int] = field(default_factory=dict)  # to add, by task
+    seconds: float | None = None  # worker time of the command, as measured in this run; None if there is no command
+    command: str = ""  # for a shell; empty if this data cannot settle the tie
 
 
 def settlement(evidence: Evidence, verdict: Verdict) -> Settlement | None:
@@ -75,21 +75,20 @@ def _more_items(evidence: Evidence, verdict: Verdict) -> Settlement:
     """Items that would tell the highest arm from the simplest one, if their difference stays what it is."""
     one = verdict.overall
     assert one.loss is not None
-    pair, sizes = [one.arm, one.simplest], {task: _items(evidence, one.arm, task) for task in one.tasks}
+    pair, sizes = [one.arm, one.simplest], {task: evidence.recorded[one.arm][task].get("n") or 0 for task in one.tasks}
     variance = _variance(evidence, pair, one.tasks)
     needed = (one.loss.value / one.critical) ** 2 if one.loss.value > 0 else 0.0
     factor = sum(variance.values()) / needed if needed > 0 else math.inf
     if factor > GROWTH:
         high, simple = (in_words([arm], evidence.arms) for arm in pair)
-        text = f"Not worth it: even {GROWTH:.0f} times as many items would not tell {high} from {simple}."
-        return Settlement(text, {}, None, "")
+        return Settlement(f"Not worth it: even {GROWTH:.0f} times as many items would not tell {high} from {simple}.")
     growth = _growth(evidence, variance, needed, one.tied)
     if not growth:
         text = (
             f"This data cannot: about {factor:.1f} times as many items would be needed, and its tasks have no more. "
             f"Take the simplest: it loses at most {number(one.most_lost)}."
         )
-        return Settlement(text, {}, None, "")
+        return Settlement(text)
     items = {task: math.ceil((times - 1) * sizes[task]) for task, times in growth.items()}
     renamed = {task: larger for task in growth if (larger := _larger(task))}
     steps = [_step(task, more, growth[task], renamed.get(task)) for task, more in items.items()]
@@ -155,11 +154,6 @@ def _step(task: str, items: int, factor: float, larger: str | None) -> str:
         return f"use {larger} in place of {task}: about {items:,} more items are needed ({factor:.1f} times as many)"
     file = parse_options(task)[0].removeprefix(FILE)
     return f"add about {items:,} items to {file} ({factor:.1f} times as many)"
-
-
-def _items(evidence: Evidence, arm: Arm, task: str) -> int:
-    """The number of items of a task: texts, pairs or queries."""
-    return int(evidence.recorded[arm][task].get("n") or 0)
 
 
 def _seconds(evidence: Evidence, arms: Sequence[Arm], growth: Mapping[str, float]) -> float:

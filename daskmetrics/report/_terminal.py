@@ -29,7 +29,9 @@ def summary_text(run: Run) -> str:
     if run.result:
         best = run.best()
         lines += ["", *_answer(run, best), *fact("certainty", best.certainty), *_outlook(best), *_fresh(run)]
-        lines += [*_effort(run), "", _scores(run, best), *_parts(run)]
+        lines += [*_effort(run), "", _scores(run, best)]
+        if (parts := run.verdict.table).rows:
+            lines += ["", parts.as_text(WIDTH)]
     else:
         lines += [*_progress(run), *_effort(run)]
         lines += fact("leader", leading(run)) if run.tasks else fact("search", "none: the run has no tasks")
@@ -126,12 +128,6 @@ def _scores(run: Run, best: Best) -> str:
     unpaired = not all(each.paired for each in best.differences.values())
     header = ("task", "score", best.label, "default", "difference")
     return Table(header, tuple(rows), notes=(UNPAIRED,) if unpaired else ()).as_text(WIDTH)
-
-
-def _parts(run: Run) -> list[str]:
-    """The best arm of every kind and task."""
-    table = run.verdict.table
-    return ["", table.as_text(WIDTH)] if table.rows else []
 
 
 def _notices(run: Run) -> list[str]:
