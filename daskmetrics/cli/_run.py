@@ -85,9 +85,9 @@ def run(
         click.echo(f"Nothing to do: the run in '{place.path}' is finished.")
     from daskmetrics import report
 
-    loaded = report.Run(place.path)
-    report.write(loaded)
-    _show_summary(loaded)
+    finished = report.Run(place.path)
+    report.write(finished)
+    _show_summary(finished)
 
 
 def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:

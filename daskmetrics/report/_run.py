@@ -321,7 +321,7 @@ class Run:
         DataError
             If no arm was scored on all tasks of the objective.
         """
-        found = trade_offs_of(self.recorded, self.weights, self.sizes, self.differences)
+        found = trade_offs_of(self.recorded, self.weights, self._sizes, self.differences)
         if found is None:
             raise DataError(
                 f"No arm of the run in '{self.folder.path}' was scored on all {len(self.weights)} tasks of the "
@@ -331,16 +331,22 @@ class Run:
 
     def cost_of(self, arm: Arm) -> ArmCost:
         """What a text costs with an arm: layers, parameters, operations and dimensions."""
-        return self.sizes[arm.model].cost(arm.layer)
+        return self._sizes[arm.model].cost(arm.layer)
 
     @cached_property
-    def sizes(self) -> Mapping[str, ModelSize]:
+    def _sizes(self) -> Mapping[str, ModelSize]:
         """What is known of the size of every model."""
         known = self.entries, self.recorded, self.config, self.weights
         return {model: recorded_size(model, width, *known) for model, width in self.start.widths.items()}
 
     def mean_over(self, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
-        """Mean raw score of an arm over tasks of the objective, and its standard error; None if it lacks one."""
+        """Mean raw score of an arm over tasks of the objective.
+
+        Returns
+        -------
+        tuple of float or None
+            The weighted mean and its standard error; None for both if the arm lacks one of the tasks.
+        """
         known, weights = self.recorded.get(arm, {}), self.weights
         if not tasks or any(task not in known for task in tasks):
             return None, None

@@ -116,13 +116,9 @@ def _items(examples: Examples, kind: str) -> list[Any]:
     if kind in ("classification", "clustering"):
         return list(examples.texts)
     if kind in ("retrieval", "reranking"):
-        return list(examples.texts[: _queries(examples)])
+        return list(examples.texts[: examples.first])
     half = len(examples.texts) // 2
     return [list(pair) for pair in zip(examples.texts[:half], examples.texts[half:], strict=True)]
-
-
-def _queries(examples: Examples) -> int:
-    return examples.queries or len(examples.texts) // 2
 
 
 def _check(name: str, chosen: Rows, labels: NDArray[Any], portion: Portion) -> None:
@@ -152,7 +148,7 @@ def _take(examples: Examples, kind: str, rows: Rows) -> Examples:
 
 def _take_queries(examples: Examples, rows: Rows, whole: bool) -> Examples:
     """Some queries with all documents, or with those that they are judged with."""
-    queries, documents = _queries(examples), examples.texts[_queries(examples) :]
+    queries, documents = examples.texts[: examples.first], examples.texts[examples.first :]
     place = {int(row): i for i, row in enumerate(rows)}
     judged = [(place[query], document, value) for query, document, value in examples.judgements if query in place]
     if not examples.judgements:  # document i belongs to query i
@@ -163,7 +159,7 @@ def _take_queries(examples: Examples, rows: Rows, whole: bool) -> Examples:
         kept = sorted({document for _, document, _ in judged})
     moved = {document: i for i, document in enumerate(kept)}
     return Examples(
-        tuple(examples.texts[:queries][row] for row in place) + tuple(documents[row] for row in kept),
+        tuple(queries[row] for row in place) + tuple(documents[row] for row in kept),
         judgements=tuple((query, moved[document], value) for query, document, value in judged),
         queries=len(place),
     )
