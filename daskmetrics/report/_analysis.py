@@ -19,7 +19,7 @@ from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
 from daskmetrics.report._run import Run
-from daskmetrics.report._tradeoffs import TradeOffs
+from daskmetrics.report._tradeoffs import TradeOffs, mean_score
 
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
@@ -60,9 +60,8 @@ def mean_scores(run: Run) -> dict[Arm, float]:
 
     The tasks are those of the objective, with its weights.
     """
-    tasks = tuple(run.weights)
-    means = ((arm, run.mean_over(arm, tasks)[0]) for arm in run.recorded)
-    return {arm: mean for arm, mean in means if mean is not None}
+    weights = run.weights
+    return {arm: mean[0] for arm, values in run.recorded.items() if (mean := mean_score(values, weights))}
 
 
 def compared(run: Run) -> TradeOffs | None:

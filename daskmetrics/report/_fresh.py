@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 from daskmetrics.core._outcomes import Difference, difference, mean_difference
 from daskmetrics.core._table import Table
@@ -14,7 +12,7 @@ from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report._format import apart, number, percent
 from daskmetrics.report._run import Run
-from daskmetrics.report._tradeoffs import weighted_score
+from daskmetrics.report._tradeoffs import mean_score
 
 CLUSTERING = "A clustering scores higher on fewer texts: compare finalists, not the two columns."
 LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all rivals together
@@ -114,21 +112,15 @@ def fresh_items(run: Run) -> FreshItems | None:
 
 def _finalist(run: Run, arm: Arm, chosen: Arm) -> Finalist:
     weights = run.weights
-    searched, mean = (_mean(each.get(arm, {}), weights) for each in (run.recorded, run.fresh))
-    assert mean is not None
+    means = (mean_score(each.get(arm, {}), weights) for each in (run.recorded, run.fresh))
+    searched, fresh = (mean and Difference(*mean, paired=False) for mean in means)
+    assert fresh is not None
     change = searched and Difference(
-        mean.value - searched.value, math.hypot(mean.stderr, searched.stderr), paired=False
+        fresh.value - searched.value, math.hypot(fresh.stderr, searched.stderr), paired=False
     )
     leads = [difference(run.fresh[chosen][task], run.fresh[arm][task]) for task in weights]
     lead = None if arm == chosen else mean_difference(leads, list(weights.values()))
-    return Finalist(arm, searched, mean, change, lead)
-
-
-def _mean(scores: Mapping[str, Mapping[str, Any]], weights: Mapping[str, float]) -> Difference | None:
-    """A mean with its error; None if one of the tasks has no score."""
-    if not weights.keys() <= scores.keys():
-        return None
-    return Difference(*weighted_score([scores[task] for task in weights], list(weights.values())), paired=False)
+    return Finalist(arm, searched, fresh, change, lead)
 
 
 def _size(lead: Difference) -> str:

@@ -24,7 +24,7 @@ from daskmetrics.report._format import card, number, percent
 from daskmetrics.report._outlook import outlook
 from daskmetrics.report._settle import Settlement, settlement
 from daskmetrics.report._snippet import snippet
-from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, recorded_size, trade_offs_of, weighted_score
+from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, mean_score, recorded_size, trade_offs_of
 from daskmetrics.report._verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -347,10 +347,8 @@ class Run:
         tuple of float or None
             The weighted mean and its standard error; None for both if the arm lacks one of the tasks.
         """
-        known, weights = self.recorded.get(arm, {}), self.weights
-        if not tasks or any(task not in known for task in tasks):
-            return None, None
-        return weighted_score([known[task] for task in tasks], [weights[task] for task in tasks])
+        weights = {task: weight for task, weight in self.weights.items() if task in tasks}
+        return mean_score(self.recorded.get(arm, {}), weights) or (None, None)
 
     @cached_property
     def _evidence(self) -> Evidence:

@@ -156,15 +156,17 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     return sorted(compress(range(len(scores)), kept), key=lambda i: (costs[i].flops, scores[i]))
 
 
-def weighted_score(values: Sequence[Mapping[str, Any]], weights: Sequence[float]) -> tuple[float, float]:
-    """The weighted mean of recorded scores, and its standard error if the tasks are independent.
+def mean_score(values: Mapping[str, Mapping[str, Any]], weights: Mapping[str, float]) -> tuple[float, float] | None:
+    """The weighted mean of recorded scores by task, and its error if tasks are independent; None if one has no score.
 
-    >>> weighted_score([{"score": 0.2, "stderr": 0.03}, {"score": 0.6, "stderr": 0.04}], [1.0, 1.0])
+    >>> mean_score({"s": {"score": 0.2, "stderr": 0.03}, "t": {"score": 0.6, "stderr": 0.04}}, {"s": 1.0, "t": 1.0})
     (0.4, 0.025)
     """
-    total = math.fsum(weights)
-    mean = math.fsum(w * each["score"] for w, each in zip(weights, values, strict=True)) / total
-    return mean, math.hypot(*(w * (each["stderr"] or 0.0) for w, each in zip(weights, values, strict=True))) / total
+    if not weights or not weights.keys() <= values.keys():
+        return None
+    total = math.fsum(weights.values())
+    mean = math.fsum(weight * values[task]["score"] for task, weight in weights.items()) / total
+    return mean, math.hypot(*(weight * (values[task]["stderr"] or 0.0) for task, weight in weights.items())) / total
 
 
 def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, ...]:
@@ -227,14 +229,12 @@ def trade_offs_of(
     differences: Callable[[Arm, Arm], Mapping[str, Difference]],
 ) -> TradeOffs | None:
     """The trade-offs of recorded scores, by arm and task; None if no arm was scored on all weighted tasks."""
-    scored = [arm for arm, values in recorded.items() if weights.keys() <= values.keys()]
-    if not scored:
+    means = {arm: mean for arm, values in recorded.items() if (mean := mean_score(values, weights))}
+    if not means:
         return None
-    shares = list(weights.values())
-    means = {arm: weighted_score([recorded[arm][task] for task in weights], shares) for arm in scored}
-    arms = tuple(TradeOff(arm, *means[arm], sizes[arm.model].cost(arm.layer)) for arm in scored)
+    arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm.layer)) for arm, mean in means.items())
     front = [arms[i] for i in on_front([each.score for each in arms], [each.cost for each in arms])]
     above = [differences(arm.arm, before.arm) for before, arm in pairwise(front)]
-    gains = [None, *(mean_difference([by_task[task] for task in weights], shares) for by_task in above)]
+    gains = [None, *(mean_difference([by_task[task] for task in weights], list(weights.values())) for by_task in above)]
     best = tuple(replace(arm, gain=each) for arm, each in zip(front, gains, strict=True))
-    return TradeOffs(arms, best, sources({arm.model: sizes[arm.model] for arm in scored}, list(weights)))
+    return TradeOffs(arms, best, sources({arm.model: sizes[arm.model] for arm in means}, list(weights)))
