@@ -47,7 +47,7 @@ def roles(kind: str, examples: Examples) -> tuple[Role | None, ...]:
     n = len(examples.texts)
     if kind not in ("retrieval", "reranking"):
         return (None,) * n
-    return ("query",) * examples.first + ("document",) * (n - examples.first)
+    return tuple("query" if row < examples.first else "document" for row in range(n))
 
 
 @dataclass(frozen=True)
