@@ -157,8 +157,9 @@ def run(
     place = RunFolder(Path(folder or f"runs/{parsed.name}"))
     with experiment.Display() as display:
         experiment.run(experiment.prepare(parsed, policy), place, display)
-    report.write(place)
-    return report.Run(place.path)
+    finished = report.Run(place.path)
+    report.write(finished)
+    return finished
 
 
 def train(client: Client, config: Config | str | Path) -> dict[str, Path]:

@@ -36,15 +36,11 @@ class Gain:
 class Outlook:
     """Why a search ended, and what more spending would buy.
 
-    Attributes
-    ----------
-    ending : str
-        ``sure``: the policy found no cell worth its cost; ``confidence``: the required confidence was reached;
-        ``budget``: it would have gone on with a larger budget; ``cells``: the largest number of cells; ``complete``:
-        every cell was paid for; ``stopped``: it was ended from outside, such as by the limit of wall time.
-    gains : tuple of Gain
-        One for each further 10 % of the exhaustive cost, as far as `AHEAD` decisions lead; if they lead less far than
-        10 %, one for the share to which they lead.
+    The ``ending`` is ``sure``: the policy found no cell worth its cost; ``confidence``: the required confidence was
+    reached; ``budget``: it would have gone on with a larger budget; ``cells``: the largest number of cells;
+    ``complete``: every cell was paid for; or ``stopped``: it was ended from outside, such as by the limit of wall time.
+    There is one of the ``gains`` for each further 10 % of the exhaustive cost, as far as `AHEAD` decisions lead; if
+    they lead less far than 10 %, one for the share to which they lead.
     """
 
     ending: Ending
@@ -144,24 +140,13 @@ def _values(state: State) -> Floats:
 
 @dataclass(frozen=True)
 class MetricsWorth:
-    """What a search would conclude from the same scores without the label-free metrics as features.
+    """What a search would conclude from the same scores without the label-free metrics as features."""
 
-    Attributes
-    ----------
-    arm : Arm
-        The recommended arm without metrics.
-    probability_best, probability_within : float
-        As in `Recommendation`, of this arm.
-    error, error_with : float
-        Root mean square error of the predictions of every score from all the others, in units of the reward: without
-        metrics, and with them.
-    """
-
-    arm: Arm
-    probability_best: float
+    arm: Arm  # that would be recommended
+    probability_best: float  # as in `Recommendation`, of this arm
     probability_within: float
-    error: float
-    error_with: float
+    error: float  # of the predictions of every score from all others, root mean square, in units of the reward ...
+    error_with: float  # ... and with metrics
 
 
 def metrics_worth(state: State, within: float) -> MetricsWorth | None:

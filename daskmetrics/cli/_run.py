@@ -85,8 +85,9 @@ def run(
         click.echo(f"Nothing to do: the run in '{place.path}' is finished.")
     from daskmetrics import report
 
-    report.write(place)
-    _show_summary(report.Run(place.path))
+    finished = report.Run(place.path)
+    report.write(finished)
+    _show_summary(finished)
 
 
 def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:

@@ -84,7 +84,7 @@ def report(run: Path, kind: str, output: Path | None, svg: bool) -> None:
     if kind != "html":
         click.echo(reports.export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
         return
-    reports.write(loaded.folder, svg)
+    reports.write(loaded, svg)
     click.echo(reports.summary_text(loaded))
     click.echo(reports.whereabouts(loaded.folder))
 

@@ -39,29 +39,18 @@ class Location:
 class LocatedSuite:
     """A suite, and the places of its checkpoints, one for each revision.
 
-    Attributes
-    ----------
-    suite : Suite
-        Of revisions of equal content it holds one: the latest step. Final weights are the ones that are served under
-        other names, so the arms of the last step keep their name.
-    locations : tuple of Location
-    width : int
-        Hidden size.
-    missing : tuple of str
-        Hub revisions that are not in the local cache.
-    aliases : mapping of str to tuple of str
-        The other revisions of equal content, by the revision in the suite.
-    warnings : tuple of str
-        What is wrong with the weights as far as their files show: equal weights beside other configurations, steps out
-        of order.
+    Of revisions of equal content the suite holds one: the latest step. Final weights are the ones that are served under
+    other names, so the arms of the last step keep their name.
     """
 
     suite: Suite
     locations: tuple[Location, ...]
-    width: int
-    missing: tuple[str, ...] = ()
+    width: int  # of the hidden states
+    missing: tuple[str, ...] = ()  # hub revisions that are not in the local cache
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The other revisions of equal content, by the revision in the suite."""
     warnings: tuple[str, ...] = ()
+    """What is wrong with the weights by their files: equal weights beside other configurations, steps out of order."""
 
 
 @dataclass(frozen=True)

@@ -47,22 +47,11 @@ _NUMBERS: Mapping[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True)
 class Content:
-    """The keys of a checkpoint's content.
+    """The keys of a checkpoint's content; the name of a single weight file is not part of them."""
 
-    Attributes
-    ----------
-    key : Key
-        Of all files that decide its numbers: weights, configuration, tokenizer. The name of a single weight file is
-        not part of it.
-    weights : Key
-        Of every byte of the weights alone.
-    digests : mapping of str to str
-        By file.
-    """
-
-    key: Key
-    weights: Key
-    digests: Mapping[str, str]
+    key: Key  # of all files that decide its numbers: weights, configuration, tokenizer
+    weights: Key  # of every byte of the weights alone
+    digests: Mapping[str, str]  # by file
 
     @classmethod
     def of(cls, digests: Mapping[str, str]) -> Content:

@@ -19,14 +19,8 @@ from daskmetrics.core.names import Key, content_key
 class ModelProtocol:
     """How the texts of one checkpoint become vectors.
 
-    Attributes
-    ----------
-    base : Protocol
-        With the length, padding and pooling that hold for the checkpoint; the pooling is ``as_shipped`` exactly if
-        ``shipped`` is given.
-    prompts : Prompts
-    shipped : Shipped or None
-        What a sentence-transformers folder says, if it is used.
+    ``base`` has the length, padding and pooling that hold for the checkpoint; the pooling is ``as_shipped`` exactly if
+    ``shipped`` is given, which is what a sentence-transformers folder says.
     """
 
     base: Protocol

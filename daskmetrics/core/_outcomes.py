@@ -104,21 +104,11 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Difference:
 
 @dataclass(frozen=True, eq=False)
 class JointError:
-    """The joint distribution of the errors of several scores on one task.
+    """The joint distribution of the errors of several scores on one task."""
 
-    Attributes
-    ----------
-    covariance : ndarray (A, A)
-        In squared units of the score; diagonal where the scores are not paired.
-    freedom : float
-        Degrees of freedom of this estimate: items less one; infinite where the scores are not paired.
-    paired : bool
-        Whether it comes from the outcomes of the same items.
-    """
-
-    covariance: NDArray[np.float64]
-    freedom: float
-    paired: bool
+    covariance: NDArray[np.float64]  # (A, A), in squared units of the score; diagonal where scores are not paired
+    freedom: float  # degrees of freedom of this estimate: items less one; infinite where scores are not paired
+    paired: bool  # whether it comes from the outcomes of the same items
 
 
 def joint_error(scores: Sequence[Mapping[str, Any]]) -> JointError:

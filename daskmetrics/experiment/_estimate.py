@@ -26,7 +26,6 @@ from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.metrics._operations import operations
-from daskmetrics.tasks import Task
 from daskmetrics.training._estimate import shape_of
 
 
@@ -116,7 +115,8 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], exhaustive: flo
     """
     if not experiment.tasks or is_finished(entries, experiment.key):
         return 0
-    tasks = {kind: {task.name: task for task in each} for kind, each in _scored(experiment).items()}
+    of_kind = {"score": experiment.tasks, "fresh": experiment.fresh}
+    tasks = {kind: {task.name: task for task in each} for kind, each in of_kind.items()}
     arms, done = set(experiment.arms), {record.key for record in records(entries) if record.kind == "score"}
 
     def is_ours(name: str, key: str, kind: str = "score") -> bool:
@@ -133,11 +133,6 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], exhaustive: flo
     allowed = min(total / exhaustive * cells, budget.cells or math.inf)
     scored = sum(is_ours(r.name, r.key, r.kind) for r in records(entries) if r.kind in tasks)
     return max(0, round(allowed) - scored)
-
-
-def _scored(experiment: Experiment) -> Mapping[str, Sequence[Task]]:
-    """The tasks of the units of each kind that scores."""
-    return {"score": experiment.tasks, "fresh": experiment.fresh}
 
 
 def store_bytes(experiment: Experiment) -> float:

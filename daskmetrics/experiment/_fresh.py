@@ -33,21 +33,11 @@ Scores = Mapping[Arm, Mapping[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Allotment:
-    """How a budget is divided between the search and the fresh items, in units of cost.
+    """How a budget is divided between the search and the fresh items, in units of cost."""
 
-    Attributes
-    ----------
-    exhaustive : float
-        Cost of all cells of the search and of `FINALISTS` arms on fresh items.
-    total : float
-        What the search and the finalists may cost together.
-    reserved : float
-        The part that the search leaves for the finalists.
-    """
-
-    exhaustive: float
-    total: float
-    reserved: float
+    exhaustive: float  # all cells of the search, and `FINALISTS` arms on fresh items
+    total: float  # what the search and the finalists may cost together
+    reserved: float  # the part that the search leaves for the finalists
 
     @property
     def search(self) -> float:
@@ -56,23 +46,10 @@ class Allotment:
 
 
 def allotment(limits: Budget, exhaustive: float, few: float, most: float) -> Allotment:
-    """Divide a budget.
+    """Divide a budget, given the costs of all cells of the search, and of two and of `FINALISTS` arms on fresh items.
 
-    Parameters
-    ----------
-    limits : Budget
-    exhaustive : float
-        Cost of all cells of the search.
-    few, most : float
-        Cost of two arms and of `FINALISTS` arms on fresh items, at most.
+    It is a `ConfigError` if two arms on fresh items would leave less than half of the budget for the search.
 
-    Raises
-    ------
-    ConfigError
-        If two arms on fresh items would leave less than half of the budget for the search.
-
-    Examples
-    --------
     >>> allotment(Budget(share=0.5), exhaustive=100.0, few=4.0, most=10.0)
     Allotment(exhaustive=110.0, total=55.0, reserved=10.0)
     """
@@ -136,15 +113,11 @@ def finalists(best: Recommendation, scores: Scores, fresh: Problem, remaining: f
 
 def _tied(leader: Arm, scores: Scores, tasks: Sequence[str]) -> list[Arm]:
     """Arms with all scores whose mean is within `TIED` standard errors of the leader's, best first."""
-    apart: dict[Arm, float] = {}
     complete = {arm: each for arm, each in scores.items() if set(tasks) <= set(each)}
-    best = complete.pop(leader, None)
-    if best is None:
+    if (best := complete.pop(leader, None)) is None:
         return []
-    for arm, own in complete.items():
-        mean = mean_difference([difference(best[task], own[task]) for task in tasks])
-        if mean and mean.value <= TIED * mean.stderr:
-            apart[arm] = mean.value
+    means = {arm: mean_difference([difference(best[t], own[t]) for t in tasks]) for arm, own in complete.items()}
+    apart = {arm: mean.value for arm, mean in means.items() if mean and mean.value <= TIED * mean.stderr}
     return sorted(apart, key=lambda arm: apart[arm])
 
 

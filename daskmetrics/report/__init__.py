@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daskmetrics.core._files import RunFolder, private
+from daskmetrics.core._files import private
 from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.errors import room_for
 from daskmetrics.report._best import Best
@@ -65,23 +65,21 @@ __all__ = [
 ]
 
 
-def write(folder: RunFolder, vectors: bool = False) -> Path:
+def write(run: Run, vectors: bool = False) -> Path:
     """Write the HTML report, its figures and ``summary.json``, and return the path of the page.
 
     Parameters
     ----------
-    folder : RunFolder
+    run : Run
     vectors : bool
         Whether to write each figure as SVG, too.
 
     Raises
     ------
-    ConfigError
-        If the folder contains no run.
     DiskFullError
         If the disk is full.
     """
     from daskmetrics.report._html import write_page
 
-    with private(), room_for(f"the report in '{folder.report}'"):
-        return write_page(Run(folder.path), vectors)
+    with private(), room_for(f"the report in '{run.folder.report}'"):
+        return write_page(run, vectors)

@@ -19,7 +19,7 @@ from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
 from daskmetrics.report._run import Run
-from daskmetrics.report._tradeoffs import TradeOffs
+from daskmetrics.report._tradeoffs import TradeOffs, mean_score
 
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
@@ -61,12 +61,7 @@ def mean_scores(run: Run) -> dict[Arm, float]:
     The tasks are those of the objective, with its weights.
     """
     weights = run.weights
-    total = fsum(weights.values())
-    return {
-        arm: fsum(by_task[task] * weight for task, weight in weights.items()) / total
-        for arm, by_task in scores(run).items()
-        if weights.keys() <= by_task.keys()
-    }
+    return {arm: mean[0] for arm, values in run.recorded.items() if (mean := mean_score(values, weights))}
 
 
 def compared(run: Run) -> TradeOffs | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from daskmetrics.core._events import SearchEnded
 from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
@@ -150,3 +151,34 @@ class Best:
             **self.outlook,
         }
         return card(self.name[0].upper() + self.name[1:], rows, self.code)
+
+
+def best_of(
+    result: SearchEnded,
+    weights: Mapping[str, float],
+    differences: Mapping[str, Difference],
+    outlook: Mapping[str, str],
+    code: str,
+) -> Best:
+    """What a search recommends, with what its run knows beside it."""
+    best, default, unknown = result.best, result.default, {"score": None, "stderr": None}
+    mean, default_mean = (each["mean"] or unknown for each in (best, default))
+    return Best(
+        arm=Arm(**best["arm"]),
+        score=mean["score"],
+        stderr=mean["stderr"],
+        scores=best["scores"],
+        probability=result.probability_best,
+        confirmed=result.confirmed,
+        measured=best.get("measured"),
+        default=Arm(**default["arm"]),
+        default_score=default_mean["score"],
+        default_stderr=default_mean["stderr"],
+        default_scores=default["scores"],
+        weights=weights,
+        reward=result.reward,
+        differences=differences,
+        share=result.spent / result.exhaustive,
+        outlook=outlook,
+        code=code,
+    )

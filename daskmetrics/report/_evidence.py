@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,25 @@ class Evidence:
 
     @cached_property
     def weights(self) -> Mapping[str, float]:
-        """Weight of every task in the objective."""
-        search = self.config["search"]
-        return dict(zip(self.kinds, task_weights(self.kinds, search["objective"], search["weights"]), strict=True))
+        """Weights of the tasks of the objective."""
+        return weights_of(self.kinds, self.config["search"])
+
+    @cached_property
+    def _arms(self) -> Mapping[Arm, int]:
+        """The row in `_scores` of every arm with a score, sorted, so that no result depends on their order."""
+        return {arm: row for row, arm in enumerate(sorted(self.recorded))}
+
+    @cached_property
+    def _columns(self) -> Mapping[str, int]:
+        return {task: column for column, task in enumerate(self.kinds)}
+
+    @cached_property
+    def _scores(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and their errors (A, T); NaN where there is none."""
+        missing = {"score": math.nan, "stderr": math.nan}
+        cells = [[self.recorded[arm].get(task, missing) for task in self.kinds] for arm in self._arms]
+        scores, errors = (np.array([[e[name] for e in row] for row in cells], float) for name in ("score", "stderr"))
+        return scores, errors
 
     @cached_property
     def scale(self) -> RewardScale:
@@ -57,28 +75,31 @@ class Evidence:
             baseline=self.default.checkpoint,
             reward=self.config["search"]["reward"],
         )
-        cells = ((arm, task, each) for arm, by_task in self.recorded.items() for task, each in by_task.items())
-        seen = Observations.of((*problem.locate(Cell(a, t)), e["score"], e["stderr"]) for a, t, e in cells)
+        by_arm = enumerate(self.recorded.values())
+        cells = ((arm, task, each) for arm, by_task in by_arm for task, each in by_task.items())
+        seen = Observations.of((arm, self._columns[task], e["score"], e["stderr"]) for arm, task, e in cells)
         return reward_scale(problem, seen)
 
     def complete(self, tasks: Iterable[str]) -> list[Arm]:
-        """The arms that were scored on all of these tasks, sorted, so that no result depends on their order."""
-        return sorted(arm for arm, scores in self.recorded.items() if all(task in scores for task in tasks))
+        """The arms that were scored on all of these tasks, sorted."""
+        scored = np.isfinite(self._scores[0][:, [self._columns[task] for task in tasks]]).all(axis=1)
+        return list(compress(self._arms, scored))
 
     def shares(self, tasks: Sequence[str]) -> np.ndarray:
         """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
-        weights = np.array([self.weights[task] for task in tasks])
+        weights = np.array([self.weights.get(task, 0.0) for task in tasks])
         return np.asarray(weights / weights.sum() if weights.any() else np.full(len(tasks), 1 / len(tasks)))
 
     def values(self, arms: Sequence[Arm], tasks: Sequence[str]) -> np.ndarray:
         """Scores in units of the reward (arms, tasks); every arm was scored on every task."""
-        return np.stack([self.scale.values(self._rows(arms, task)) for task in tasks], axis=1)
+        rows = self._rows(arms)
+        return np.stack([self.scale.values(self._on(task, rows)) for task in tasks], axis=1)
 
     def means(self, arms: Sequence[Arm], tasks: Sequence[str]) -> MeanScores:
         """The objective of some arms over these tasks, with its errors."""
-        errors = []
+        errors, rows = [], self._rows(arms)
         for task in tasks:
-            slopes = self.scale.errors(self._rows(arms, task))
+            slopes = self.scale.errors(self._on(task, rows))
             error = joint_error([self.recorded[arm][task] for arm in arms])
             errors.append(replace(error, covariance=error.covariance * np.outer(slopes, slopes)))
         return MeanScores.of(self.values(arms, tasks), self.shares(tasks), errors)
@@ -90,20 +111,21 @@ class Evidence:
         if not others:
             return set()
         arms, shares = [arm, *others], self.shares(tasks)
-        errors = np.zeros(len(arms))
+        rows, errors = self._rows(arms), np.zeros(len(arms))
         for share, task in zip(shares, tasks, strict=True):
-            rows = self._rows(arms, task)
-            stderr = np.array([self.recorded[each][task]["stderr"] for each in arms])
-            errors += (share * self.scale.errors(rows) * stderr) ** 2
+            stderr = self._scores[1][rows, self._columns[task]]
+            errors += (share * self.scale.errors(self._on(task, rows)) * stderr) ** 2
         mean = self.values(arms, tasks) @ shares
         bound = -ndtri(level / len(arms) ** 2) * np.sqrt(errors[0] + errors[1:])
         return {each for each, behind, most in zip(others, mean[0] - mean[1:], bound, strict=True) if behind <= most}
 
-    def _rows(self, arms: Sequence[Arm], task: str) -> Observations:
+    def _rows(self, arms: Sequence[Arm]) -> np.ndarray:
+        return np.array([self._arms[arm] for arm in arms], dtype=np.intp)
+
+    def _on(self, task: str, rows: np.ndarray) -> Observations:
         """The scores of arms on a task, with an error of one."""
-        scores, place = [self.recorded[arm][task]["score"] for arm in arms], list(self.kinds).index(task)
-        none, ones = np.zeros(len(arms), np.intp), np.ones(len(arms))
-        return Observations(none, np.full(len(arms), place), np.array(scores), ones)
+        column = np.full(len(rows), self._columns[task])
+        return Observations(np.zeros_like(rows), column, self._scores[0][rows, column], np.ones(len(rows)))
 
     def gap(self, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
         """By how much an arm's mean raw score exceeds another's, on the tasks on which both were scored."""
@@ -119,3 +141,9 @@ class Evidence:
         """The place of every revision in training."""
         revisions = training_order({arm.revision for arm in (*self.arms, *self.recorded)})
         return {name: place for place, name in enumerate(revisions)}
+
+
+def weights_of(kinds: Mapping[str, str], search: Mapping[str, Any]) -> dict[str, float]:
+    """Weights of the tasks of a search's objective, by name; tasks without weight are left out."""
+    weights = task_weights(kinds, search["objective"], search["weights"]) if kinds else []
+    return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
-from daskmetrics.bandit import task_weights
 from daskmetrics.core._outcomes import Difference, difference, mean_difference
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report._format import apart, number, percent
 from daskmetrics.report._run import Run
+from daskmetrics.report._tradeoffs import mean_score
 
 CLUSTERING = "A clustering scores higher on fewer texts: compare finalists, not the two columns."
 LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all rivals together
@@ -72,16 +70,13 @@ class FreshItems:
     def sentence(self) -> str:
         """What was scored, the verdict, and how far the search's score of its choice was from the fresh one."""
         change = self.finalists[0].change
-        scored = (
-            f"{percent(self.share)} of the items of {plural(len(self.tasks), 'task')} were kept back from the search."
-        )
-        moved = (
-            f" The score of the chosen arm changed by {number(change.value, change.stderr, sign=True)}."
-            if change
-            else ""
-        )
-        missing = f" Not scored on all of them: {', '.join(map(str, self.unscored))}." if self.unscored else ""
-        return f"{scored} {self.verdict}{moved}{missing}"
+        tasks = plural(len(self.tasks), "task")
+        parts = [f"{percent(self.share)} of the items of {tasks} were kept back from the search.", self.verdict]
+        if change:
+            parts.append(f"The score of the chosen arm changed by {number(change.value, change.stderr, sign=True)}.")
+        if self.unscored:
+            parts.append(f"Not scored on all of them: {', '.join(map(str, self.unscored))}.")
+        return " ".join(parts)
 
     @property
     def table(self) -> Table:
@@ -102,45 +97,30 @@ class FreshItems:
 
 def fresh_items(run: Run) -> FreshItems | None:
     """The finalists of a finished search on fresh items; None if it kept none back, or the chosen arm has no score."""
-    if not run.fresh:
+    complete = [arm for arm, own in run.fresh.items() if run.weights.keys() <= own.keys()]
+    chosen = next(iter(run.fresh), None)
+    if chosen is None or chosen not in complete:
         return None
-    search = run.config["search"]
-    kinds = {task: about["kind"] for task, about in run.tasks.items()}
-    weights = dict(zip(kinds, task_weights(kinds, search["objective"], search["weights"]), strict=True))
-    tasks = [task for task in run.tasks if weights[task] > 0]
-    complete = {arm: own for arm, own in run.fresh.items() if set(tasks) <= set(own)}
-    chosen = next(iter(run.fresh))
-    if chosen not in complete:
-        return None
-    shares = [weights[task] for task in tasks]
     return FreshItems(
-        share=search["fresh_share"],
-        finalists=tuple(_finalist(run, arm, chosen, complete, tasks, shares) for arm in complete),
-        tasks=tuple(tasks),
+        share=run.config["search"]["fresh_share"],
+        finalists=tuple(_finalist(run, arm, chosen) for arm in complete),
+        tasks=tuple(run.weights),
         unscored=tuple(arm for arm in run.fresh if arm not in complete),
-        clustering="clustering" in {kinds[task] for task in tasks},
+        clustering="clustering" in {run.kinds[task] for task in run.weights},
     )
 
 
-def _finalist(
-    run: Run,
-    arm: Arm,
-    chosen: Arm,
-    fresh: Mapping[Arm, Mapping[str, Mapping[str, Any]]],
-    tasks: Sequence[str],
-    shares: Sequence[float],
-) -> Finalist:
-    searched, mean = run.recorded.get(arm, {}), _mean([fresh[arm][task] for task in tasks], shares)
-    before = _mean([searched[task] for task in tasks], shares) if set(tasks) <= set(searched) else None
-    change = before and Difference(mean.value - before.value, math.hypot(mean.stderr, before.stderr), paired=False)
-    lead = mean_difference([difference(fresh[chosen][task], fresh[arm][task]) for task in tasks], shares)
-    return Finalist(arm, before, mean, change, None if arm == chosen else lead)
-
-
-def _mean(scores: Sequence[Mapping[str, Any]], shares: Sequence[float]) -> Difference:
-    mean = mean_difference([Difference(each["score"], each["stderr"], paired=False) for each in scores], shares)
-    assert mean is not None
-    return mean
+def _finalist(run: Run, arm: Arm, chosen: Arm) -> Finalist:
+    weights = run.weights
+    means = (mean_score(each.get(arm, {}), weights) for each in (run.recorded, run.fresh))
+    searched, fresh = (mean and Difference(*mean, paired=False) for mean in means)
+    assert fresh is not None
+    change = searched and Difference(
+        fresh.value - searched.value, math.hypot(fresh.stderr, searched.stderr), paired=False
+    )
+    leads = [difference(run.fresh[chosen][task], run.fresh[arm][task]) for task in weights]
+    lead = None if arm == chosen else mean_difference(leads, list(weights.values()))
+    return Finalist(arm, searched, fresh, change, lead)
 
 
 def _size(lead: Difference) -> str:

@@ -61,10 +61,9 @@ def _ending(result: SearchEnded, search: Mapping[str, Any]) -> str:
 
 def _more(result: SearchEnded) -> str:
     gains, cost = result.outlook["gains"], "of the exhaustive cost"
-    reward = "" if result.reward == "mean" else f", in units of the reward {result.reward}"
     text = (
         f"The best arm, whichever it is, is expected to be {_amount(result, result.expected_loss)} better than the "
-        f"recommended one{reward}."
+        f"recommended one{_unit(result)}."
     )
     if not gains:
         return f"{text} No cell is left that could tell; only the errors of the scores are left."
@@ -77,6 +76,10 @@ def _more(result: SearchEnded) -> str:
     parts += [f"the next {percent(gain['share'])} {_amount(result, gain['value'])}" for gain in others]
     share = min(1.0, math.ceil(100 * (result.spent / result.exhaustive + first["share"])) / 100)
     return f"{text} {', '.join(parts)}. To spend it, run the same command with --budget {share:g} --spend {share:g}."
+
+
+def _unit(result: SearchEnded) -> str:
+    return "" if result.reward == "mean" else f", in units of the reward {result.reward}"
 
 
 def _amount(result: SearchEnded, value: float) -> str:
@@ -96,11 +99,10 @@ def _metrics(result: SearchEnded) -> str:
     verb = "lowered" if change > 0 else "raised"
     effect = f"Metrics {verb} this error by {percent(abs(change))}." if abs(change) >= 0.005 else ""
     sure = probability(without["probability_within"]), probability(result.probability_within)
-    unit = "" if result.reward == "mean" else f", in units of the reward {result.reward}"
     return (
         f"Without them the same scores recommend {answer}, within {percent(result.within)} of the best with "
         f"{sure[0]} probability ({sure[1]} with them). A score is predicted from all others with an error of "
-        f"{without['error']:.3g} without and {without['error_with']:.3g} with them{unit}. "
+        f"{without['error']:.3g} without and {without['error_with']:.3g} with them{_unit(result)}. "
         f"{effect} The search chose its cells with them."
     )
 

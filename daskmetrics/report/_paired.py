@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,10 +10,10 @@ import numpy as np
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._table import Table
-from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, over, probability
-from daskmetrics.report._posterior import objective_of
+from daskmetrics.report._posterior import arm_named, objective_of
 from daskmetrics.report._run import Run
 
 
@@ -68,7 +67,7 @@ def compare_arms(
 def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | None = None) -> str:
     """Two arms ``MODEL@REVISION/LAYER`` on every task, for a terminal; the second may be of another run."""
     there = elsewhere or run
-    arm, other = _arm(run, name), _arm(there, other_name)
+    arm, other = (arm_named(one, each.recorded, "scored arm") for one, each in ((name, run), (other_name, there)))
     compared = compare_arms(run, arm, other, elsewhere)
     if not compared.tasks:
         raise DataError(f"{arm} and {other} have no scored task in common. Score both with search.policy=sweep.")
@@ -81,13 +80,6 @@ def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | Non
     header = ("task", "first", "second", "difference", "probability")
     lines = [*fact("first", str(arm)), *fact("second", str(other)), "", *fact("difference", compared.sentence), ""]
     return "\n".join([*lines, Table(header, tuple(rows), notes=notes).as_text(WIDTH)])
-
-
-def _arm(run: Run, name: str) -> Arm:
-    known = {str(arm): arm for arm in run.recorded}
-    if name not in known:
-        raise unknown("scored arm", name, difflib.get_close_matches(name, known, n=5, cutoff=0.4) or list(known)[:5])
-    return known[name]
 
 
 def _objective(run: Run, arm: Arm, tasks: Mapping[str, Difference]) -> Difference | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.bandit import Outcome, Problem, arm_features, task_weights
+from daskmetrics.bandit import Outcome, Problem, arm_features
 from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Observations
@@ -44,11 +44,7 @@ class RunPosterior:
 
     def index(self, name: str) -> int:
         """Index of an arm by its name; `ConfigError` with the nearest names if no such arm was measured."""
-        known = {str(arm): i for i, arm in enumerate(self.problem.arms)}
-        if name not in known:
-            # a list of all valid names would have thousands of arms
-            raise unknown("arm", name, difflib.get_close_matches(name, known, n=5, cutoff=0.4) or list(known)[:5])
-        return known[name]
+        return self.problem.arm_index[arm_named(name, self.problem.arms, "arm")]
 
     def rank(self, arm: int) -> int:
         """Rank of an arm by its expected objective; 1 is the best."""
@@ -66,6 +62,14 @@ class RunPosterior:
         margin = margin_of(self.posterior, self.leader, self.observations, share) if share else 0.0
         mean, sd = self.behind(arms)
         return np.array([_below(margin - m, s) for m, s in zip(mean.tolist(), sd.tolist(), strict=True)])
+
+
+def arm_named(name: str, arms: Iterable[Arm], kind: str) -> Arm:
+    """The arm of this name; `ConfigError` with the nearest names, since a list of all would have thousands of arms."""
+    known = {str(arm): arm for arm in arms}
+    if name not in known:
+        raise unknown(kind, name, difflib.get_close_matches(name, known, n=5, cutoff=0.4) or list(known)[:5])
+    return known[name]
 
 
 def posterior_of(run: Run) -> RunPosterior:
@@ -106,8 +110,7 @@ def _problem(run: Run) -> Problem:
     order = [str(checkpoint) for suite in suites for checkpoint in suite.checkpoints()]
     metrics = np.concatenate([np.array(blocks[name]["values"], dtype=float) for name in order])
     arms = tuple(arm for suite in suites for arm in suite.arms())
-    ones, search = np.ones((len(arms), len(run.tasks))), run.config["search"]
-    kinds = {task: about["kind"] for task, about in run.tasks.items()}
+    ones, search, weights = np.ones((len(arms), len(run.tasks))), run.config["search"], run.weights
     checkpoints = {str(arm.checkpoint): arm.checkpoint for arm in arms}
     baseline = run.measured_as.get(search["baseline"] or "", search["baseline"] or "")
     return Problem(
@@ -118,8 +121,8 @@ def _problem(run: Run) -> Problem:
         score_cost=ones,
         baseline=checkpoints.get(baseline, arms[-1].checkpoint),
         reward=search["reward"],
-        weights=tuple(task_weights(kinds, search["objective"], search["weights"])),
-        kinds=tuple(kinds.values()),
+        weights=tuple(weights.get(task, 0.0) for task in run.tasks),
+        kinds=tuple(run.kinds.values()),
     )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from daskmetrics.bandit import task_weights
 from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import Difference, difference
@@ -19,13 +18,13 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.execution._journal import holder, is_finished, latest, read, standing
 from daskmetrics.report._arrays import dataset
-from daskmetrics.report._best import Best
-from daskmetrics.report._evidence import Evidence
+from daskmetrics.report._best import Best, best_of
+from daskmetrics.report._evidence import Evidence, weights_of
 from daskmetrics.report._format import card, number, percent
 from daskmetrics.report._outlook import outlook
 from daskmetrics.report._settle import Settlement, settlement
 from daskmetrics.report._snippet import snippet
-from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, recorded_size, trade_offs_of
+from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, mean_score, recorded_size, trade_offs_of
 from daskmetrics.report._verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path)).must_exist()
-        self.entries, self._sizes = list(read(self.folder.journal)), dict[str, ModelSize]()
+        self.entries = list(read(self.folder.journal))
         if latest(self.entries, MapStarted):
             raise ConfigError(
                 f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `journal` or `verify` to read "
@@ -121,11 +120,14 @@ class Run:
         return self.start.tasks
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """Kind of each task, by name."""
+        return {task: about["kind"] for task, about in self.tasks.items()}
+
+    @property
     def weights(self) -> dict[str, float]:
         """Weights of the tasks of the objective, by name; tasks without weight are left out."""
-        kinds, search = {task: about["kind"] for task, about in self.tasks.items()}, self.config["search"]
-        weights = task_weights(kinds, search["objective"], search["weights"]) if kinds else []
-        return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}
+        return weights_of(self.kinds, self.config["search"])
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
@@ -296,22 +298,11 @@ class Run:
         """
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no best arm. {self._remedy()}")
-        best, default = self.result.best, self.result.default
-        arm = Arm(**best["arm"])
-        return Best(
-            arm=arm,
-            **_mean(best, ""),
-            scores=best["scores"],
-            probability=self.result.probability_best,
-            confirmed=self.result.confirmed,
-            measured=best.get("measured"),
-            default=Arm(**default["arm"]),
-            **_mean(default, "default_"),
-            default_scores=default["scores"],
+        arm, default = (Arm(**each["arm"]) for each in (self.result.best, self.result.default))
+        return best_of(
+            self.result,
             weights=self.weights,
-            reward=self.result.reward,
-            differences=self.differences(arm, Arm(**default["arm"])),
-            share=self.result.spent / self.result.exhaustive,
+            differences=self.differences(arm, default),
             outlook=dict(outlook(self.result, self.entries, self.config["search"], self.differences)),
             code=snippet(arm, self.result.location, self.result.location.get("protocol", self.config["protocol"])),
         )
@@ -330,7 +321,7 @@ class Run:
         DataError
             If no arm was scored on all tasks of the objective.
         """
-        found = trade_offs_of(self.recorded, self.weights, self._size, self.differences)
+        found = trade_offs_of(self.recorded, self.weights, self._sizes, self.differences)
         if found is None:
             raise DataError(
                 f"No arm of the run in '{self.folder.path}' was scored on all {len(self.weights)} tasks of the "
@@ -340,13 +331,24 @@ class Run:
 
     def cost_of(self, arm: Arm) -> ArmCost:
         """What a text costs with an arm: layers, parameters, operations and dimensions."""
-        return self._size(arm.model).cost(arm.layer)
+        return self._sizes[arm.model].cost(arm.layer)
 
-    def _size(self, model: str) -> ModelSize:
-        if model not in self._sizes:
-            known = self.recorded, self.start.widths[model], self.config, self.weights
-            self._sizes[model] = recorded_size(model, self.entries, *known)
-        return self._sizes[model]
+    @cached_property
+    def _sizes(self) -> Mapping[str, ModelSize]:
+        """What is known of the size of every model."""
+        known = self.entries, self.recorded, self.config, self.weights
+        return {model: recorded_size(model, width, *known) for model, width in self.start.widths.items()}
+
+    def mean_over(self, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
+        """Mean raw score of an arm over tasks of the objective.
+
+        Returns
+        -------
+        tuple of float or None
+            The weighted mean and its standard error; None for both if the arm lacks one of the tasks.
+        """
+        weights = {task: weight for task, weight in self.weights.items() if task in tasks}
+        return mean_score(self.recorded.get(arm, {}), weights) or (None, None)
 
     @cached_property
     def _evidence(self) -> Evidence:
@@ -361,7 +363,7 @@ class Run:
             config=self.config,
             folder=self.folder.path,
             answer=self.result,
-            kinds={task: about["kind"] for task, about in self.tasks.items()},
+            kinds=self.kinds,
             arms=arms,
             sizes={model: float(self.start.widths.get(model, 0)) ** 2 * depth for model, depth in depths.items()},
             recorded=self.recorded,
@@ -393,8 +395,3 @@ class Run:
 def cell_of(pick: Mapping[str, Any]) -> Cell:
     """The cell of a decision in the journal."""
     return Cell(Arm(**pick["cell"]["arm"]), pick["cell"]["task"])
-
-
-def _mean(standing: Mapping[str, Any], prefix: str) -> dict[str, float | None]:
-    mean = standing["mean"] or {"score": None, "stderr": None}
-    return {prefix + name: mean[name] for name in ("score", "stderr")}

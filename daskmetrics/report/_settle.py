@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-import numpy as np
 
 from daskmetrics.core._text import duration, plural
 from daskmetrics.core.names import Arm, Cell, training_order
@@ -29,24 +27,12 @@ LIMITS = ("confidence", "cells", "gpu_hours", "wall_hours", "baseline")  # of a 
 
 @dataclass(frozen=True)
 class Settlement:
-    """What would settle a tie.
+    """What would settle a tie."""
 
-    Attributes
-    ----------
-    text : str
-        What to do, or why nothing helps.
-    items : mapping of str to int
-        Items to add, by task.
-    seconds : float or None
-        Worker time of the command, as measured in this run; None if there is no command.
-    command : str
-        For a shell; empty if this data cannot settle the tie.
-    """
-
-    text: str
-    items: Mapping[str, int]
-    seconds: float | None
-    command: str
+    text: str  # what to do, or why nothing helps
+    items: Mapping[str, int] = field(default_factory=dict)  # to add, by task
+    seconds: float | None = None  # worker time of the command, as measured in this run; None if there is no command
+    command: str = ""  # for a shell; empty if this data cannot settle the tie
 
 
 def settlement(evidence: Evidence, verdict: Verdict) -> Settlement | None:
@@ -61,8 +47,7 @@ def settlement(evidence: Evidence, verdict: Verdict) -> Settlement | None:
 
 def _score_missing(evidence: Evidence, arms: Sequence[Arm], unseen: int) -> Settlement:
     """Scores of all tasks for the arms that may be the best, in a run of their own or by searching on."""
-    tasks = [task for task, weight in evidence.weights.items() if weight > 0]
-    whole = _grid(evidence, arms)
+    tasks, whole = list(evidence.weights), _grid(evidence, arms)
     if len(whole) > ARMS or unseen > len(arms):
         return _search_on(evidence, len(arms) + unseen)
     missing = sum(task not in evidence.recorded.get(arm, {}) for arm in arms for task in tasks)
@@ -82,35 +67,28 @@ def _search_on(evidence: Evidence, arms: int) -> Settlement:
     text = f"Search on: {plural(arms, 'arm')} may be the best. Twice the budget is {duration(seconds)} more (assumed)."
     limits = (f"search.{key}=null" for key in LIMITS[:-1] if evidence.config["search"].get(key) is not None)
     words = ["daskmetrics", "run", f"{evidence.folder}/config.yaml", "--folder", f"{evidence.folder}"]
-    words += [
-        "--budget",
-        f"{share:.3g}",
-        "--spend",
-        f"{share:.3g}",
-        *(word for setting in limits for word in ("--set", setting)),
-    ]
-    return Settlement(text, {}, seconds, shlex.join(words))
+    words += ["--budget", f"{share:.3g}", "--spend", f"{share:.3g}"]
+    return Settlement(text, {}, seconds, shlex.join([*words, *_set(limits)]))
 
 
 def _more_items(evidence: Evidence, verdict: Verdict) -> Settlement:
     """Items that would tell the highest arm from the simplest one, if their difference stays what it is."""
     one = verdict.overall
     assert one.loss is not None
-    pair, sizes = [one.arm, one.simplest], {task: _items(evidence, one.arm, task) for task in one.tasks}
+    pair, sizes = [one.arm, one.simplest], {task: evidence.recorded[one.arm][task].get("n") or 0 for task in one.tasks}
     variance = _variance(evidence, pair, one.tasks)
     needed = (one.loss.value / one.critical) ** 2 if one.loss.value > 0 else 0.0
     factor = sum(variance.values()) / needed if needed > 0 else math.inf
     if factor > GROWTH:
         high, simple = (in_words([arm], evidence.arms) for arm in pair)
-        text = f"Not worth it: even {GROWTH:.0f} times as many items would not tell {high} from {simple}."
-        return Settlement(text, {}, None, "")
+        return Settlement(f"Not worth it: even {GROWTH:.0f} times as many items would not tell {high} from {simple}.")
     growth = _growth(evidence, variance, needed, one.tied)
     if not growth:
         text = (
             f"This data cannot: about {factor:.1f} times as many items would be needed, and its tasks have no more. "
             f"Take the simplest: it loses at most {number(one.most_lost)}."
         )
-        return Settlement(text, {}, None, "")
+        return Settlement(text)
     items = {task: math.ceil((times - 1) * sizes[task]) for task, times in growth.items()}
     renamed = {task: larger for task in growth if (larger := _larger(task))}
     steps = [_step(task, more, growth[task], renamed.get(task)) for task, more in items.items()]
@@ -124,12 +102,9 @@ def _more_items(evidence: Evidence, verdict: Verdict) -> Settlement:
 
 def _variance(evidence: Evidence, pair: Sequence[Arm], tasks: Sequence[str]) -> dict[str, float]:
     """What every task adds to the variance of the difference of two arms."""
-    weights = np.array([evidence.weights[task] for task in tasks])
     errors = (evidence.means(pair, [task]).difference(0, 1).stderr for task in tasks)
-    return {
-        task: float((share * error) ** 2)
-        for task, share, error in zip(tasks, weights / weights.sum(), errors, strict=True)
-    }
+    shares = evidence.shares(tasks)
+    return {task: float((share * error) ** 2) for task, share, error in zip(tasks, shares, errors, strict=True)}
 
 
 def _growth(evidence: Evidence, variance: Mapping[str, float], needed: float, arms: Sequence[Arm]) -> dict[str, float]:
@@ -181,11 +156,6 @@ def _step(task: str, items: int, factor: float, larger: str | None) -> str:
     return f"add about {items:,} items to {file} ({factor:.1f} times as many)"
 
 
-def _items(evidence: Evidence, arm: Arm, task: str) -> int:
-    """The number of items of a task: texts, pairs or queries."""
-    return int(evidence.recorded[arm][task].get("n") or 0)
-
-
 def _seconds(evidence: Evidence, arms: Sequence[Arm], growth: Mapping[str, float]) -> float:
     """Worker time to score arms on tasks of this many times as many items, from the medians measured in the run."""
     checkpoints, total = {arm.checkpoint for arm in arms}, 0.0
@@ -206,7 +176,11 @@ def _command(evidence: Evidence, arms: Sequence[Arm], renamed: Mapping[str, str]
         names = [renamed.get(task) or written.get(task, task) for task in evidence.kinds]
         settings.append(f"tasks={json.dumps(names)}")
     words = ["daskmetrics", "run", f"{path}/config.yaml", "--folder", f"{path}-tie", "--policy", "sweep"]
-    return shlex.join([*words, *(word for setting in settings for word in ("--set", setting))])
+    return shlex.join([*words, *_set(settings)])
+
+
+def _set(settings: Iterable[str]) -> Iterator[str]:
+    return (word for setting in settings for word in ("--set", setting))
 
 
 def _grid(evidence: Evidence, arms: Sequence[Arm]) -> list[Arm]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, equal_names
-from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._best import Best
@@ -15,7 +12,6 @@ from daskmetrics.report._format import LABEL, UNPAIRED, WIDTH, apart, fact, numb
 from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._outlook import interrupted
 from daskmetrics.report._run import Run
-from daskmetrics.report._tradeoffs import weighted_score
 
 
 def status_text(run: Run) -> str:
@@ -33,7 +29,9 @@ def summary_text(run: Run) -> str:
     if run.result:
         best = run.best()
         lines += ["", *_answer(run, best), *fact("certainty", best.certainty), *_outlook(best), *_fresh(run)]
-        lines += [*_effort(run), "", _scores(run, best), *_parts(run)]
+        lines += [*_effort(run), "", _scores(run, best)]
+        if (parts := run.verdict.table).rows:
+            lines += ["", parts.as_text(WIDTH)]
     else:
         lines += [*_progress(run), *_effort(run)]
         lines += fact("leader", leading(run)) if run.tasks else fact("search", "none: the run has no tasks")
@@ -77,7 +75,7 @@ def _answer(run: Run, best: Best) -> list[str]:
     verdict = run.verdict
     named = [(best.label, best.arm, best.score, best.stderr)]
     if (simplest := verdict.overall.simplest) != best.arm:
-        named.insert(0, ("simplest", simplest, *mean_over(run, simplest, best.shared)))
+        named.insert(0, ("simplest", simplest, *run.mean_over(simplest, best.shared)))
     named.append(("default", best.default, best.default_score, best.default_stderr))
     width = max(len(str(arm)) for _, arm, _, _ in named)
     lines = fact("verdict", verdict.text)
@@ -85,14 +83,6 @@ def _answer(run: Run, best: Best) -> list[str]:
         f"{label:<{LABEL}}{arm!s:<{width}}  {number(score, error)}  {best.over}" for label, arm, score, error in named
     ]
     return [*lines, *fact("difference", best.difference), *_settle(run), *fact("test", verdict.basis)]
-
-
-def mean_over(run: Run, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
-    """Mean raw score of an arm and its standard error; None if it lacks one of the tasks."""
-    known = run.recorded.get(arm, {})
-    if not tasks or any(task not in known for task in tasks):
-        return None, None
-    return weighted_score([known[task] for task in tasks], [run.weights[task] for task in tasks])
 
 
 def _settle(run: Run) -> list[str]:
@@ -138,12 +128,6 @@ def _scores(run: Run, best: Best) -> str:
     unpaired = not all(each.paired for each in best.differences.values())
     header = ("task", "score", best.label, "default", "difference")
     return Table(header, tuple(rows), notes=(UNPAIRED,) if unpaired else ()).as_text(WIDTH)
-
-
-def _parts(run: Run) -> list[str]:
-    """The best arm of every kind and task."""
-    table = run.verdict.table
-    return ["", table.as_text(WIDTH)] if table.rows else []
 
 
 def _notices(run: Run) -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,73 +43,52 @@ class Tie:
 
 @dataclass(frozen=True, eq=False)
 class MeanScores:
-    """Weighted means of some arms over the same tasks, with the joint distribution of their errors.
+    """Weighted means of some arms over the same tasks, with the joint distribution of their errors."""
 
-    Attributes
-    ----------
-    mean : ndarray (A,)
-    covariance : ndarray (T, A, A)
-        What each task adds to the covariance of the errors.
-    freedom : ndarray (T,)
-        Degrees of freedom of each task's covariance; infinite where scores are not paired.
-    draws : ndarray (DRAWS, A)
-        Errors drawn from their joint normal distribution, with a fixed seed.
-    paired : bool
-        Whether all tasks are.
-    """
-
-    mean: Floats
-    covariance: Floats
-    freedom: Floats
-    draws: NDArray[np.float32]
-    paired: bool
+    mean: Floats  # (A,)
+    covariance: Floats  # what each task adds to the covariance of the errors (T, A, A)
+    freedom: Floats  # degrees of freedom of each task's covariance (T,); infinite where scores are not paired
+    paired: bool  # whether all tasks are
 
     @classmethod
     def of(cls, values: Floats, weights: Floats, errors: Sequence[JointError]) -> MeanScores:
         """From the values of arms on tasks (A, T), the weights of the tasks (T,), and the joint error of each task."""
         shares = weights / weights.sum()
-        covariance = np.array([share**2 * each.covariance for share, each in zip(shares, errors, strict=True)])
-        normal = np.random.default_rng(0).standard_normal((DRAWS, len(values)), dtype=np.float32)
         return cls(
             mean=np.asarray(values @ shares),
-            covariance=covariance,
+            covariance=np.array([share**2 * each.covariance for share, each in zip(shares, errors, strict=True)]),
             freedom=np.array([each.freedom for each in errors]),
-            draws=normal @ _root(covariance.sum(axis=0)).T.astype(np.float32),
             paired=all(each.paired for each in errors),
         )
 
     def difference(self, one: int, other: int) -> Difference:
         """By how much the first arm exceeds the second."""
-        return Difference(float(self.mean[one] - self.mean[other]), float(self._errors(other)[one]), self.paired)
+        return Difference(float(self.mean[one] - self.mean[other]), float(self._errors[other, one]), self.paired)
 
     def tied(self, level: float = LEVEL) -> Tie:
         """The arms that cannot be told from the best."""
         # the bound rejects what is clearly worse, so that fewer pairs are drawn
-        arms = np.flatnonzero(self._greatest(np.arange(len(self.mean))) <= self._most_critical(level))
+        arms = np.flatnonzero(self._ahead.max(axis=1) <= self._most_critical(level))
         critical = self._critical(arms, level)
-        while not (kept := self._greatest(arms) <= critical).all():
+        while not (kept := self._ahead[np.ix_(arms, arms)].max(axis=1) <= critical).all():
             arms = arms[kept]
             critical = self._critical(arms, level)
         return Tie(arms, critical)
 
     def most_lost(self, arm: int, tie: Tie) -> float:
         """By how much the best arm is better than a tied one at most: the upper bound of Hsu (1984) at this level."""
-        bound = self.mean - self.mean[arm] + tie.critical * self._errors(arm)
+        bound = self.mean - self.mean[arm] + tie.critical * self._errors[arm]
         return float(max(0.0, bound[tie.arms].max()))
-
-    def _greatest(self, arms: Ints) -> Floats:
-        """By how many standard errors the best rival among some arms is better than each of them."""
-        return np.array([self._standardised(arm)[arms].max() for arm in arms])
 
     def _critical(self, arms: Ints, level: float) -> float:
         """A quantile of the greatest studentised difference of two of these arms, if all are equally good."""
-        rng, greatest = np.random.default_rng(1), np.zeros(len(self.draws), np.float32)
+        draws, rng, greatest = self._draws, np.random.default_rng(1), np.zeros(DRAWS, np.float32)
         for place, arm in enumerate(arms):
             others = arms[place + 1 :]
-            others = others[self._errors(arm)[others] > 0]
-            apart = np.abs(self.draws[:, others] - self.draws[:, [arm]])
-            apart /= self._errors(arm)[others].astype(np.float32)
-            apart /= _estimated(rng, self._freedom(arm)[others], len(apart))
+            others = others[self._errors[arm, others] > 0]
+            apart = np.abs(draws[:, others] - draws[:, [arm]])
+            apart /= self._errors[arm, others].astype(np.float32)
+            apart /= _estimated(rng, self._freedom[arm, others])
             np.maximum(greatest, apart.max(axis=1, initial=0.0), out=greatest)
         return float(np.quantile(greatest, 1 - level, method="higher"))
 
@@ -119,37 +99,51 @@ class MeanScores:
         pairs = max(1, len(self.mean) * (len(self.mean) - 1))
         return -float(stdtrit(min(float(self.freedom.min()), LARGE), level / pairs))
 
-    def _standardised(self, arm: int) -> Floats:
-        """By how many standard errors every arm is better than one of them (A,)."""
-        apart, error = self.mean - self.mean[arm], self._errors(arm)
-        exact = np.where(apart > EXACT * np.abs(self.mean).max(), np.inf, 0.0)
-        return np.where(error > 0, apart / np.where(error > 0, error, 1.0), exact)
+    @cached_property
+    def _draws(self) -> NDArray[np.float32]:
+        """Errors drawn from their joint normal distribution (DRAWS, A)."""
+        return _normal(len(self.mean)) @ _root(self.covariance.sum(axis=0)).T.astype(np.float32)
 
-    def _errors(self, arm: int) -> Floats:
-        """The standard error of every arm's difference from one of them (A,); zero for arms of equal outcomes."""
-        return np.asarray(np.sqrt(self._variance(arm).sum(axis=0)))
-
-    def _freedom(self, arm: int) -> Floats:
-        """Degrees of freedom of these errors (A,), by Welch and Satterthwaite."""
-        variance = self._variance(arm)
-        total = variance.sum(axis=0)
-        parts = (variance**2 / np.minimum(self.freedom, LARGE)[:, None]).sum(axis=0)
-        return np.asarray(np.where(total > 0, total, 1.0) ** 2 / np.where(total > 0, parts, 1 / LARGE))
-
-    def _variance(self, arm: int) -> Floats:
-        """What each task adds to the variance of every arm's difference from one of them (T, A)."""
+    @cached_property
+    def _variance(self) -> Floats:
+        """What each task adds to the variance of the differences of all pairs (T, A, A); zero for equal outcomes."""
         own = np.diagonal(self.covariance, axis1=1, axis2=2)
-        both = own + own[:, [arm]]
-        variance = both - 2 * self.covariance[:, arm]
+        both = own[:, :, None] + own[:, None, :]
+        variance = both - 2 * self.covariance
         return np.where(variance > EXACT**2 * both, variance, 0.0)
 
+    @cached_property
+    def _errors(self) -> Floats:
+        """The standard errors of these differences (A, A)."""
+        return np.asarray(np.sqrt(self._variance.sum(axis=0)))
 
-def _estimated(rng: np.random.Generator, freedom: Floats, draws: int) -> NDArray[np.float32]:
-    """Estimates of a standard deviation of one (draws, n), by the cube root of Wilson and Hilferty (1931)."""
+    @cached_property
+    def _freedom(self) -> Floats:
+        """Degrees of freedom of these errors (A, A), by Welch and Satterthwaite."""
+        total = self._variance.sum(axis=0)
+        parts = (self._variance**2 / np.minimum(self.freedom, LARGE)[:, None, None]).sum(axis=0)
+        return np.asarray(np.where(total > 0, total, 1.0) ** 2 / np.where(total > 0, parts, 1 / LARGE))
+
+    @cached_property
+    def _ahead(self) -> Floats:
+        """By how many standard errors each arm (rows) is behind every other one (A, A)."""
+        apart, errors = self.mean - self.mean[:, None], self._errors
+        exact = np.where(apart > EXACT * np.abs(self.mean).max(), np.inf, 0.0)
+        return np.where(errors > 0, apart / np.where(errors > 0, errors, 1.0), exact)
+
+
+@lru_cache(maxsize=2)  # the parts of a verdict mostly compare equally many arms
+def _normal(arms: int) -> NDArray[np.float32]:
+    """Standard normal variables (DRAWS, arms), with a fixed seed."""
+    return np.random.default_rng(0).standard_normal((DRAWS, arms), dtype=np.float32)
+
+
+def _estimated(rng: np.random.Generator, freedom: Floats) -> NDArray[np.float32]:
+    """Estimates of a standard deviation of one (DRAWS, n), by the cube root of Wilson and Hilferty (1931)."""
     if freedom.min(initial=LARGE) > MANY:
         return np.ones((1, len(freedom)), np.float32)
     spread = (2 / (9 * freedom)).astype(np.float32)
-    root = 1 - spread + np.sqrt(spread) * rng.standard_normal((draws, len(freedom)), dtype=np.float32)
+    root = 1 - spread + np.sqrt(spread) * rng.standard_normal((DRAWS, len(freedom)), dtype=np.float32)
     return np.asarray(np.maximum(root, 1e-2) ** 1.5)
 
 

@@ -70,40 +70,22 @@ class ArmCost:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """Numbers of weights of a model, as `daskmetrics.models.LoadedModel.size` counts them.
-
-    ``whole`` are all of them, ``attention`` is the width of the attention, and ``layers`` has for each layer those that
-    must be kept and those that are computed with.
-    """
+    """Numbers of weights of a model, as `daskmetrics.models.LoadedModel.size` counts them."""
 
     whole: int
-    attention: int
-    layers: Mapping[int, Sequence[int]]
+    attention: int  # width
+    layers: Mapping[int, Sequence[int]]  # for each layer those that must be kept, and those that are computed with
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What a run recorded of a model, or assumes of one that an earlier version measured.
+    """What a run recorded of a model, or assumes of one that an earlier version measured."""
 
-    Attributes
-    ----------
-    width : int
-        Of the hidden states.
-    weights : LayerWeights or None
-        None if not recorded.
-    tokens : float
-        Tokens of a text.
-    is_measured : bool
-        Whether that is the mean over the tasks of the run, and not the greatest length.
-    dimensions : int
-        Numbers of a vector.
-    """
-
-    width: int
-    weights: LayerWeights | None
-    tokens: float
-    is_measured: bool
-    dimensions: int
+    width: int  # of the hidden states
+    weights: LayerWeights | None  # None if not recorded
+    tokens: float  # of a text
+    is_measured: bool  # whether that is the mean over the tasks of the run, and not the greatest length
+    dimensions: int  # numbers of a vector
 
     def cost(self, layer: int) -> ArmCost:
         """What a text costs with a layer."""
@@ -174,15 +156,17 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     return sorted(compress(range(len(scores)), kept), key=lambda i: (costs[i].flops, scores[i]))
 
 
-def weighted_score(values: Sequence[Mapping[str, Any]], weights: Sequence[float]) -> tuple[float, float]:
-    """The weighted mean of recorded scores, and its standard error if the tasks are independent.
+def mean_score(values: Mapping[str, Mapping[str, Any]], weights: Mapping[str, float]) -> tuple[float, float] | None:
+    """The weighted mean of recorded scores by task, and its error if tasks are independent; None if one has no score.
 
-    >>> weighted_score([{"score": 0.2, "stderr": 0.03}, {"score": 0.6, "stderr": 0.04}], [1.0, 1.0])
+    >>> mean_score({"s": {"score": 0.2, "stderr": 0.03}, "t": {"score": 0.6, "stderr": 0.04}}, {"s": 1.0, "t": 1.0})
     (0.4, 0.025)
     """
-    total = math.fsum(weights)
-    mean = math.fsum(w * each["score"] for w, each in zip(weights, values, strict=True)) / total
-    return mean, math.hypot(*(w * (each["stderr"] or 0.0) for w, each in zip(weights, values, strict=True))) / total
+    if not weights or not weights.keys() <= values.keys():
+        return None
+    total = math.fsum(weights.values())
+    mean = math.fsum(weight * values[task]["score"] for task, weight in weights.items()) / total
+    return mean, math.hypot(*(weight * (values[task]["stderr"] or 0.0) for task, weight in weights.items())) / total
 
 
 def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, ...]:
@@ -210,13 +194,13 @@ def _tokens(sizes: Mapping[str, ModelSize]) -> list[str]:
 
 def recorded_size(
     model: str,
+    width: int,
     entries: Sequence[Event],
     recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]],
-    width: int,
     config: Mapping[str, Any],
     tasks: Container[str],
 ) -> ModelSize:
-    """What a run recorded of a model: its entries, the scores by arm and task, and the tasks of the objective."""
+    """What a run recorded of a model: by its entries, the scores by arm and task, and the tasks of the objective."""
     values = [own for arm, by_task in recorded.items() if arm.model == model for own in by_task.items()]
     tokens = {task: value["tokens"] for task, value in values if value.get("tokens") and task in tasks}
     dimensions = max((value["dimensions"] for _, value in values if value.get("dimensions")), default=width)
@@ -241,28 +225,16 @@ def _layer_weights(model: str, entries: Sequence[Event]) -> LayerWeights | None:
 def trade_offs_of(
     recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]],
     weights: Mapping[str, float],
-    size_of: Callable[[str], ModelSize],
+    sizes: Mapping[str, ModelSize],
     differences: Callable[[Arm, Arm], Mapping[str, Difference]],
 ) -> TradeOffs | None:
     """The trade-offs of recorded scores, by arm and task; None if no arm was scored on all weighted tasks."""
-    scored = [arm for arm, values in recorded.items() if weights.keys() <= values.keys()]
-    if not scored:
+    means = {arm: mean for arm, values in recorded.items() if (mean := mean_score(values, weights))}
+    if not means:
         return None
-    shares = list(weights.values())
-
-    def gain(arm: Arm, other: Arm) -> Difference | None:
-        apart = differences(arm, other)
-        return mean_difference([apart[task] for task in weights], shares)
-
-    arms = tuple(
-        TradeOff(
-            arm,
-            *weighted_score([recorded[arm][task] for task in weights], shares),
-            size_of(arm.model).cost(arm.layer),
-        )
-        for arm in scored
-    )
+    arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm.layer)) for arm, mean in means.items())
     front = [arms[i] for i in on_front([each.score for each in arms], [each.cost for each in arms])]
-    gains = [None, *(gain(arm.arm, before.arm) for before, arm in pairwise(front))]
+    above = [differences(arm.arm, before.arm) for before, arm in pairwise(front)]
+    gains = [None, *(mean_difference([by_task[task] for task in weights], list(weights.values())) for by_task in above)]
     best = tuple(replace(arm, gain=each) for arm, each in zip(front, gains, strict=True))
-    return TradeOffs(arms, best, sources({arm.model: size_of(arm.model) for arm in scored}, list(weights)))
+    return TradeOffs(arms, best, sources({arm.model: sizes[arm.model] for arm in means}, list(weights)))

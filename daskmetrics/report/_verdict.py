@@ -251,7 +251,6 @@ class Verdict:
 
 def verdict_of(evidence: Evidence) -> Verdict:
     """The verdict of a finished search."""
-    objective = tuple(task for task, weight in evidence.weights.items() if weight > 0)
     kinds = dict.fromkeys(evidence.kinds.values())
     by_kind = {kind: tuple(task for task, own in evidence.kinds.items() if own == kind) for kind in kinds}
     groups = {kind: tasks for kind, tasks in by_kind.items() if len(kinds) > 1 and len(tasks) > 1}
@@ -260,7 +259,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
     chosen = {each["kind"]: Arm(**each["arm"]) for each in evidence.answer.kinds}
     cells = [each for by_task in evidence.recorded.values() for each in by_task.items()]
     told = {task for task, each in cells if each["stderr"] or each.get("outcomes")}
-    overall = _standing(evidence, OVERALL, objective, LEVEL, Arm(**evidence.answer.best["arm"]))
+    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, Arm(**evidence.answer.best["arm"]))
     parts = []
     for what, tasks in groups.items():
         part = _standing(evidence, what, tasks, LEVEL / len(groups), chosen.get(what))

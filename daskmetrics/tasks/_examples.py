@@ -32,10 +32,14 @@ class Examples:
     def classes(self) -> NDArray[np.int64]:
         return np.array(self.labels, dtype=np.int64)
 
+    @property
+    def first(self) -> int:
+        """The number of queries, or of first texts of pairs."""
+        return self.queries or len(self.texts) // 2
+
     def split(self, embeddings: EmbeddingArray) -> tuple[EmbeddingArray, EmbeddingArray]:
         """The embeddings of all first texts and of all second texts, or of the queries and of the documents."""
-        first = self.queries or len(embeddings) // 2
-        return embeddings[:first], embeddings[first:]
+        return embeddings[: self.first], embeddings[self.first :]
 
 
 def roles(kind: str, examples: Examples) -> tuple[Role | None, ...]:
@@ -43,8 +47,7 @@ def roles(kind: str, examples: Examples) -> tuple[Role | None, ...]:
     n = len(examples.texts)
     if kind not in ("retrieval", "reranking"):
         return (None,) * n
-    queries = examples.queries or n // 2
-    return tuple("query" if row < queries else "document" for row in range(n))
+    return tuple("query" if row < examples.first else "document" for row in range(n))
 
 
 @dataclass(frozen=True)

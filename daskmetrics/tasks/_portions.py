@@ -35,18 +35,10 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Portion:
-    """The part of a task's items that a search may see, or the part kept back from it.
+    """The part of a task's items that a search may see, or the part kept back from it."""
 
-    Attributes
-    ----------
-    share : float
-        Share of the items that is kept back, in (0, 1).
-    fresh : bool
-        Whether this is the part that is kept back.
-    """
-
-    share: float
-    fresh: bool
+    share: float  # of the items that is kept back, in (0, 1)
+    fresh: bool  # whether this is the part that is kept back
 
 
 def portion_key(name: str, portion: Portion | None) -> list[Any]:
@@ -85,24 +77,16 @@ def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple
 
 @cache
 def part_of(examples: Examples, kind: str, fits: bool, name: str, portion: Portion | None) -> Examples:
-    """A part of the examples of a task; all of them for None.
+    """A part of the examples of a task of some kind and name; all of them for None.
 
-    Parameters
-    ----------
-    examples : Examples
-    kind : str
-        Kind of the task.
-    fits : bool
-        Whether a probe is fitted to the items. Then the fresh part begins with the items of the search, which fit it:
-        `Examples.fitted` of them.
-    name : str
-        Name of the task.
-    portion : Portion or None
+    If the task ``fits`` a probe to its items, the fresh part begins with the items of the search, which fit it:
+    `Examples.fitted` of them.
     """
     if portion is None:
         return examples
     items = _items(examples, kind)
-    labels = np.array(examples.labels if _has_classes(examples, kind) else np.zeros(len(items)))
+    has_classes = examples.labels and kind != "sts"
+    labels = np.array(examples.labels if has_classes else np.zeros(len(items)))
     fresh = kept_back([content_key("portion", name, item) for item in items], labels, portion.share)
     chosen, others = np.flatnonzero(fresh == portion.fresh), np.flatnonzero(fresh != portion.fresh)
     _check(name, chosen, labels, portion)
@@ -127,32 +111,22 @@ def kept_back(names: Sequence[str], labels: NDArray[Any], share: float) -> NDArr
     return fresh
 
 
-def _has_classes(examples: Examples, kind: str) -> bool:
-    return bool(examples.labels) and kind != "sts"
-
-
 def _items(examples: Examples, kind: str) -> list[Any]:
     """The content of each item."""
     if kind in ("classification", "clustering"):
         return list(examples.texts)
     if kind in ("retrieval", "reranking"):
-        return list(examples.texts[: _queries(examples)])
+        return list(examples.texts[: examples.first])
     half = len(examples.texts) // 2
     return [list(pair) for pair in zip(examples.texts[:half], examples.texts[half:], strict=True)]
 
 
-def _queries(examples: Examples) -> int:
-    return examples.queries or len(examples.texts) // 2
-
-
 def _check(name: str, chosen: Rows, labels: NDArray[Any], portion: Portion) -> None:
     """A `ConfigError` if a part has too few items, or only one of several labels."""
-    where = "kept back" if portion.fresh else "left for the search"
-    problem = ""
+    where, problem = "kept back" if portion.fresh else "left for the search", ""
     if len(chosen) < FEWEST:
-        problem = (
-            f"only {plural(len(chosen), 'item')} of {len(labels):,} would be {where}, at least {FEWEST} are needed"
-        )
+        few = plural(len(chosen), "item")
+        problem = f"only {few} of {len(labels):,} would be {where}, at least {FEWEST} are needed"
     elif len(np.unique(labels)) > 1 == len(np.unique(labels[chosen])):
         problem = f"the items {where} would have only one label"
     if problem:
@@ -174,7 +148,7 @@ def _take(examples: Examples, kind: str, rows: Rows) -> Examples:
 
 def _take_queries(examples: Examples, rows: Rows, whole: bool) -> Examples:
     """Some queries with all documents, or with those that they are judged with."""
-    queries, documents = _queries(examples), examples.texts[_queries(examples) :]
+    queries, documents = examples.texts[: examples.first], examples.texts[examples.first :]
     place = {int(row): i for i, row in enumerate(rows)}
     judged = [(place[query], document, value) for query, document, value in examples.judgements if query in place]
     if not examples.judgements:  # document i belongs to query i
@@ -185,7 +159,7 @@ def _take_queries(examples: Examples, rows: Rows, whole: bool) -> Examples:
         kept = sorted({document for _, document, _ in judged})
     moved = {document: i for i, document in enumerate(kept)}
     return Examples(
-        tuple(examples.texts[:queries][row] for row in place) + tuple(documents[row] for row in kept),
+        tuple(queries[row] for row in place) + tuple(documents[row] for row in kept),
         judgements=tuple((query, moved[document], value) for query, document, value in judged),
         queries=len(place),
     )

@@ -181,7 +181,7 @@ def test_the_store_of_a_run_with_failures_is_sound(place):
 
 
 def test_a_run_folder_is_its_owners_alone(place):
-    report.write(place.folder)
+    report.write(report.Run(place.folder.path))
     for path in (place.folder.path, *place.folder.path.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
     assert stat.S_IMODE(place.folder.path.stat().st_mode) == 0o700

@@ -39,7 +39,7 @@ class Checker(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written(finished):
-    return write(finished.folder).read_text(encoding="utf-8")
+    return write(finished).read_text(encoding="utf-8")
 
 
 def test_the_page_is_valid_and_loads_nothing(finished, written):
@@ -85,20 +85,20 @@ def test_the_figures_are_png_files_too(finished, written):
 
 
 def test_an_unfinished_run_has_a_page(a_run):
-    text = write(a_run(decisions=20).folder).read_text(encoding="utf-8")
+    text = write(a_run(decisions=20)).read_text(encoding="utf-8")
     assert Checker(text) and "No answer yet" in text and "This run is unfinished" in text and "Leader so far" in text
 
 
 def test_a_run_without_tasks_has_a_page(a_run):
     run = a_run(tasks=())
-    text = write(run.folder).read_text(encoding="utf-8")
+    text = write(run).read_text(encoding="utf-8")
     assert Checker(text) and "Metrics only" in text and "Scores by task" not in text
     assert sorted(p.stem for p in run.folder.report.glob("*.png")) == ["layers", "metrics", "training"]
 
 
 def test_a_run_without_measured_checkpoints_has_a_page(a_run):
     names = tuple(f"{model}@step{step}" for model in ("tiny", "small") for step in (0, 1, 2, 4, 8))
-    text = write(a_run(tasks=(), failing=names, trained=False).folder).read_text(encoding="utf-8")
+    text = write(a_run(tasks=(), failing=names, trained=False)).read_text(encoding="utf-8")
     assert Checker(text) and "<figure>" not in text
 
 
@@ -109,7 +109,7 @@ def test_without_matplotlib_the_page_names_the_extra(finished, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     (finished.folder.report / "index.html").unlink(missing_ok=True)
-    text = write(finished.folder).read_text(encoding="utf-8")
+    text = write(finished).read_text(encoding="utf-8")
     assert Checker(text) and "daskmetrics[plot]" in text and "<figure>" not in text
 
 
@@ -134,12 +134,12 @@ def test_the_cards_of_a_notebook(finished):
 def test_a_page_is_written_again_only_after_new_entries(finished):
     page = finished.folder.report / "index.html"
     page.unlink(missing_ok=True)
-    write(finished.folder)
+    write(finished)
     written = page.stat().st_mtime_ns
-    write(finished.folder)
+    write(finished)
     assert page.stat().st_mtime_ns == written
     os.utime(finished.folder.journal)
-    write(finished.folder)
+    write(finished)
     assert page.stat().st_mtime_ns > written
 
 
@@ -147,7 +147,7 @@ def test_a_page_is_written_again_only_after_new_entries(finished):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280, 1920])
 def test_the_page_opens_from_a_file_with_the_network_off(finished, tmp_path, scheme, width):
-    page_file = write(finished.folder)
+    page_file = write(finished)
     with chromium() as browser:
         context = browser.new_context(offline=True, color_scheme=scheme, viewport={"width": width, "height": 900})
         page = context.new_page()

@@ -24,5 +24,5 @@ def test_a_text_needs_no_heavy_library(finished, text):
 
 
 def test_the_page_and_the_arrays_do_not_import_torch(finished):
-    loaded = modules_after("report.write(run.folder); run.metrics; run.scores", finished.folder.path)
+    loaded = modules_after("report.write(run); run.metrics; run.scores", finished.folder.path)
     assert not loaded & set(HEAVY) and "xarray" in loaded

@@ -175,7 +175,7 @@ def test_a_run_of_one_task_has_no_table(tmp_path):
 
 def test_the_summary_is_written_beside_the_page(verdicts):
     run = verdicts["tie"]
-    written = json.loads((write(run.folder).parent / "summary.json").read_text(encoding="utf-8"))
+    written = json.loads((write(run).parent / "summary.json").read_text(encoding="utf-8"))
     assert written["settle"]["text"] == run.settlement.text and written["name"] == "demo"
 
 
