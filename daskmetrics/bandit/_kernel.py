@@ -177,8 +177,9 @@ class _TrainingScores:
 
     def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem, self.seen, self.scale = problem, seen, reward_scale(problem, seen)
-        indices = seen.arm, problem.kind_index[seen.task], seen.task
-        self.same_arm, self.same_kind, self.same_task = (index[:, None] == index for index in indices)  # (n, n)
+        self.same_arm, self.same_task = (index[:, None] == index for index in (seen.arm, seen.task))  # (n, n)
+        columns, column = problem.related
+        self.likeness = columns[seen.task][:, column[seen.task]]  # of the tasks (n, n)
         self.count = np.bincount(seen.task, minlength=len(problem.tasks))  # of every task's scores (T,)
         self.values, errors = self.scale.values(seen), self.scale.errors(seen)  # in units of the reward (n,)
         # variance of a task's values about the true values of their cells (T,); NaN without a score
@@ -257,7 +258,7 @@ def _log_posterior(scores: _TrainingScores, model: CovarianceModel) -> float:
     """Log marginal likelihood of the scores plus the log prior of the hyperparameters, up to a constant."""
     seen, h = scores.seen, model.hyperparameters
     common, of_kind, of_task = h.parts(scores.kernel(h), scores.same_arm)
-    covariance = common + of_kind * scores.same_kind + of_task * scores.same_task
+    covariance = common + of_kind * scores.likeness + of_task * scores.same_task
     covariance[np.diag_indices(len(seen))] += model.noise[seen.task] + NOISE
     factor = np.linalg.cholesky(covariance)
     white = np.linalg.solve(factor, model.values(seen))
