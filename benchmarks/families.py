@@ -33,7 +33,7 @@ from daskmetrics.bandit.replay._report import confidence_table, success_table
 from daskmetrics.bandit.replay._statistics import is_found, success
 from daskmetrics.core._table import Table
 from daskmetrics.core.names import Arm
-from daskmetrics.report._score_tables import read, read_metrics
+from daskmetrics.execution._score_tables import read, read_metrics
 
 FILES = ("published", "other_families")
 DEPTH = 0.6  # the rule of thumb, as a share of the layers

@@ -93,7 +93,7 @@ def replay(
     """
     from daskmetrics.bandit import replay as replays
     from daskmetrics.core.errors import ConfigError
-    from daskmetrics.report import _score_tables as score_tables
+    from daskmetrics.execution import _score_tables as score_tables
 
     known = score_tables.read(scores, _names(models), metrics)
     if ablate and known.metrics is None:

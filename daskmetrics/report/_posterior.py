@@ -120,6 +120,7 @@ def _problem(run: Run) -> Problem:
         reward=search["reward"],
         weights=tuple(task_weights(kinds, search["objective"], search["weights"])),
         kinds=tuple(kinds.values()),
+        likeness=np.array(run.start.likeness) if run.start.likeness else None,
     )
 
 
