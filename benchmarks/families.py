@@ -32,6 +32,7 @@ from daskmetrics.bandit.replay._likeness import LEAST_TASKS
 from daskmetrics.bandit.replay._report import confidence_table, success_table
 from daskmetrics.bandit.replay._statistics import is_found, success
 from daskmetrics.core._table import Table
+from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Arm
 from daskmetrics.execution._score_tables import read, read_metrics
 
@@ -229,7 +230,8 @@ def policies(
             plan = ReplayPlan(table, replace(costs, subset=subset), budget, 2)
             own = list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs))
             others = replace(plan, every=8, confidence_at=())
-            trials = [*own, *run_trials(others, [Setting(rival) for rival in RIVALS], range(seeds), chosen.jobs)]
+            beside = range(min(seeds, chosen.rival_seeds))
+            trials = [*own, *(trial for rival in RIVALS for trial in _rival(others, rival, beside, chosen.jobs))]
             trials += [sixty_percent_depth(plan, seed) for seed in range(seeds)]
             found = success_table(trials, SHARES)
             yield replace(found, title=f"{name} ({len(table.arms)} arms), {label}. {found.title}")
@@ -281,6 +283,16 @@ def _side_by_side(pairs: Mapping[str, Sequence[tuple[ReplayTrial, ReplayTrial]]]
     return Table(
         header, tuple(rows), f"{title}: searches within 1 % of the best arm; differences with a standard error"
     )
+
+
+def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[ReplayTrial]:
+    """Searches by another policy; none if it scores whole arms and the budget does not always pay for one."""
+    try:
+        return list(run_trials(plan, [Setting(policy)], seeds, jobs))
+    except DaskmetricsError as error:
+        if not str(error).startswith("No arm can be recommended"):
+            raise
+        return []
 
 
 def losses(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str) -> Iterator[Table]:
@@ -336,6 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--rival-seeds", type=int, default=10, help="seeds of the other policies, at most")
     parser.add_argument("--policy", default="race")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--small", action="store_true")

@@ -19,7 +19,6 @@ from daskmetrics.bandit._problem import Floats, Ints, Observations, Outcome, Out
 
 FEW = 64  #: up to this number of scores the model is estimated again for every posterior ...
 REFIT = 128  #: ... and for the last time with this number
-TRIALS = 8  #: hyperparameters tried per score while a model is estimated
 ROWS = 32  #: rows of a new basis that are factored per score
 BATCH = 64  #: rows that may wait to be factored before a posterior is requested
 NO_CELLS = np.zeros((0, 2), dtype=np.intp)
@@ -115,7 +114,7 @@ def is_due(scores: int) -> bool:
     """Whether building a new basis starts at this number of scores.
 
     >>> [n for n in range(2000) if is_due(n)]
-    [128, 1000, 1500]
+    [128, 750, 1125, 1500, 1875]
     """
     return scores == REFIT or (scores >= LIMIT and scores % (LIMIT // 2) == 0)
 
@@ -123,9 +122,8 @@ def is_due(scores: int) -> bool:
 def _build_basis(problem: Problem, seen: Observations, model: CovarianceModel | None) -> Iterator[Basis | None]:
     """Build a basis in steps: None after each step, then the basis."""
     if model is None:
-        for tried, model in enumerate(fit_model_steps(problem, seen), 1):  # noqa: B007
-            if tried % TRIALS == 0:
-                yield None
+        for model in fit_model_steps(problem, seen):  # noqa: B007
+            yield None
     assert model is not None
     old = seen.take(slice(len(seen) if len(seen) >= LIMIT else 0))
     rows, values = pooled(model, old, LIMIT // 2)

@@ -35,6 +35,7 @@ UNSEEN = 0.1  #: greatest noise variance that is assumed of a task without a sco
 ROUNDS = 6  #: estimates of the spreads where errors are stated; each uses the one before
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
 PRIOR_SD = (1.0, 1.0, 1.0, 2.0, 1.0, 3.0)  #: ... and the prior sd of the logarithm of each, in such steps
+TRIALS = 6  #: hyperparameters tried at a time
 FEW = 16  #: with fewer scores the hyperparameters keep their defaults
 
 
@@ -59,6 +60,17 @@ class Hyperparameters:
         """Variance of a cell relative to the part that all tasks share, as far as it is smooth over arms."""
         return 1 + (1 + self.kind_variance) * self.task_variance
 
+    @property
+    def alone(self) -> float:
+        """Variance of a cell that its arm shares with no other arm."""
+        return self.arm_variance + self.cell_variance
+
+    @property
+    def surprise(self) -> float:
+        """Squared distance from the defaults, in prior standard deviations."""
+        steps = (np.log(getattr(self, f.name) / cast(float, f.default)) / np.log(STEP) for f in fields(self))
+        return float(sum((step / sd) ** 2 for step, sd in zip(steps, PRIOR_SD, strict=True)))
+
 
 @dataclass(frozen=True, eq=False)
 class ArmKernel:
@@ -76,8 +88,10 @@ class ArmKernel:
         """Covariance matrix of two sets of arms (L, R)."""
         models, index = MODELS + (1 - MODELS) * np.eye(len(self.problem.models)), self.problem.model_index
         kernel = models[:, index[right]][index[left]]
-        for table, (_, place) in zip(self._tables, self.problem.axes, strict=True):
-            kernel *= table[:, place[right]][place[left]]  # copying whole rows is faster than single numbers
+        (training, at_training), (depth, at_depth) = self.problem.axes
+        angle = np.arccos(1 - 2 * depth) / np.pi  # the first and the last layers differ the most from their neighbours
+        kernel *= _matern(training / self.time_scale, at_training[left], at_training[right])
+        kernel *= _matern(angle / self.depth_scale, at_depth[left], at_depth[right])
         metrics = self._metrics
         if metrics.shape[1]:
             a, b = metrics[left], metrics[right]
@@ -94,16 +108,13 @@ class ArmKernel:
     def _metrics(self) -> Floats:
         return self.problem.features[:, 2 + len(self.problem.models) :]
 
-    @cached_property
-    def _tables(self) -> list[Floats]:
-        """The kernel between all distinct values of each axis."""
-        tables = []
-        (training, _), (depth, _) = self.problem.axes
-        angle = np.arccos(1 - 2 * depth) / np.pi  # the first and the last layers differ the most from their neighbours
-        for values, scale in ((training, self.time_scale), (angle, self.depth_scale)):
-            r = np.sqrt(5.0) * np.abs(values[:, None] - values) / scale
-            tables.append((1.0 + r + r * r / 3.0) * np.exp(-r) + NUGGET * np.eye(len(values)))
-        return tables
+
+def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
+    """Matern 5/2 with a nugget between two sets of indices of the values (L, R); equal pairs are computed once."""
+    (rows, left), (columns, right) = (np.unique(each, return_inverse=True) for each in (left, right))
+    r = np.sqrt(5.0) * np.abs(values[rows][:, None] - values[columns])
+    table = (1.0 + r + r * r / 3.0) * np.exp(-r) + NUGGET * (rows[:, None] == columns)
+    return np.asarray(table[:, right][left])  # copying whole rows is faster than single numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +197,13 @@ class _TrainingScores:
         self.noise = np.full(len(self.count), np.nan)
         for task in np.unique(seen.task):
             self.noise[task] = np.median(errors[seen.task == task]) ** 2
+        self.of_task = np.eye(len(self.count))[seen.task]  # (n, T)
         self._kernels: dict[tuple[float, float], Floats] = {}
+
+    def covariance(self, h: Hyperparameters) -> Floats:
+        """Prior covariance of the observed cells (n, n)."""
+        common, of_kind, of_task = h.parts(self.kernel(h), self.same_arm)
+        return np.asarray(common + of_kind * self.likeness + of_task * self.same_task)
 
     def kernel(self, hyperparameters: Hyperparameters) -> Floats:
         """Covariance of the observed arms (n, n)."""
@@ -203,65 +220,73 @@ def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
 
 
 def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[CovarianceModel]:
-    """Coordinate ascent: the best model so far, after each trial of one changed hyperparameter."""
+    """Coordinate ascent: the best model so far, after every `TRIALS` trials of one changed hyperparameter."""
     scores = _TrainingScores(problem, seen)
-    best = _standardised(scores, Hyperparameters())
+    (best,) = _standardised(scores, [Hyperparameters()])
     yield best
     if len(seen) < FEW:
         return
-    greatest, tried = _log_posterior(scores, best), {best.hyperparameters}
+    (greatest,), tried = _log_posteriors(scores, [best]), {best.hyperparameters}
     improved = True
     while improved:
         h, improved = best.hyperparameters, False
-        options = [replace(h, **{f.name: getattr(h, f.name) * by}) for f in fields(h) for by in (1 / STEP, STEP)]
-        for option in options:
-            if option in tried:
-                continue
-            tried.add(option)
-            model = _standardised(scores, option)
-            density = _log_posterior(scores, model)
-            if density > greatest + 1e-6:
-                best, greatest, improved = model, density, True
+        changed = [replace(h, **{f.name: getattr(h, f.name) * by}) for f in fields(h) for by in (1 / STEP, STEP)]
+        options = [option for option in changed if option not in tried]
+        tried.update(options)
+        for first in range(0, len(options), TRIALS):
+            models = _standardised(scores, options[first : first + TRIALS])
+            for model, density in zip(models, _log_posteriors(scores, models), strict=True):
+                if density > greatest + 1e-6:
+                    best, greatest, improved = model, density, True
             yield best
 
 
-def _standardised(scores: _TrainingScores, h: Hyperparameters) -> CovarianceModel:
+def _standardised(scores: _TrainingScores, options: Sequence[Hyperparameters]) -> list[CovarianceModel]:
     """Estimate levels and spreads by generalised least squares, since correlated arms tell little of a spread.
 
     Errors count relative to the spread that is estimated: it is estimated again where they are stated. The differences
     of a task whose scores vary no more than their errors then count as noise, and the search soon leaves it.
     """
-    task, values, count, tasks = scores.seen.task, scores.values, scores.count, len(scores.count)
-    covariance = h.total * scores.kernel(h) + (h.arm_variance + h.cell_variance) * scores.same_arm
+    task, values, count, untold = scores.seen.task, scores.values, scores.count, scores.noise == 0
+    each = np.arange(len(task))
     overall = float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0  # any scale fits equal values
     freedom = np.maximum(count - 1, 0)
-    free, noise = float(freedom.sum()), np.zeros(tasks)
+    free, noise = float(freedom.sum()), np.zeros((len(options), len(count)))
+    # block diagonal: each task has a scale of its own
+    covariance = np.stack([h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options]) * scores.same_task
+    deviation = np.array([[h.cell_variance] for h in options])
     for _ in range(ROUNDS if np.nansum(scores.noise) else 1):
-        observed = covariance * scores.same_task  # block diagonal: each task has a scale of its own
-        observed[np.diag_indices(len(task))] += noise[task] + NOISE
+        observed = covariance.copy()
+        observed[:, each, each] += noise[:, task] + NOISE
         precision = np.linalg.inv(observed)
-        weight = np.maximum(np.bincount(task, precision.sum(axis=0), tasks), 1e-300)
-        level = np.bincount(task, precision @ values, tasks) / weight
-        residual = values - level[task]
-        square = np.bincount(task, residual * (precision @ residual), tasks)
-        pooled = (square.sum() + overall) / (free + 1.0)
+        weight = np.maximum(precision.sum(axis=1) @ scores.of_task, 1e-300)
+        level = (precision @ values) @ scores.of_task / weight
+        residual = values - level[:, task]
+        square = (residual * np.einsum("hij,hj->hi", precision, residual)) @ scores.of_task
+        pooled = (square.sum(axis=1, keepdims=True) + overall) / (free + 1.0)
         spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
         # an error that nobody told is taken to be as large as the deviations of single cells
-        noise = np.where(scores.noise == 0, h.cell_variance, scores.noise / spread**2)
-    level[count == 0] = level[count > 0].mean() if count.any() else 0.0
-    # a task that was not seen yet may differ between arms even if those that were seen do not
-    noise[count == 0] = min(float(np.median(noise[count > 0])), UNSEEN) if count.any() else 0.0
-    return CovarianceModel(scores.problem, h, scores.scale, level, spread, noise, max(free, 1.0))
+        noise = np.where(untold, deviation, scores.noise / spread**2)
+    if count.any():
+        level[:, count == 0] = level[:, count > 0].mean(axis=1, keepdims=True)
+        # a task that was not seen yet may differ between arms even if those that were seen do not
+        noise[:, count == 0] = np.minimum(np.median(noise[:, count > 0], axis=1, keepdims=True), UNSEEN)
+    else:
+        level[:], noise[:] = 0.0, 0.0
+    freedom = max(free, 1.0)
+    return [
+        CovarianceModel(scores.problem, h, scores.scale, *estimates, freedom)
+        for h, *estimates in zip(options, level, spread, noise, strict=True)
+    ]
 
 
-def _log_posterior(scores: _TrainingScores, model: CovarianceModel) -> float:
-    """Log marginal likelihood of the scores plus the log prior of the hyperparameters, up to a constant."""
-    seen, h = scores.seen, model.hyperparameters
-    common, of_kind, of_task = h.parts(scores.kernel(h), scores.same_arm)
-    covariance = common + of_kind * scores.likeness + of_task * scores.same_task
-    covariance[np.diag_indices(len(seen))] += model.noise[seen.task] + NOISE
+def _log_posteriors(scores: _TrainingScores, models: Sequence[CovarianceModel]) -> Floats:
+    """Log marginal likelihood of the scores plus the log prior of the hyperparameters of each, up to a constant."""
+    seen, each = scores.seen, np.arange(len(scores.seen))
+    covariance = np.stack([scores.covariance(model.hyperparameters) for model in models])
+    covariance[:, each, each] += np.stack([model.noise for model in models])[:, seen.task] + NOISE
     factor = np.linalg.cholesky(covariance)
-    white = np.linalg.solve(factor, model.values(seen))
-    likelihood = -0.5 * white @ white - np.log(np.diag(factor)).sum() - np.log(model.spread[seen.task]).sum()
-    steps = [np.log(getattr(h, f.name) / cast(float, f.default)) / np.log(STEP) for f in fields(Hyperparameters)]
-    return float(likelihood - 0.5 * sum((step / sd) ** 2 for step, sd in zip(steps, PRIOR_SD, strict=True)))
+    white = np.linalg.solve(factor, np.stack([model.values(seen) for model in models])[..., None])[..., 0]
+    spread = np.log(np.stack([model.spread for model in models]))[:, seen.task]
+    likelihood = -0.5 * (white**2).sum(axis=1) - np.log(factor[:, each, each]).sum(axis=1) - spread.sum(axis=1)
+    return np.asarray(likelihood - 0.5 * np.array([model.hyperparameters.surprise for model in models]))

@@ -16,7 +16,7 @@ import numpy as np
 from daskmetrics.bandit._kernel import NOISE, CovarianceModel, fit_model
 from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations, Problem, Rows
 
-LIMIT = 1000  #: largest number of rows; with more scores, the arms with the most cells become one averaged row each
+LIMIT = 750  #: largest number of rows; with more scores, the arms with the most cells become one averaged row each
 RESERVE = LIMIT + LIMIT // 2  #: rows for which a factor allocates memory at a time
 
 
