@@ -19,8 +19,8 @@ from daskmetrics.bandit.replay import GroundTruth, Scenario, ground_truth
 from daskmetrics.bandit.replay._statistics import Rate
 from daskmetrics.bandit.replay._trials import WITHIN
 from daskmetrics.core.names import Arm
+from daskmetrics.execution._score_tables import read
 from daskmetrics.report import Run
-from daskmetrics.report._score_tables import read
 
 GOAL = "goal: within 1 % in 10 of 10 at 15 % of the cost"
 SMALL = (

@@ -28,11 +28,13 @@ from daskmetrics.bandit.replay import (
     run_trials,
     score_table,
 )
+from daskmetrics.bandit.replay._likeness import LEAST_TASKS
 from daskmetrics.bandit.replay._report import confidence_table, success_table
+from daskmetrics.bandit.replay._statistics import is_found, success
 from daskmetrics.core._table import Table
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Arm
-from daskmetrics.report._score_tables import read, read_metrics
+from daskmetrics.execution._score_tables import read, read_metrics
 
 FILES = ("published", "other_families")
 DEPTH = 0.6  # the rule of thumb, as a share of the layers
@@ -40,6 +42,7 @@ WIDTH = 0.1  # of the kernel that smooths scores over the depth
 RIDGE = 10.0  # penalty of the regression on metrics, in arms
 LOOKS = (0.01, 0.02, 0.05, 0.1)  # shares of the exhaustive cost after which searches are ended
 SHARES = (0.003, *LOOKS)  # at which policies are compared
+EARLY = SHARES[:-1]  # at which searches with and without a prior are compared
 RIVALS = ("lucb", "halving", "thompson", "gp-ei", "random", "rivals:tpe")
 COSTS = {"published": Scenario("published"), "+ 30 s": Scenario("published", overhead=30.0), "unit": Scenario("unit")}
 SMALL_PYTHIAS = ("Pythia-14m", "Pythia-70m", "Pythia-160m")
@@ -237,6 +240,51 @@ def policies(
     yield replace(confidence_table(stated), title="All tables: stated confidence")
 
 
+def priors(
+    known: Mapping[str, ScoreTable],
+    searched: Mapping[str, ScoreTable],
+    subset: int,
+    seeds: int,
+    chosen: argparse.Namespace,
+) -> Iterator[Table]:
+    """Searches with and without the likeness of tasks in the models of all other families, on the same seeds."""
+    budget = max(EARLY)
+    every: dict[str, list[tuple[ReplayTrial, ReplayTrial]]] = {}
+    for name, table in joined(searched).items():
+        families = {suite.model.partition("-")[0] for suite in table.suites}
+        others = [each for model, each in known.items() if model.partition("-")[0] not in families]
+        if not others:
+            continue
+        prior = score_table(row for each in others for row in _last_checkpoint(each))
+        here: dict[str, list[tuple[ReplayTrial, ReplayTrial]]] = {}
+        for label, costs in COSTS.items():
+            scenario = replace(costs, subset=subset)
+            plans = (ReplayPlan(table, replace(scenario, prior=each), budget, 2, ()) for each in (None, prior))
+            runs = [list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs)) for plan in plans]
+            here[label] = list(zip(*runs, strict=True))
+            every.setdefault(label, []).extend(here[label])
+        yield _side_by_side(here, f"{name} ({len(table.arms)} arms)")
+    yield _side_by_side({**every, "all": [pair for pairs in every.values() for pair in pairs]}, "All tables")
+
+
+def _side_by_side(pairs: Mapping[str, Sequence[tuple[ReplayTrial, ReplayTrial]]], title: str) -> Table:
+    """Share of searches within 1 % of the best after each share of the cost, without and with a prior."""
+    rows = []
+    for label, each in pairs.items():
+        without, given = zip(*each, strict=True)
+        rows.append((label, "without", *(f"{success(without, share).value:.2f}" for share in EARLY)))
+        rows.append(("", "with", *(f"{success(given, share).value:.2f}" for share in EARLY)))
+        found = [
+            np.subtract(*([float(is_found(t.after(share))) for t in one] for one in (given, without)))
+            for share in EARLY
+        ]
+        rows.append(("", "difference", *(f"{d.mean():+.2f} ± {d.std() / np.sqrt(len(d)):.2f}" for d in found)))
+    header = ("costs", "prior", *(f"{share:.1%}" for share in EARLY))
+    return Table(
+        header, tuple(rows), f"{title}: searches within 1 % of the best arm; differences with a standard error"
+    )
+
+
 def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[ReplayTrial]:
     """Searches by another policy; none if it scores whole arms and the budget does not always pay for one."""
     try:
@@ -296,7 +344,7 @@ def _gain(table: ScoreTable, scenario: Scenario, share: float, seed: int, policy
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sections = ("transfer", "policies", "losses", "gains")
+    sections = ("transfer", "policies", "prior", "losses", "gains")
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
@@ -317,6 +365,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(transfer(every).as_text(), "\n\n", signs(every).as_text(), "\n", sep="", flush=True)
     budget = 0.6 if chosen.small else max(SHARES)
     for table in policies(searched, subset, seeds, budget, chosen) if "policies" in sections else ():
+        print(table.as_text(), "\n", flush=True)
+    for table in priors(known, searched, max(subset, LEAST_TASKS), seeds, chosen) if "prior" in sections else ():
         print(table.as_text(), "\n", flush=True)
     for table in losses(searched, subset, seeds, chosen.policy) if "losses" in sections else ():
         print(table.as_text(), "\n", flush=True)

@@ -18,8 +18,8 @@ from daskmetrics.bandit import Budget, Learner, Outcome, Problem, policy_named
 from daskmetrics.bandit.replay import Scenario, ScoreTable, ground_truth
 from daskmetrics.core._outcomes import unpack
 from daskmetrics.core._table import Table
+from daskmetrics.execution._score_tables import read
 from daskmetrics.report import Run
-from daskmetrics.report._score_tables import read
 
 SHARE, ITEMS = 0.25, 2000
 PUBLISHED = {

@@ -39,7 +39,7 @@ from daskmetrics.bandit.replay._statistics import COST_SHARES, Rate, by_setting,
 from daskmetrics.bandit.replay._trials import CONFIDENCE_AT
 from daskmetrics.core._table import Table
 from daskmetrics.core.names import Arm, Checkpoint, Suite, every
-from daskmetrics.report._score_tables import read
+from daskmetrics.execution._score_tables import read
 
 MODEL = "Pythia-410m"
 BY_CELL = ("race", "lucb", "halving", "random")

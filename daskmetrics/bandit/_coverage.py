@@ -52,4 +52,4 @@ def contenders(posterior: Posterior, leader: int, usable: Bools) -> Ints:
 
 def _kinds_seen(problem: Problem, cells: Bools) -> Bools:
     """Whether each of some arms has one of the cells (a, T) in a task of every kind (a, K)."""
-    return np.asarray(cells @ problem.task_groups[1] > 0)
+    return np.asarray(cells @ problem.kind_membership > 0)

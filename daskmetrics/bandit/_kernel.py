@@ -188,8 +188,9 @@ class _TrainingScores:
 
     def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem, self.seen, self.scale = problem, seen, reward_scale(problem, seen)
-        indices = seen.arm, problem.kind_index[seen.task], seen.task
-        self.same_arm, self.same_kind, self.same_task = (index[:, None] == index for index in indices)  # (n, n)
+        self.same_arm, self.same_task = (index[:, None] == index for index in (seen.arm, seen.task))  # (n, n)
+        columns, column = problem.related
+        self.likeness = columns[seen.task][:, column[seen.task]]  # of the tasks (n, n)
         self.count = np.bincount(seen.task, minlength=len(problem.tasks))  # of every task's scores (T,)
         self.values, errors = self.scale.values(seen), self.scale.errors(seen)  # in units of the reward (n,)
         # variance of a task's values about the true values of their cells (T,); NaN without a score
@@ -202,7 +203,7 @@ class _TrainingScores:
     def covariance(self, h: Hyperparameters) -> Floats:
         """Prior covariance of the observed cells (n, n)."""
         common, of_kind, of_task = h.parts(self.kernel(h), self.same_arm)
-        return np.asarray(common + of_kind * self.same_kind + of_task * self.same_task)
+        return np.asarray(common + of_kind * self.likeness + of_task * self.same_task)
 
     def kernel(self, hyperparameters: Hyperparameters) -> Floats:
         """Covariance of the observed arms (n, n)."""
@@ -272,10 +273,9 @@ def _standardised(scores: _TrainingScores, options: Sequence[Hyperparameters]) -
         noise[:, count == 0] = np.minimum(np.median(noise[:, count > 0], axis=1, keepdims=True), UNSEEN)
     else:
         level[:], noise[:] = 0.0, 0.0
-    freedom = max(free, 1.0)
     return [
-        CovarianceModel(scores.problem, h, scores.scale, *estimates, freedom)
-        for h, *estimates in zip(options, level, spread, noise, strict=True)
+        CovarianceModel(scores.problem, h, scores.scale, level[i], spread[i], noise[i], max(free, 1.0))
+        for i, h in enumerate(options)
     ]
 
 

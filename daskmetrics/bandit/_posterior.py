@@ -148,28 +148,31 @@ class Posterior:
     @cached_property
     def task_group(self) -> Ints:
         """The element of `whitened` that belongs to each task (T,): tasks without a row share that of their kind."""
-        observed, kind = self.rows.mix.any(axis=0), self.problem.kind_index
-        seen = np.isin(np.arange(kind.max() + 1), kind[observed])
+        observed, (columns, kind) = self.rows.mix.any(axis=0), self.problem.related
+        seen = (self.rows.mix @ columns).any(axis=0)
         of_kind = np.where(seen, np.cumsum(seen), 0)[kind]
         return np.where(observed, seen.sum() + np.cumsum(observed), of_kind)
 
     def whitened(self, arms: Ints) -> Iterator[Floats]:
         """Whitened covariances of some arms' cells with the rows: a matrix (a, n) per group of tasks.
 
-        First that of tasks whose kind has no row, then of each kind with a row, then of each task with a row. They
-        come one by one, since all together they do not fit in a processor's cache.
+        First that of tasks that are like none with a row, then of each kind with a row, then of each task with a row.
+        With a likeness, each task is a kind of its own, which has the rows of all tasks that it is like. They come one
+        by one, since all together they do not fit in a processor's cache.
         """
-        rows, kind = self.rows, self.problem.kind_index
+        rows, (columns, kind) = self.rows, self.problem.related
         common, of_kind, of_task = self.model.parts(arms, rows.arm)
         tasks = np.flatnonzero(rows.mix.any(axis=0))
-        shares = rows.mix @ self.problem.task_groups[1]
+        shares = rows.mix @ columns
         shared = common @ self.inverse.T
         yield shared
         # the part of a kind or of a task is correlated with rows of it alone
-        kinds = {int(k): shared + self._whitened_part(of_kind, shares[:, k]) for k in np.unique(kind[tasks])}
+        kinds = {
+            int(k): shared + self._whitened_part(of_kind, shares[:, k]) for k in np.flatnonzero(shares.any(axis=0))
+        }
         yield from kinds.values()
         for task in tasks:
-            yield kinds[int(kind[task])] + self._whitened_part(of_task, rows.mix[:, task])
+            yield kinds.get(int(kind[task]), shared) + self._whitened_part(of_task, rows.mix[:, task])
 
     def _whitened_part(self, part: Floats, share: Floats) -> Floats:
         """Whitened covariances (a, n) of a part of cells (a, n) with rows that have a share (n,) of its tasks."""

@@ -47,6 +47,9 @@ class Problem:
     weights : tuple of float, length T, or None
         Weights of the tasks in the objective, not negative; None for ones. A task of weight 0 may be scored for what it
         tells about the others.
+    likeness : ndarray (T, T) or None
+        Correlations of what is particular to each task, with ones on the diagonal, for instance those of other models
+        (`daskmetrics.bandit.replay.task_likeness`). None for one within a kind and zero between kinds.
 
     Raises
     ------
@@ -64,6 +67,7 @@ class Problem:
     weights: tuple[float, ...] | None = None
     load_cost: Floats | None = None
     kinds: tuple[str, ...] | None = None
+    likeness: Floats | None = None
 
     def __post_init__(self) -> None:
         cells = (len(self.arms), len(self.tasks))
@@ -98,6 +102,11 @@ class Problem:
             )
         if self.kinds is not None and len(self.kinds) != cells[1]:
             raise DataError(f"kinds must name the kind of each of the {cells[1]} tasks; got {len(self.kinds)}.")
+        if self.likeness is not None and not _is_correlation(self.likeness, cells[1]):
+            raise DataError(
+                f"likeness must be a correlation matrix of the {cells[1]} tasks: symmetric, with ones on the diagonal "
+                f"and no negative eigenvalue; got an array of shape {self.likeness.shape}."
+            )
 
     @cached_property
     def objective_weights(self) -> Floats:
@@ -117,10 +126,28 @@ class Problem:
         return np.array([number[kind] for kind in self.kind_names], dtype=np.intp)
 
     @cached_property
+    def kind_membership(self) -> Floats:
+        """Membership of the tasks in the kinds (T, K)."""
+        return np.eye(self.kind_index.max() + 1)[self.kind_index]
+
+    @cached_property
     def task_groups(self) -> tuple[Floats, Floats, Floats]:
-        """Membership of the tasks in all tasks (T, 1), in the kinds (T, K), and in the single tasks (T, T)."""
-        tasks = len(self.tasks)
-        return np.ones((tasks, 1)), np.eye(self.kind_index.max() + 1)[self.kind_index], np.eye(tasks)
+        """Membership of the tasks in all tasks (T, 1), in the kinds (T, K), and in the single tasks (T, T).
+
+        With a likeness, the second is a square root of it (T, T).
+        """
+        tasks, groups = len(self.tasks), self.kind_membership
+        if self.likeness is not None:
+            values, vectors = np.linalg.eigh(self.likeness)
+            groups = vectors * np.sqrt(np.maximum(values, 0.0))
+        return np.ones((tasks, 1)), groups, np.eye(tasks)
+
+    @cached_property
+    def related(self) -> tuple[Floats, Ints]:
+        """The distinct columns of the tasks' likeness (T, U), and the index of each task's column (T,)."""
+        if self.likeness is None:
+            return self.kind_membership, self.kind_index
+        return self.likeness, np.arange(len(self.tasks))
 
     @property
     def in_objective(self) -> Bools:
@@ -309,6 +336,13 @@ def _standardised(columns: Floats) -> Floats:
     # a constant column has a tiny spread from rounding
     varies = sd > 1e-9 * np.abs(np.where(known, columns, 0.0)).max(axis=0, initial=0.0)
     return np.asarray(centred[:, varies] / sd[varies])
+
+
+def _is_correlation(matrix: Floats, size: int) -> bool:
+    if matrix.shape != (size, size) or not np.isfinite(matrix).all():
+        return False
+    good = np.allclose(matrix, matrix.T) and np.allclose(np.diag(matrix), 1.0)
+    return bool(good and np.linalg.eigvalsh(matrix).min() > -1e-8 * size)
 
 
 def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:

@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 @click.option(
     "--metrics", type=PATH, multiple=True, help="CSV file of label-free metrics, one value per line; may be repeated."
 )
+@click.option(
+    "--prior", type=PATH, help="Scores of other models on the same tasks, from which to learn how alike they are."
+)
 @click.option("--ablate", type=click.Choice(["metrics"]), help="Compare searches with and without metrics as features.")
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]")
 @click.option("--output", type=PATH, help="Folder for CSV files and a plot.")
@@ -77,6 +80,7 @@ def replay(
     models: tuple[str, ...],
     complete: bool,
     metrics: tuple[Path, ...],
+    prior: Path | None,
     ablate: str | None,
     jobs: int | None,
     output: Path | None,
@@ -89,14 +93,14 @@ def replay(
     """
     from daskmetrics.bandit import replay as replays
     from daskmetrics.core.errors import ConfigError
-    from daskmetrics.report import _score_tables as score_tables
+    from daskmetrics.execution import _score_tables as score_tables
 
     known = score_tables.read(scores, _names(models), metrics)
     if ablate and known.metrics is None:
         raise ConfigError(
             f"'{', '.join(map(str, scores))}' has no metrics to leave out. Name a file of metrics with --metrics."
         )
-    posed = replays.Scenario(**scenario)
+    posed = replays.Scenario(**scenario, prior=score_tables.read(prior) if prior else None)
     plan = replays.ReplayPlan(known.complete(posed.needed(known)) if complete else known, posed, budget)
     settings = [
         replays.Setting(policy, number, with_metrics)

@@ -181,7 +181,7 @@ def compare(run: Path, other: Path | None, published: Path | None, arms: tuple[s
     if other is not None:
         click.echo(compare_text(one, report.Run(other)))
     if other is None or published is not None:
-        from daskmetrics.report import _score_tables as score_tables
+        from daskmetrics.execution import _score_tables as score_tables
 
         if published is None:
             if (folder := os.environ.get(DATA)) is None:

@@ -190,6 +190,12 @@ class Search(Section):
     fresh_share: float = Field(
         0.3, ge=0.05, le=0.7, description="Share of the items that `confirm: fresh` keeps back.", examples=[0.2]
     )
+    prior: str | None = Field(
+        None,
+        description="Scores of earlier models on the same tasks, from which the search learns how alike the tasks are: "
+        "the folder of a run, or what `daskmetrics replay` reads.",
+        examples=["runs/earlier"],
+    )
     device: Literal["cpu", "gpu"] = Field(
         "cpu", description="Device whose speed is assumed when costs are compared.", examples=["gpu"]
     )

@@ -32,6 +32,7 @@ class RunStarted:
     # revisions of equal content, which are measured as one, by the name of that checkpoint
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
     warnings: Sequence[str] = ()  # what is doubtful about the weights of a model or the data of a task
+    likeness: Sequence[Sequence[float]] = ()  # of the tasks, in their order, as learned from `search.prior`
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,21 @@
 The loop handles futures, faults and retries, and does not know what is computed; a source decides which units are
 next, and does not know Dask. A resumed run answers its source from the journal and continues.
 
-============ ========================================================================
-`_units`     work units, and the protocols of sources and logs
-`_loop`      the loop as a state machine: messages in, actions out
-`_messages`  its messages and actions
-`_placement` chooses the worker for each unit
-`_retry`     what follows a failed attempt
-`_runner`    runs the loop on Dask
-`_worker`    runs one attempt on a worker
-`_deadline`  stops a call at its deadline
-`_handshake` the identity and versions of a new worker
-`_journal`   the append-only file of records
-`_lock`      the lock of a run
-`map`        any function over any items
-============ ========================================================================
+=============== ========================================================================
+`_units`        work units, and the protocols of sources and logs
+`_loop`         the loop as a state machine: messages in, actions out
+`_messages`     its messages and actions
+`_placement`    chooses the worker for each unit
+`_retry`        what follows a failed attempt
+`_runner`       runs the loop on Dask
+`_worker`       runs one attempt on a worker
+`_deadline`     stops a call at its deadline
+`_handshake`    the identity and versions of a new worker
+`_journal`      the append-only file of records
+`_lock`         the lock of a run
+`_score_tables` known scores from a CSV file, mteb results or a run
+`map`           any function over any items
+=============== ========================================================================
 
 Modules with a leading underscore are internal.
 """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
+from daskmetrics.bandit.replay import task_likeness
 from daskmetrics.config import Config, Model
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import Location
@@ -18,6 +19,7 @@ from daskmetrics.config._protocol import ModelProtocol, protocol_of
 from daskmetrics.core import _corpus as corpus
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, seed_of
+from daskmetrics.execution import _score_tables as score_tables
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._train import TrainedSuite
 from daskmetrics.metrics import Metric
@@ -59,6 +61,8 @@ class Experiment:
         Revisions of equal content that are measured as one checkpoint, by the checkpoint.
     warnings : tuple of str
         What is doubtful about the weights of a model or the data of a task; each begins with its name.
+    likeness
+        How alike the tasks are, (T, T), as learned from ``search.prior``; empty without one.
     """
 
     config: Config
@@ -75,6 +79,7 @@ class Experiment:
     fresh: tuple[Task, ...] = ()
     aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    likeness: tuple[tuple[float, ...], ...] = ()
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -146,7 +151,9 @@ class Experiment:
     @cached_property
     def key(self) -> Key:
         """Content key of everything that determines the recommendation; the cluster is not part of it."""
-        return content_key("run", self.numbers_key, self.config.search.model_dump(mode="json"))
+        # other scores at the path of `search.prior` make another search
+        learned = [[round(value, 6) for value in row] for row in self.likeness]
+        return content_key("run", self.numbers_key, self.config.search.model_dump(mode="json"), learned)
 
     @cached_property
     def metric_keys(self) -> tuple[Key, ...]:
@@ -212,6 +219,8 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
     ------
     ConfigError
         If a metric, task, policy, folder, revision or corpus does not exist; names the nearest match.
+    DataError
+        If the scores of ``search.prior`` are of too few of the tasks or arms.
     """
     if policy is None:
         policy = policy_named(config.search.policy)
@@ -250,6 +259,7 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
             *(text for each in located.values() for text in each.warnings),
             *(f"{task.name}: {text}" for task in chosen_tasks for text in getattr(task, "warnings", ())),
         ),
+        likeness=_likeness(config.search.prior, chosen_tasks),
     )
     for model in config.models:
         check_names(
@@ -269,6 +279,13 @@ def _protocols(config: Config, locations: Mapping[Checkpoint, Location]) -> dict
         return protocol_of(config.protocol, model, checkpoints.folder_of(location) if model.source else None)
 
     return {checkpoint: protocol(models[checkpoint.model], location) for checkpoint, location in locations.items()}
+
+
+def _likeness(prior: str | None, chosen: Sequence[Task]) -> tuple[tuple[float, ...], ...]:
+    if prior is None or not chosen:
+        return ()
+    found = task_likeness(score_tables.read(prior), {task.name: task.kind for task in chosen})
+    return tuple(map(tuple, found.tolist()))
 
 
 def _prompts(config: Config) -> tuple[str, ...]:

@@ -147,6 +147,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             environment=environment(*PACKAGES),
             aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
             warnings=experiment.warnings,
+            likeness=experiment.likeness,
         )
     )
     _lay_out(_plan(experiment), folder, journal)

@@ -199,6 +199,7 @@ def build_problem(
         reward=experiment.config.search.reward,
         weights=experiment.weights,
         kinds=tuple(task.kind for task in experiment.tasks),
+        likeness=np.array(experiment.likeness) if experiment.likeness else None,
     )
 
 

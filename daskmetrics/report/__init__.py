@@ -22,7 +22,6 @@
 `_compare`       two runs, or a run and published scores
 `_log`           the journal line by line, and the history of one work unit
 `_export`        all numbers in one file
-`_score_tables`  known scores from a CSV file, mteb results or a run
 `plots`          the figures
 `_html`          the page
 ================ =================================================================================
@@ -37,10 +36,10 @@ from pathlib import Path
 from daskmetrics.core._files import private
 from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.errors import room_for
+from daskmetrics.execution._score_tables import read as read_scores
 from daskmetrics.report._best import Best
 from daskmetrics.report._export import export, frame
 from daskmetrics.report._run import Run
-from daskmetrics.report._score_tables import read as read_scores
 from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
 from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report._verdict import Standing, Verdict

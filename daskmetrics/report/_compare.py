@@ -12,12 +12,12 @@ from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Cell
+from daskmetrics.execution._score_tables import KnownScore
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import FEWEST, rank_correlation
 from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, percent, probability
 from daskmetrics.report._paired import compare_arms
 from daskmetrics.report._run import Run
-from daskmetrics.report._score_tables import KnownScore
 from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks._mteb_subsets import Selection
 

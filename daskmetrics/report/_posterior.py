@@ -123,6 +123,7 @@ def _problem(run: Run) -> Problem:
         reward=search["reward"],
         weights=tuple(weights.get(task, 0.0) for task in run.tasks),
         kinds=tuple(run.kinds.values()),
+        likeness=np.array(run.start.likeness) if run.start.likeness else None,
     )
 
 

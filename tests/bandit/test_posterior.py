@@ -31,7 +31,8 @@ def dense(model, seen, pending=None):
     own = h.task_variance * kernel + h.cell_variance / (1 + h.kind_variance) * same
     common, kind = kernel + h.arm_variance * same, model.problem.kind_index
     prior = np.kron(common, np.ones((tasks, tasks))) + np.kron(own + LEVEL, np.eye(tasks))
-    prior += np.kron(h.kind_variance * own, kind[:, None] == kind)
+    like = (kind[:, None] == kind) if model.problem.likeness is None else model.problem.likeness
+    prior += np.kron(h.kind_variance * own, like)
     objective = np.kron(np.eye(arms), model.weights)
 
     def condition(rows, values):
@@ -60,12 +61,15 @@ def of_cells(posterior, arms, tasks, targets):
 
 @pytest.mark.parametrize("n", [1, 7, 60])
 @pytest.mark.parametrize("metrics", [0, 3])
-def test_it_equals_a_dense_gaussian_process(world, n, metrics):
+@pytest.mark.parametrize("related", ["by kind", "by a likeness"])
+def test_it_equals_a_dense_gaussian_process(world, n, metrics, related):
     small = world(seed=n)
     extra = np.random.default_rng(0).normal(size=(len(small.problem.arms), metrics))
     weights = (1.0, 2.0, 0.5, 1.0, 0.0)
     features = np.hstack([small.problem.features, extra])
     problem = replace(small.problem, features=features, weights=weights, kinds=("a", "b", "a", "", "b"))
+    if related == "by a likeness":
+        problem = replace(problem, likeness=np.corrcoef(np.random.default_rng(n).normal(size=(5, 9))))
     seen = observe(small, n)
     posterior = fit_posterior(problem, seen)
     mean, covariance, with_cells, cells = dense(fit_model(problem, seen), seen)

@@ -54,6 +54,8 @@ def test_a_cell_cannot_be_bought_twice(world):
         (lambda p: {"load_cost": np.full(3, 1.0)}, "load_cost must be"),
         (lambda p: {"load_cost": np.arange(len(p.arms)) * 1.0}, "load_cost must be equal for all layers"),
         (lambda p: {"tasks": ("task0",) * len(p.tasks)}, "distinct"),
+        (lambda p: {"likeness": np.eye(len(p.tasks) + 1)}, "correlation matrix"),
+        (lambda p: {"likeness": 2 * np.eye(len(p.tasks)) - 1}, "correlation matrix"),  # has a negative eigenvalue
     ],
 )
 def test_a_problem_that_does_not_fit_together_is_refused(world, change, message):

@@ -50,6 +50,7 @@ def test_policies_are_compared_and_files_written(scores):
         (("scores.csv", "--model", "n"), "Unknown model 'n'"),
         (("scores.csv", "--objective", "chep"), "Unknown objective 'chep'. Did you mean 'cheap'?"),
         (("scores.csv", "--subset", "5"), "Cannot draw 5 tasks: the table has 2"),
+        (("scores.csv", "--prior", "scores.csv"), "The prior has scores of m, which this replay is to search"),
         (("scores.csv", "--budget", "2"), "A search needs a budget"),
     ],
 )

@@ -206,6 +206,7 @@ def test_the_seed_of_the_search_changes_neither_training_nor_scores(prepared):
             "Unknown task in 'search.weights': 'stdlib:ordr'. Did you mean",
         ),
         ({"weights": {"stdlib:order": -1}}, "search.weights.stdlib:order': got -1"),
+        ({"prior": "runs/none"}, "No scores at 'runs/none'"),
         ({"policy": "rase"}, "Unknown policy 'rase'. Did you mean 'race'"),
         ({"policy": "nowhere:ask"}, "Policy 'nowhere:ask' cannot be loaded"),
         ({"policy": "math:pi"}, "must be a function of a State, but is a float"),

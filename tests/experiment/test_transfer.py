@@ -15,12 +15,12 @@ from daskmetrics.bandit import Learner, policy_named
 from daskmetrics.core._events import SearchEnded
 from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
+from daskmetrics.execution import _score_tables as score_tables
 from daskmetrics.execution._journal import read
 from daskmetrics.execution._loop import Loop
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment import _transfer as transfer
-from daskmetrics.report import _score_tables as score_tables
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
 LAYERS = (0, 3, 6)

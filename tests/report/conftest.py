@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,7 @@ from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
-from tests.bandit.replay.conftest import known, known_csv
 from tests.events import started
-
-__all__ = ["known", "known_csv"]  # fixtures of the replays, for tests that read tables
 
 STEPS = tuple(f"step{step}" for step in log_steps(8))
 SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3), 3))
@@ -62,6 +59,7 @@ class Story:
     subsets: tuple[str, ...] = ()  # of tasks of mteb: names of languages, each 0.1 better than the one before
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    likeness: tuple[tuple[float, ...], ...] = ()  # of the tasks, as learned from `search.prior`
     outcomes: bool = False
     reward: Reward = "mean"
     objective: str = "all"
@@ -148,6 +146,7 @@ def _start(story: Story) -> RunStarted:
         widths={suite.model: 32 * (i + 1) for i, suite in enumerate(story.suites)},
         environment=ENVIRONMENT,
         aliases=story.aliases,
+        likeness=story.likeness,
         warnings=story.warnings,
     )
 
@@ -205,6 +204,8 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     weights = tuple(task_weights(kinds, search.objective))
     own = tuple(kinds.values())
     problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline, search.reward, weights, kinds=own)
+    if story.likeness:
+        problem = replace(problem, likeness=np.array(story.likeness))
     campaign = Learner(problem, policy_named(search.policy), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
+from daskmetrics.execution._score_tables import KnownScore, published
 from daskmetrics.report import Run
 from daskmetrics.report._compare import cells, compare_published_text, compare_text
-from daskmetrics.report._score_tables import KnownScore, published
 from tests.report.conftest import Story, make_run
 
 

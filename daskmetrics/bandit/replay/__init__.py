@@ -2,6 +2,7 @@
 
 ============= ============================================================================
 `_tables`     known scores as arrays over arms x tasks
+`_likeness`   how alike the tasks were in other models
 `_scenario`   how a table becomes a search: costs, tasks and objective; the true best arm
 `_trials`     one search per setting and seed, on several processes
 `_statistics` success rates, costs, confidence, with their intervals; CSV files
@@ -11,6 +12,7 @@
 Nothing here needs torch, a scheduler or a GPU.
 """
 
+from daskmetrics.bandit.replay._likeness import task_likeness
 from daskmetrics.bandit.replay._report import describe, summary_tables
 from daskmetrics.bandit.replay._scenario import GroundTruth, Scenario, ground_truth
 from daskmetrics.bandit.replay._statistics import COST_SHARES, write_csv
@@ -32,5 +34,6 @@ __all__ = [
     "run_trials",
     "score_table",
     "summary_tables",
+    "task_likeness",
     "write_csv",
 ]

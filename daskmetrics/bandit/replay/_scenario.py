@@ -10,6 +10,7 @@ import numpy as np
 from daskmetrics.bandit import Problem, task_weights
 from daskmetrics.bandit._problem import Floats, Reward
 from daskmetrics.bandit._simulate import true_objectives
+from daskmetrics.bandit.replay._likeness import task_likeness
 from daskmetrics.bandit.replay._tables import FEWER, ScoreTable
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Checkpoint
@@ -42,6 +43,8 @@ class Scenario:
         ``all``, a kind of task or a task.
     baseline : str or None
         MODEL@REVISION; by default the last checkpoint of the last model.
+    prior : ScoreTable or None
+        Scores of other models on the same tasks, from which the likeness of the tasks is learned.
     """
 
     costs: Costs | None = None
@@ -51,6 +54,7 @@ class Scenario:
     reward: Reward = "mean"
     objective: str = "all"
     baseline: str | None = None
+    prior: ScoreTable | None = None
 
     def draw_tasks(self, table: ScoreTable, seed: int) -> ScoreTable:
         """The table with the tasks that a seed draws.
@@ -74,7 +78,8 @@ class Scenario:
         Raises
         ------
         ConfigError
-            If the baseline or the objective is unknown, or the table does not contain the requested costs.
+            If the baseline or the objective is unknown, the table does not contain the requested costs, or the prior
+            has scores of a model of the table.
         """
         encode, score = self._seconds(table)
         return Problem(
@@ -88,6 +93,7 @@ class Scenario:
             weights=tuple(task_weights(table.kinds, self.objective)),
             load_cost=np.full(len(table.arms), self.load),
             kinds=tuple(table.kinds.values()),
+            likeness=self._likeness(table),
         )
 
     def needed(self, table: ScoreTable) -> list[str]:
@@ -102,6 +108,17 @@ class Scenario:
         if not np.isfinite(table.seconds).any():
             return "unit"
         return "shared" if np.nansum(table.encode) > 0 else "published"
+
+    def _likeness(self, table: ScoreTable) -> Floats | None:
+        if self.prior is None:
+            return None
+        searched = {suite.model for suite in table.suites} & {suite.model for suite in self.prior.suites}
+        if searched:
+            raise ConfigError(
+                f"The prior has scores of {', '.join(sorted(searched))}, which this replay is to search for. Name "
+                "scores of other models."
+            )
+        return task_likeness(self.prior, table.kinds)
 
     def _baseline(self, table: ScoreTable) -> Checkpoint:
         known = {str(arm.checkpoint): arm.checkpoint for arm in table.arms}

@@ -15,7 +15,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.execution import Journal, Record
-from daskmetrics.report._score_tables import read, read_metrics
+from daskmetrics.execution._score_tables import read, read_metrics
 from tests.events import started
 
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
