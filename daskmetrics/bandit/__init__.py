@@ -18,11 +18,12 @@ Mathematics of numbers: nothing here uses futures, files or model weights. Impor
 ===================================== ========================================================================
 """
 
+from daskmetrics.bandit._features import arm_features
 from daskmetrics.bandit._learner import Budget, Learner, Pick
 from daskmetrics.bandit._objectives import champions, task_weights
 from daskmetrics.bandit._outlook import metrics_worth, outlook
 from daskmetrics.bandit._policy import Choice, Policy, State
-from daskmetrics.bandit._problem import Outcome, Problem, arm_features
+from daskmetrics.bandit._problem import Outcome, Problem
 from daskmetrics.bandit._recommend import Recommendation
 from daskmetrics.bandit.policies._registry import installed_policies, policy_named, policy_path
 

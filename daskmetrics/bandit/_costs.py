@@ -18,7 +18,7 @@ class PaidCosts:
     Loading a checkpoint is free if a free worker holds it, or if the embeddings exist.
 
     >>> from daskmetrics.core.names import Checkpoint, Suite
-    >>> from daskmetrics.bandit._problem import arm_features
+    >>> from daskmetrics.bandit import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
     >>> one = np.ones((4, 1))
     >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), 10 * one, one, Checkpoint("m", "step1"))
@@ -76,7 +76,7 @@ def cost_correction(problem: Problem, outcomes: OutcomeArrays) -> Floats:
     budget is a share of the whole.
 
     >>> from daskmetrics.core.names import Checkpoint, Suite
-    >>> from daskmetrics.bandit._problem import Outcome, arm_features
+    >>> from daskmetrics.bandit import Outcome, arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
     >>> cost = np.ones((4, 2))
     >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost, Checkpoint("m", "step1"), "mean")

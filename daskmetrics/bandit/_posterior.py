@@ -184,7 +184,7 @@ def fit_posterior(problem: Problem, seen: Observations, pending: Observations | 
     """Estimate the model and condition on the observations, if any; the scores of pending cells are not read.
 
     >>> from daskmetrics.core.names import Checkpoint, Suite
-    >>> from daskmetrics.bandit._problem import arm_features
+    >>> from daskmetrics.bandit import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
     >>> cost = np.ones((4, 2))
     >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost, Checkpoint("m", "step1"), "mean")

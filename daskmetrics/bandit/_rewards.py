@@ -100,7 +100,7 @@ def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
     of the other tasks and the mean of the scores it has.
 
     >>> from daskmetrics.core.names import Checkpoint, Suite
-    >>> from daskmetrics.bandit._problem import arm_features
+    >>> from daskmetrics.bandit import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
     >>> cost = np.ones((4, 1))
     >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, Checkpoint("m", "step1"), "zscore")

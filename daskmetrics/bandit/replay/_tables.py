@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from daskmetrics.bandit._problem import Bools, Floats, arm_features
+from daskmetrics.bandit._features import arm_features
+from daskmetrics.bandit._problem import Bools, Floats
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Suite, grid, training_order
 
