@@ -4,6 +4,7 @@ Mathematics of numbers: nothing here uses futures, files or model weights. Impor
 
 ===================================== ========================================================================
 `_problem`                            arms, tasks, features and costs; outcomes as arrays
+`_features`                           what is known of an arm before any score, as numbers
 `_costs`, `_clock`                    what was paid, and corrections by measured seconds; assumed workers
 `_rewards`                            from raw scores to values that can be averaged over tasks
 `_kernel`                             the Gaussian process prior, and how its parameters are estimated
