@@ -57,6 +57,10 @@ JOINED = {
 }
 
 
+def family_of(model: str) -> str:
+    return model.partition("-")[0]
+
+
 @dataclass(frozen=True)
 class Model:
     """The last checkpoint of one model: its arms by layer."""
@@ -68,7 +72,7 @@ class Model:
 
     @property
     def family(self) -> str:
-        return self.name.partition("-")[0]
+        return family_of(self.name)
 
     @property
     def standing(self) -> Floats:
@@ -251,8 +255,8 @@ def priors(
     budget = max(EARLY)
     every: dict[str, list[tuple[ReplayTrial, ReplayTrial]]] = {}
     for name, table in joined(searched).items():
-        families = {suite.model.partition("-")[0] for suite in table.suites}
-        others = [each for model, each in known.items() if model.partition("-")[0] not in families]
+        families = {family_of(suite.model) for suite in table.suites}
+        others = [each for model, each in known.items() if family_of(model) not in families]
         if not others:
             continue
         prior = score_table(row for each in others for row in _last_checkpoint(each))

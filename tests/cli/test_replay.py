@@ -22,7 +22,7 @@ def scores(tmp_path: Path) -> Path:
         writer.writerow(["model", "revision", "layer", "task", "score", "seconds", "metric:depth"])
         for step in (1, 8, 64, 512):
             for layer in range(4):
-                for task, seconds in (("cheap", 1), ("dear", 50)):
+                for task, seconds in (("cheap", 1), ("expensive", 50)):
                     score = 0.4 + 0.02 * step.bit_length() - 0.03 * (layer - 2) ** 2 + 0.001 * (seconds > 1)
                     writer.writerow(["m", f"step{step}", layer, task, score, seconds, layer / 3])
     return tmp_path

@@ -96,11 +96,11 @@ def test_arms_known_from_the_model_alone_are_shown_apart(run):
 
 
 def test_a_cost_that_grows_with_the_score_keeps_both_arms():
-    cheap, dear = ArmCost(1, 10, None, 8.0, 80.0, 4), ArmCost(2, 20, None, 8.0, 160.0, 4)
+    cheap, expensive = ArmCost(1, 10, None, 8.0, 80.0, 4), ArmCost(2, 20, None, 8.0, 160.0, 4)
     wide = replace(cheap, dimensions=8)
-    assert on_front([0.1, 0.2], [cheap, dear]) == [0, 1]
-    assert on_front([0.2, 0.2], [cheap, dear]) == [0]
-    assert on_front([0.1, 0.1, 0.3], [wide, cheap, dear]) == [1, 2]
+    assert on_front([0.1, 0.2], [cheap, expensive]) == [0, 1]
+    assert on_front([0.2, 0.2], [cheap, expensive]) == [0]
+    assert on_front([0.1, 0.1, 0.3], [wide, cheap, expensive]) == [1, 2]
     assert on_front([0.1, 0.1], [cheap, cheap]) == [0, 1]  # equal arms do not beat each other
 
 

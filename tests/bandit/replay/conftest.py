@@ -13,8 +13,8 @@ from daskmetrics.core.names import Arm
 
 STEPS = (0, 1, 4, 16, 64, 256)
 LAYERS = range(5)
-TASKS = {"cheap": 1.0, "fair": 4.0, "dear": 100.0, "dearest": 400.0}
-KINDS = {"cheap": "pairs", "fair": "pairs", "dear": "classes", "dearest": "classes"}
+TASKS = {"cheap": 1.0, "fair": 4.0, "expensive": 100.0, "extreme": 400.0}
+KINDS = {"cheap": "pairs", "fair": "pairs", "expensive": "classes", "extreme": "classes"}
 
 
 def known_rows(seed: int = 0) -> list[ScoreRow]:

@@ -14,13 +14,13 @@ from .conftest import KINDS
 
 
 def earlier(layers=20, models=("other",), tasks=tuple(KINDS), shift=0.0):
-    """Models in which the two cheap tasks go together, and the two dear ones."""
+    """Models in which the two cheap tasks go together, and the two expensive ones."""
     rng, rows = np.random.default_rng(0), []
     for model in models:
         for layer in range(layers):
-            cheap, dear = rng.normal(size=2)
+            cheap, expensive = rng.normal(size=2)
             for task in tasks:
-                score = (cheap if "dear" not in task else dear) + 0.1 * rng.normal() + shift
+                score = (cheap if task not in ("expensive", "extreme") else expensive) + 0.1 * rng.normal() + shift
                 rows.append(ScoreRow(Arm(model, "main", layer), task, score))
     return score_table(rows)
 
@@ -29,12 +29,12 @@ def test_tasks_that_went_together_elsewhere_are_alike():
     found = task_likeness(earlier(), dict.fromkeys(KINDS, ""))  # no kinds: only the scores relate the tasks
     names = list(KINDS)
     assert found[names.index("cheap"), names.index("fair")] > 0.9 * SHARE
-    assert found[names.index("dear"), names.index("dearest")] > 0.9 * SHARE
-    assert found[names.index("cheap"), names.index("dear")] < 0
+    assert found[names.index("expensive"), names.index("extreme")] > 0.9 * SHARE
+    assert found[names.index("cheap"), names.index("expensive")] < 0
 
 
 def test_it_is_a_correlation_matrix_whatever_was_scored(known):
-    for table in (earlier(), earlier(models=("a", "b")), earlier(tasks=("cheap", "dear", "fair", "else"))):
+    for table in (earlier(), earlier(models=("a", "b")), earlier(tasks=("cheap", "expensive", "fair", "else"))):
         problem = Scenario(prior=table).build_problem(known)  # refuses any other matrix
         np.testing.assert_allclose(np.diag(problem.likeness), 1.0)
     constant = earlier()
@@ -47,15 +47,15 @@ def test_how_high_the_earlier_scores_were_does_not_matter():
 
 
 def test_a_task_that_is_new_is_related_by_its_kind():
-    found = task_likeness(earlier(tasks=("cheap", "dear", "dearest")), KINDS)
+    found = task_likeness(earlier(tasks=("cheap", "expensive", "extreme")), KINDS)
     place = {task: i for i, task in enumerate(KINDS)}
     assert found[place["fair"], place["cheap"]] == 1 - SHARE
-    assert found[place["fair"], place["dear"]] == 0
+    assert found[place["fair"], place["expensive"]] == 0
 
 
 def test_too_few_tasks_or_arms_in_common_are_an_error():
     with pytest.raises(DataError, match="2 of which are among the 4 tasks"):
-        task_likeness(earlier(tasks=("cheap", "dear", "else")), KINDS)
+        task_likeness(earlier(tasks=("cheap", "expensive", "else")), KINDS)
     with pytest.raises(DataError, match="the most is 7"):
         task_likeness(earlier(layers=7), KINDS)
 

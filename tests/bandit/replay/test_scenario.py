@@ -62,9 +62,9 @@ def test_the_best_arm_and_the_loss_of_the_others(known):
 
 def test_each_objective_has_its_own_best_arm(known):
     scores = known.scores.copy()
-    scores[4, known.tasks.index("dear")] += 1.0
+    scores[4, known.tasks.index("expensive")] += 1.0
     changed = replace(known, scores=scores)
-    assert ground_truth(changed, Scenario(objective="dear").build_problem(changed)).best == 4
+    assert ground_truth(changed, Scenario(objective="expensive").build_problem(changed)).best == 4
     assert ground_truth(changed, Scenario(objective="classes").build_problem(changed)).best == 4
     assert ground_truth(changed, Scenario(objective="pairs").build_problem(changed)).best != 4
 
