@@ -146,7 +146,7 @@ def main(words: Sequence[str] | None = None) -> None:
             encode_many(Path(folder), given.worker, (1 if given.small else 64) << 20)
         return
     if given.memory or given.small:
-        count = "2000" if given.small else "100000"
+        count = "500" if given.small else "100000"
         own = [sys.executable, __file__, "--worker", count, *(["--small"] if given.small else [])]
         subprocess.run(own, check=True)
     if not given.memory:

@@ -10,9 +10,16 @@ Begin with the demo. It runs on this machine and needs no file, no network and n
 
 >>> run = dm.open("runs/demo")  # doctest: +SKIP
 
-Then write your own models into a YAML file (``configs/`` has examples) and give it to `run`, or `train` a suite of
-checkpoints first. The same file runs on a laptop and on a Slurm cluster: only its ``cluster`` section changes.
-`map` runs any function over any items on the same workers, each item recorded exactly once.
+Then name your own models and tasks, or write them into a YAML file (``configs/`` has examples), or `train` a suite of
+checkpoints first:
+
+>>> run = dm.run(models=["./my-model"], tasks=[frame], budget=0.2)  # doctest: +SKIP
+>>> run.leaderboard()  # doctest: +SKIP
+
+The same file runs on a laptop and on a Slurm cluster: only its ``cluster`` section changes.
+`map` runs any function over any items on the same workers, each item recorded exactly once. For one model, here and
+now: `layers` scores each layer on your own data, `measure` gives the metrics, and `embed` the vectors. `watch` follows
+a training.
 
 The package measures every (model, checkpoint, layer) by label-free metrics, searches for the best one with a bandit
 that pays for task evaluations one by one, and reports the winner with its confidence and cost.
@@ -42,11 +49,11 @@ Modules with a leading underscore are internal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
@@ -57,7 +64,10 @@ if TYPE_CHECKING:
     from daskmetrics.cluster import ProfileCluster
     from daskmetrics.config import Config
     from daskmetrics.execution.map import map
-    from daskmetrics.report import Run
+    from daskmetrics.experiment._callback import WatchCallback
+    from daskmetrics.experiment._direct import embed, measure
+    from daskmetrics.experiment._watch_process import BackgroundWatch
+    from daskmetrics.report import BackgroundRun, Leaderboard, Run
 
 __version__ = version("daskmetrics")
 __all__ = [
@@ -65,18 +75,26 @@ __all__ = [
     "DaskmetricsError",
     "ProfileCluster",
     "Run",
+    "WatchCallback",
     "__version__",
+    "embed",
+    "layers",
     "map",
+    "measure",
     "open",
     "run",
     "train",
+    "watch",
 ]
 
 # imported on first use: Dask takes half a second
 _LAZY = {
+    "embed": "daskmetrics.experiment._direct",
+    "measure": "daskmetrics.experiment._direct",
     "map": "daskmetrics.execution.map",
     "ProfileCluster": "daskmetrics.cluster",
     "Run": "daskmetrics.report",
+    "WatchCallback": "daskmetrics.experiment._callback",
 }
 
 
@@ -113,30 +131,75 @@ def open(path: str | Path) -> Run:
     return Run(path)
 
 
+@overload
 def run(
-    config: str | Path | None = None,
+    config: str | Path | Mapping[str, Any] | Config | None = ..., *, background: Literal[True], **arguments: Any
+) -> BackgroundRun: ...
+
+
+@overload
+def run(
+    config: str | Path | Mapping[str, Any] | Config | None = ...,
     *,
+    background: Literal[False] = ...,
+    **arguments: Any,
+) -> Run: ...
+
+
+def run(
+    config: str | Path | Mapping[str, Any] | Config | None = None,
+    *,
+    models: Sequence[Any] | str | Path | None = None,
+    tasks: Sequence[Any] | str | None = None,
+    budget: float | None = None,
+    client: Client | None = None,
+    cluster: Any = None,
+    background: bool = False,
     settings: Sequence[str] = (),
     folder: str | Path | None = None,
     policy: Policy | None = None,
-) -> Run:
+    **sections: Any,
+) -> Run | BackgroundRun:
     """Run an experiment, or resume it, and open its results.
 
     Parameters
     ----------
-    config : str or Path, optional
-        YAML file of the experiment; by default the demo.
+    config : str, Path, mapping or Config, optional
+        The experiment: its YAML file, or the same keys and values; by default the demo, or with ``models`` nothing.
+        The other arguments replace what it says.
+    models : list, optional
+        Hub ids, folders, or mappings such as ``{"source": ..., "revisions": "log", "layers": "blocks"}``.
+    tasks : list, optional
+        Names as in a configuration (``"stdlib:order"``, ``"file:reviews.csv"``, ``"mteb:STS12"``); DataFrames with the
+        columns text and label, or those of another kind of task; or mappings ``{"data": frame, "text": "body",
+        "label": "stars"}``, also with ``name``, ``kind`` and ``probe``. Tables are written into the folder of the run.
+    budget : float, optional
+        Share of the cost of scoring everything that may be spent.
+    client : distributed.Client, optional
+        Whose workers do the work, also an asynchronous one; they need no resources. It stays open.
+    cluster : cluster of Dask, str or mapping, optional
+        A running cluster, which stays open; or a profile: its name, YAML file or keys.
+    background : bool
+        Whether to return at once, while the run goes on in a thread.
     settings : sequence of str
-        ``KEY=VALUE`` on top of the file, such as ``search.budget=0.1``.
+        ``KEY=VALUE`` on top, such as ``search.budget=0.1``.
     folder : str or Path, optional
         Folder of the run; by default ``runs/NAME``.
     policy : Policy, optional
         Your own policy: a function from a `daskmetrics.bandit.State` to a `daskmetrics.bandit.Choice` or None.
+    **sections
+        Further sections of a configuration, such as ``name="mine"``, ``metrics=["prompt_entropy"]``, ``seed=1`` or
+        ``search={"objective": "classification"}``.
+
+    Returns
+    -------
+    Run or BackgroundRun
+        The finished run; with ``background``, the running one.
 
     Raises
     ------
     ConfigError
-        If the configuration is not valid; nothing was started.
+        If the configuration or an argument is not valid, or the client's workers cannot run it; nothing was started.
     LockedError
         If another process is driving this run.
 
@@ -147,19 +210,110 @@ def run(
 
     Examples
     --------
-    >>> run(settings=["search.budget=0.1"]).best()  # doctest: +SKIP
+    >>> run(budget=0.1).best()  # doctest: +SKIP
+    >>> reviews = {"data": frame, "text": "body", "label": "stars"}  # doctest: +SKIP
+    >>> run(models=["sentence-transformers/all-MiniLM-L6-v2"], tasks=[reviews]).leaderboard()  # doctest: +SKIP
     """
+    from contextlib import nullcontext
+
     from daskmetrics import config as configuration
     from daskmetrics import experiment, report
-    from daskmetrics.core._files import RunFolder
 
-    parsed = configuration.load(config or configuration.folder() / "demo.yaml", settings)
-    place = RunFolder(Path(folder or f"runs/{parsed.name}"))
+    if client is not None and cluster is not None:
+        raise ConfigError("client and cluster: pass one of them.")
+    if isinstance(cluster, configuration.Cluster):
+        cluster = cluster.model_dump(mode="json")
+    is_profile = isinstance(cluster, str | Path | Mapping)
+    profile = str(cluster) if isinstance(cluster, Path) else cluster if is_profile else None
+    arguments = {"models": models, "tasks": tasks, "budget": budget, "cluster": profile, **sections}
+    parsed, place = experiment.configured(config, arguments, settings, folder)
+    prepared = experiment.prepare(parsed, policy)
+    is_given = client is not None or not (cluster is None or is_profile)
+    if parsed.cluster.kind == "slurm" and not is_given:
+        import_module("daskmetrics.cluster.slurm._cluster")  # must be imported in the main thread
+
+    def drive(display: experiment.Display) -> Run:
+        with experiment.client_of(client, cluster) if is_given else nullcontext() as own:
+            experiment.run(prepared, place, display, own)
+        finished = report.Run(place.path)
+        report.write(finished)
+        return finished
+
+    if background:
+        return report.BackgroundRun(drive, place)
     with experiment.Display() as display:
-        experiment.run(experiment.prepare(parsed, policy), place, display)
-    finished = report.Run(place.path)
-    report.write(finished)
-    return finished
+        return drive(display)
+
+
+def layers(
+    model: Any,
+    data: Any,
+    text: str | None = None,
+    label: str | None = None,
+    *,
+    layers: str | Sequence[int] = "all",
+    columns: Mapping[str, str] | None = None,
+    tokenizer: Any = None,
+    readouts: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    **protocol: Any,
+) -> Leaderboard:
+    """Score every layer of one checkpoint on your own data; in this process, without a cluster.
+
+    The scores are those of a run with the same data and seed.
+
+    Parameters
+    ----------
+    model : str, Path, SentenceTransformer or PreTrainedModel
+        As in `embed`.
+    data : DataFrame, str, Path, dataset of Hugging Face, or list
+        Labelled texts; as a path, of a CSV, TSV, JSON Lines or Parquet file or of a folder. Or a list of names of
+        tasks, such as ``["stdlib:order", "mteb:STS12"]``. docs/tasks.md says which columns make which kind of task.
+    text, label : str, optional
+        The columns of the texts and the labels, where they have other names.
+    layers : "all", "blocks" or sequence of int
+        Layer 0 is the embedding output.
+    columns : mapping of str to str, optional
+        Further options of a task on a file: the columns ``first``, ``second``, ``grade``, ``query``, ``document`` and
+        ``relevance``, and ``kind`` and ``probe``.
+    tokenizer : optional
+        Of a model in memory.
+    readouts : mapping, optional
+        Keys of the section ``readouts`` of a configuration: which poolings, layers together, dimensions and storage to
+        compare at every layer, such as ``{"pooling": ["mean", "last"], "storage": ["float32", "int8"]}``. What is
+        fitted on a corpus is fitted on the default one.
+    seed : int
+        Of folds, draws and starting points; that of a run is its ``seed``.
+    **protocol
+        Keys of the section ``protocol`` of a configuration, as in `embed`.
+
+    Returns
+    -------
+    Leaderboard
+        The layers, best first, with standard errors and those that cannot be told from the best. A layer without a
+        score is the subject of a warning.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such model, layer, file, column or task.
+    DataError
+        If the model cannot be read in this way, or no layer has a score.
+
+    Examples
+    --------
+    >>> board = layers("sentence-transformers/all-MiniLM-L6-v2", "reviews.csv", "body", "stars")  # doctest: +SKIP
+    >>> print(board)  # doctest: +SKIP
+    >>> board.plot()  # doctest: +SKIP
+    """
+    from daskmetrics.experiment import _direct as direct
+    from daskmetrics.report import Leaderboard
+
+    named = {name: column for name, column in (("text", text), ("label", label)) if column is not None}
+    recorded = direct.score_layers(
+        model, data, {**named, **(columns or {})}, layers, tokenizer, seed, protocol, readouts or {}
+    )
+    return Leaderboard.of(recorded, {task: 1.0 for scores in recorded.values() for task in scores})
 
 
 def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
@@ -195,3 +349,51 @@ def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
     parsed = config if isinstance(config, configuration.Config) else configuration.load(config)
     with Display() as display:
         return training.train(client, parsed, display, training.suites_to_train(parsed))
+
+
+def watch(
+    config: str | Path | Mapping[str, Any] | Config | None = None,
+    *,
+    background: bool = False,
+    client: Client | None = None,
+    settings: Sequence[str] = (),
+    folder: str | Path | None = None,
+    **arguments: Any,
+) -> Run | BackgroundWatch:
+    """Measure and score the checkpoints of growing suites as they appear; the twin of `run`.
+
+    Parameters
+    ----------
+    config, settings, folder, **arguments
+        As in `run`; the section ``watch`` of a configuration says how its folders and hub ids are followed.
+    background : bool
+        Whether to return at once, while the watch goes on in a process of its own, for instance beside a training.
+    client : distributed.Client, optional
+        Not with ``background``.
+
+    Returns
+    -------
+    Run or BackgroundWatch
+        The run, once the watch has ended; with ``background``, a handle of the process.
+
+    Raises
+    ------
+    ConfigError, LockedError
+        As in `run`.
+
+    Examples
+    --------
+    >>> watch(models=["./out"], tasks=["file:reviews.csv"]).best()  # doctest: +SKIP
+    """
+    from daskmetrics import experiment, report
+    from daskmetrics.experiment._watch import watch as follow
+    from daskmetrics.experiment._watch_process import BackgroundWatch
+
+    parsed, place = experiment.configured(config, arguments, settings, folder)
+    if background:
+        if client is not None:
+            raise ConfigError("client: a watch in the background is a process of its own; pass a 'cluster' instead.")
+        return BackgroundWatch(parsed, place)
+    with experiment.Display() as display:
+        follow(parsed, place, display, client, lambda: report.write(report.Run(place.path)))
+    return report.Run(place.path)

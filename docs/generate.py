@@ -141,6 +141,7 @@ def schema() -> str:
         section["properties"][word] = {"type": "string", "description": f"Name of a {word}; the other keys change it."}
         reference = whole["properties"][key].pop("$ref")
         whole["properties"][key]["anyOf"] = [{"type": "string"}, {"$ref": reference}]
+    whole["$defs"]["Model"] |= {"type": ["object", "string"], "required": []}  # a source alone names the model
     return json.dumps(whole, indent=1) + "\n"
 
 

@@ -82,6 +82,20 @@ def test_every_exported_name_exists_and_has_a_docstring(name):
             assert inspect.getdoc(value), f"{name}.{each} has no docstring"
 
 
+def test_everything_in_the_package_itself_has_an_example():
+    values = {name: getattr(daskmetrics, name) for name in daskmetrics.__all__}
+    routines = {name: value for name, value in values.items() if inspect.isroutine(value)}
+    classes = {name: value for name, value in values.items() if inspect.isclass(value)}
+    examples = {f"{name}.{each}": method for name, cls in classes.items() for each, method in methods(cls)}
+    shown = {**routines, **{n: v for n, v in classes.items() if not issubclass(v, Exception)}, **examples}
+    assert {"run", "Run", "Run.best"} <= shown.keys()
+    assert [name for name, value in shown.items() if ">>>" not in inspect.getdoc(value)] == []
+
+
+def methods(cls):
+    return [(name, value) for name, value in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")]
+
+
 def test_dir_shows_the_api_and_nothing_else():
     code = """
 import daskmetrics, daskmetrics.report, daskmetrics.execution.map, daskmetrics.config

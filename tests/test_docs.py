@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import json
 import re
@@ -43,6 +44,13 @@ def test_every_module_on_the_map_exists():
     named = re.findall(r"`([a-z_/]+\.py)`", DESIGN)
     assert len(named) > 20
     assert [name for name in named if not (ROOT / "daskmetrics" / name).is_file()] == []
+
+
+def test_the_examples_of_metric_functions_give_what_they_show():
+    page = ROOT / "docs" / "metric_functions.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
+    assert tried > 20
+    assert not failed
 
 
 def test_the_schema_is_what_the_configuration_says(generate):

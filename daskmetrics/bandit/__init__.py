@@ -14,6 +14,7 @@ Mathematics of numbers: nothing here uses futures, files or model weights. Impor
 `policies`                            the policies: `race` is the default
 `_recommend`, `_objectives`           the best arm and its confidence; the best arm of every kind of task
 `_learner`                            the decisions of a search: ``ask`` and ``tell``
+`_forecast`                           whether the score of checkpoints that do not exist yet will rise
 `_outlook`                            why it ended, what more would buy, what the metrics contributed
 `_simulate`, `replay`                 a search of known scores; many of them, compared
 ===================================== ========================================================================

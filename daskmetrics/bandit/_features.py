@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 
 from daskmetrics.bandit._problem import Floats, check_shape
+from daskmetrics.core._readouts import Readout
 from daskmetrics.core.names import Suite
 
 
@@ -23,7 +25,8 @@ def arm_features(suites: Sequence[Suite], metrics: Floats | None = None) -> Floa
     Returns
     -------
     ndarray (A, 2 + number of suites + metrics kept)
-        Training step, log2(step + 1) scaled to [0, 1] within the suite; relative depth in [0, 1]; one-hot model; the
+        Training step, log2(step + 1) scaled to [0, 1] within the suite; relative depth in [0, 1], the mean of layers
+        that are read together; one-hot model; the
         metrics with mean 0 and sd 1 over all arms, missing ones 0 (the mean), constant ones dropped.
 
     Examples
@@ -35,16 +38,32 @@ def arm_features(suites: Sequence[Suite], metrics: Floats | None = None) -> Floa
            [1. , 0.5, 1. ]])
     """
     rows = [
-        [time, layer / suite.depth, *(float(suite is other) for other in suites)]
+        [time, place, *(float(suite is other) for other in suites)]
         for suite in suites
+        for places in [[fmean(Readout.parse(name).layers_of(layer)) / suite.depth for layer, name in suite.rows]]
         for time in _training_times(suite)
-        for layer in suite.layers
+        for place in places
     ]
     position = np.array(rows, dtype=float)
     if metrics is None:
         return position
     check_shape("metrics", metrics, (len(position), metrics.shape[-1]))
     return np.hstack([position, _standardised(metrics)])
+
+
+def metrics_of_arms(suites: Sequence[Suite], by_layer: Floats) -> Floats:
+    """Metrics of every arm (A, M), from those of every layer of every checkpoint: readouts of a layer share them.
+
+    Layers that are read together have those of the deepest.
+    """
+    starts = np.cumsum([0, *(len(suite.revisions) * len(suite.layers) for suite in suites)])
+    rows = [
+        start + number * len(suite.layers) + suite.layers.index(layer)
+        for suite, start in zip(suites, starts, strict=False)
+        for number in range(len(suite.revisions))
+        for layer, _ in suite.rows
+    ]
+    return np.asarray(by_layer[rows])
 
 
 def _training_times(suite: Suite) -> list[float]:

@@ -4,7 +4,8 @@ The standardised score of a cell is the sum ``common(arm) + of_kind(kind, arm) +
 part that all tasks share, a deviation of the task's kind, one of the task alone, and an offset of the task
 (coregionalisation; Bonilla, Chai and Williams, "Multi-task Gaussian process prediction", NIPS 2007). The three
 functions of the arm have the same kernel: arms that are near each other in training and depth, or that have similar
-metrics, are correlated. The offset has a large variance (`LEVEL`), so the choice of the arms on which a task was
+metrics, are correlated. Readouts of one layer are correlated, too, by how many parts differ and by how much
+(`readout_distances`). The offset has a large variance (`LEVEL`), so the choice of the arms on which a task was
 scored carries no information about these arms.
 
 How much kinds and tasks deviate differs between families of models by a factor of ten and more, so their variances have
@@ -24,8 +25,8 @@ import numpy as np
 
 from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations, Problem
 from daskmetrics.bandit._rewards import RewardScale, reward_scale
+from daskmetrics.core._readouts import Readout
 
-MODELS = 0.6  #: correlation of two models at the same training and depth
 METRIC = 0.2  #: variance explained by the metrics; the variance explained by the position is 1
 NUGGET = 0.03  #: variance, on each axis of the position, that a value does not share with its neighbours
 LEVEL = 10.0  #: prior variance of a task's level: vague
@@ -34,7 +35,13 @@ PRIOR_COUNT = 1.0  #: observations that the pooled spread counts for in the spre
 UNSEEN = 0.1  #: greatest noise variance that is assumed of a task without a score
 ROUNDS = 6  #: estimates of the spreads where errors are stated; each uses the one before
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
-PRIOR_SD = (1.0, 1.0, 1.0, 2.0, 1.0, 3.0)  #: ... and the prior sd of the logarithm of each, in such steps
+PRIOR_SD = (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 3.0, 2.0)  #: ... and the prior sd of the logarithm of each, in such steps
+POOLING = 0.5  #: distance of readouts with different poolings
+JOIN = 0.2  #: ... of which one reads layers together, or reads them together in another way
+HALVING = 0.1  #: ... of which one keeps half the dimensions of the other
+PRINCIPAL = 0.1  #: ... of which one keeps principal components
+WHITENING = 0.4  #: ... of which one is whitened
+STORAGE = {"float32": 0.0, "float16": 0.01, "int8": 0.05, "binary": 0.4}  #: places on a line
 TRIALS = 6  #: hyperparameters tried at a time
 FEW = 16  #: with fewer scores the hyperparameters keep their defaults
 
@@ -45,15 +52,22 @@ class Hyperparameters:
 
     time_scale: float = 0.3  # length scale in training, as a share of log steps
     depth_scale: float = 0.3  # length scale in depth, as a share of the layers
+    model_variance: float = 0.4  # of one model's own part, relative to what all models share
     arm_variance: float = 0.01  # that all tasks share in one arm alone
     task_variance: float = 0.5  # of one task's deviation, smooth over arms
     kind_variance: float = 1.0  # of one kind's deviation, relative to that of one task
     cell_variance: float = 0.01  # of the deviations of kinds and tasks in one arm alone
+    readout_scale: float = 1.0  # distance at which readouts of an arm have the correlation 1/e
 
     def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats, Floats]:
         """Prior covariances of cells from their arms' kernel and identity: of all tasks, of a kind, and of a task."""
         own = self.task_variance * near + self.cell_variance / (1 + self.kind_variance) * same
         return near + self.arm_variance * same, self.kind_variance * own, own + LEVEL
+
+    @property
+    def of_arms(self) -> tuple[float, float, float, float]:
+        """The hyperparameters of the arms' kernel."""
+        return self.time_scale, self.depth_scale, self.model_variance, self.readout_scale
 
     @property
     def total(self) -> float:
@@ -77,17 +91,20 @@ class ArmKernel:
     """Covariance function of arms: of their position (Matern 5/2) plus of their metrics (squared exponential).
 
     The part of the position is a product of two Matern 5/2 kernels (Rasmussen and Williams, 2006, eq. 4.17), of
-    training and of depth, each with a nugget, and of the correlation between models.
+    training and of depth, each with a nugget, and of the correlation between models. Both parts are multiplied by the
+    correlation of the arms' readouts, ``exp(-distance / readout_scale)``.
     """
 
     problem: Problem
     time_scale: float
     depth_scale: float
+    model_variance: float
+    readout_scale: float
 
     def __call__(self, left: Ints, right: Ints) -> Floats:
         """Covariance matrix of two sets of arms (L, R)."""
-        models, index = MODELS + (1 - MODELS) * np.eye(len(self.problem.models)), self.problem.model_index
-        kernel = models[:, index[right]][index[left]]
+        models, index = 1 + self.model_variance * np.eye(len(self.problem.models)), self.problem.model_index
+        kernel = models[:, index[right]][index[left]] / (1 + self.model_variance)
         (training, at_training), (depth, at_depth) = self.problem.axes
         angle = np.arccos(1 - 2 * depth) / np.pi  # the first and the last layers differ the most from their neighbours
         kernel *= _matern(training / self.time_scale, at_training[left], at_training[right])
@@ -97,7 +114,15 @@ class ArmKernel:
             a, b = metrics[left], metrics[right]
             square = np.maximum((a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T, 0.0)
             kernel += METRIC * np.exp(square / (-2.0 * metrics.shape[1]))
+        if len(self.problem.readouts) > 1:
+            index = self.problem.readout_index
+            kernel *= self._readouts[:, index[right]][index[left]]
         return np.asarray(kernel)
+
+    @cached_property
+    def _readouts(self) -> Floats:
+        """Correlations of the readouts (R, R)."""
+        return np.exp(-readout_distances(self.problem.readouts) / self.readout_scale)
 
     @property
     def variance(self) -> float:
@@ -107,6 +132,34 @@ class ArmKernel:
     @property
     def _metrics(self) -> Floats:
         return self.problem.features[:, 2 + len(self.problem.models) :]
+
+
+def readout_distances(names: Sequence[str]) -> Floats:
+    """How far readouts are apart (R, R): the sum over their parts, each a distance of its own.
+
+    Each part is a metric on a line or between labels, so that ``exp(-distance)`` is a covariance function. Dimensions
+    are on a line, too, in powers of two; all of them count as twice the greatest number that another readout keeps.
+
+    >>> readout_distances(["", "int8", "last", "last,int8"]).round(2).tolist()[0]
+    [0.0, 0.05, 0.5, 0.55]
+    """
+    read = [Readout.parse(name) for name in names]
+    most = 2 * max((each.kept or 1 for each in read), default=1)
+    labels = (
+        (POOLING, [each.pooling for each in read]),
+        (JOIN, [each.join for each in read]),
+        (PRINCIPAL, [each.principal for each in read]),
+        (WHITENING, [each.whitening for each in read]),
+    )
+    lines = (
+        HALVING * np.log2([each.kept or most for each in read]),
+        np.array([STORAGE[each.storage] for each in read]),
+    )
+    apart = np.zeros((len(read), len(read)))
+    for distance, values in labels:
+        number = np.unique(np.array(values), return_inverse=True)[1]
+        apart += distance * (number[:, None] != number)
+    return np.asarray(apart + sum(np.abs(line[:, None] - line) for line in lines))
 
 
 def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
@@ -131,7 +184,7 @@ class CovarianceModel:
 
     @cached_property
     def kernel(self) -> ArmKernel:
-        return ArmKernel(self.problem, self.hyperparameters.time_scale, self.hyperparameters.depth_scale)
+        return ArmKernel(self.problem, *self.hyperparameters.of_arms)
 
     @cached_property
     def weights(self) -> Floats:
@@ -198,7 +251,7 @@ class _TrainingScores:
         for task in np.unique(seen.task):
             self.noise[task] = np.median(errors[seen.task == task]) ** 2
         self.of_task = np.eye(len(self.count))[seen.task]  # (n, T)
-        self._kernels: dict[tuple[float, float], Floats] = {}
+        self._kernels: dict[tuple[float, ...], Floats] = {}
 
     def covariance(self, h: Hyperparameters) -> Floats:
         """Prior covariance of the observed cells (n, n)."""
@@ -207,10 +260,10 @@ class _TrainingScores:
 
     def kernel(self, hyperparameters: Hyperparameters) -> Floats:
         """Covariance of the observed arms (n, n)."""
-        scales = hyperparameters.time_scale, hyperparameters.depth_scale
-        if scales not in self._kernels:
-            self._kernels[scales] = ArmKernel(self.problem, *scales)(self.seen.arm, self.seen.arm)
-        return self._kernels[scales]
+        of_arms = hyperparameters.of_arms
+        if of_arms not in self._kernels:
+            self._kernels[of_arms] = ArmKernel(self.problem, *of_arms)(self.seen.arm, self.seen.arm)
+        return self._kernels[of_arms]
 
 
 def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
@@ -228,9 +281,10 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
         return
     (greatest,), tried = _log_posteriors(scores, [best]), {best.hyperparameters}
     improved = True
+    names = [f.name for f in fields(Hyperparameters) if f.name != "readout_scale" or len(problem.readouts) > 1]
     while improved:
         h, improved = best.hyperparameters, False
-        changed = [replace(h, **{f.name: getattr(h, f.name) * by}) for f in fields(h) for by in (1 / STEP, STEP)]
+        changed = [replace(h, **{name: getattr(h, name) * by}) for name in names for by in (1 / STEP, STEP)]
         options = [option for option in changed if option not in tried]
         tried.update(options)
         for first in range(0, len(options), TRIALS):

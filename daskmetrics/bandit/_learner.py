@@ -16,7 +16,7 @@ from daskmetrics.bandit._policy import Choice, Policy, State, Why
 from daskmetrics.bandit._problem import Outcome, Problem
 from daskmetrics.bandit._recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.names import Arm, Cell, without_default
 
 Stage = Literal["baseline", "search", "confirm"]
 
@@ -76,7 +76,7 @@ class Pick:
 
     def as_dict(self) -> dict[str, Any]:
         """The decision as plain JSON values; `from_dict` reads them."""
-        return asdict(self)
+        return asdict(self, dict_factory=without_default)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Pick:

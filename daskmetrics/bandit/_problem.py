@@ -176,6 +176,17 @@ class Problem:
         return training, depth
 
     @cached_property
+    def readouts(self) -> tuple[str, ...]:
+        """Names of the readouts, in order of their first arm."""
+        return tuple(dict.fromkeys(arm.readout for arm in self.arms))
+
+    @cached_property
+    def readout_index(self) -> Ints:
+        """Index of every arm's readout (A,)."""
+        number = {name: i for i, name in enumerate(self.readouts)}
+        return np.array([number[arm.readout] for arm in self.arms], dtype=np.intp)
+
+    @cached_property
     def checkpoint_index(self) -> Ints:
         """Index of every arm's checkpoint, in order of first appearance (A,)."""
         number = {checkpoint: i for i, checkpoint in enumerate(dict.fromkeys(arm.checkpoint for arm in self.arms))}
@@ -193,9 +204,12 @@ class Problem:
 
     @cached_property
     def baseline_arms(self) -> Ints:
-        """Indices of the baseline checkpoint's arms, by layer."""
-        arms = [i for i, arm in enumerate(self.arms) if arm.checkpoint == self.baseline]
-        return np.array(sorted(arms, key=lambda i: self.arms[i].layer), dtype=np.intp)
+        """Indices of the baseline checkpoint's arms, by layer; of the readouts of a layer the first."""
+        first: dict[int, int] = {}
+        for i, arm in enumerate(self.arms):
+            if arm.checkpoint == self.baseline:
+                first.setdefault(arm.layer, i)
+        return np.array([first[layer] for layer in sorted(first)], dtype=np.intp)
 
     @property
     def default_arm(self) -> int:

@@ -15,7 +15,7 @@ from daskmetrics.bandit._policy import State
 from daskmetrics.bandit._posterior import Posterior, greatest
 from daskmetrics.bandit._problem import Bools, Ints, Observations, Problem
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.names import Arm, seed_of
+from daskmetrics.core.names import Arm, seed_of, without_default
 
 TOP = 10  #: number of arms listed in the recommendation
 WITHIN = 0.01  #: default margin for "nearly the best", as a share of the best arm's mean score
@@ -108,7 +108,7 @@ class Recommendation:
 
     def as_dict(self) -> dict[str, Any]:
         """The recommendation as plain JSON values."""
-        plain = asdict(self)
+        plain = asdict(self, dict_factory=without_default)
         plain["top"], plain["credible"] = list(plain["top"]), list(plain["credible"])
         for name, summary in (("best", self.best), ("default", self.default)):
             plain[name]["interval"] = list(summary.interval)
@@ -207,7 +207,7 @@ def confidence(posterior: Posterior, arm: int, margin: float, seed: int, usable:
     arms = np.append(rivals[rivals != arm], arm)
     # a Cholesky factor is a smooth function of the matrix: rounding errors of the covariance decide nothing
     root = np.linalg.cholesky(posterior.covariance(arms, arms)).astype(np.float32)
-    draws: NDArray[np.float32] = _normal(seed, len(arms)) @ root.T
+    draws: NDArray[np.float32] = normal_draws(seed, len(arms)) @ root.T
     lead = posterior.mean[arms] - posterior.mean[arm]
     # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
     loss = float(((draws + lead).max(axis=1) - draws[:, -1]).mean())
@@ -243,7 +243,7 @@ def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float)
 
 
 @lru_cache(maxsize=2)  # a search uses the same draws at every decision
-def _normal(seed: int, n: int) -> NDArray[np.float32]:
+def normal_draws(seed: int, n: int) -> NDArray[np.float32]:
     """Standard normal variables (draws, n)."""
     rng = np.random.default_rng(seed_of("probability_best", seed))
     normal = rng.standard_normal((DRAWS, n), dtype=np.float32)

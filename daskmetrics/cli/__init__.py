@@ -2,6 +2,9 @@
 
 =========== ============================================================
 `_run`      run an experiment, submit it, attach to it
+`_watch`    follow checkpoints as they appear
+`_init`     a first configuration
+`_layers`   every layer of one model on one's own data
 `_plan`     duration and cost of a run; checks of the machine
 `_cluster`  start and list clusters
 `_train`    train suites
@@ -10,7 +13,9 @@
 `_maintain` verify, repair, retry and remove
 `_replay`   searches on known scores
 `_data`     prefetch, export and import
+`_serve`    pages of all runs in a folder
 `_common`   what commands share
+`_help`     help in sections, with examples
 =========== ============================================================
 
 Modules with a leading underscore are internal; a command is added to ``COMMANDS`` of its module.
@@ -20,12 +25,47 @@ from __future__ import annotations
 
 import click
 
-from daskmetrics.cli import _cluster, _data, _maintain, _map, _plan, _replay, _run, _show, _train
+from daskmetrics.cli import (
+    _cluster,
+    _data,
+    _init,
+    _layers,
+    _maintain,
+    _map,
+    _plan,
+    _replay,
+    _run,
+    _serve,
+    _show,
+    _train,
+    _watch,
+)
+from daskmetrics.cli._help import Sections, example
 
 __all__ = ["main"]
 
 
-@click.group("metrics", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+SECTIONS = {
+    "Start here": ("run", "layers", "watch", "init"),
+    "Look at a run": ("status", "report", "best", "explain", "compare", "serve"),
+    "Before a run": ("tasks", "metrics", "prefetch", "plan", "bench"),
+    "Cluster": ("cluster", "doctor", "attach"),
+    "Other work": ("train", "map", "replay"),
+    "Upkeep": ("logs", "journal", "retry", "verify", "repair", "unlock", "export", "import-results"),
+}
+
+
+@click.group(
+    "metrics",
+    cls=Sections,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=example(
+        "daskmetrics run                    # the demo; then: daskmetrics status demo",
+        "daskmetrics run mine.yaml",
+        "daskmetrics COMMAND --help         # each with an example",
+    ),
+)
 @click.version_option(package_name="daskmetrics")
 def main() -> None:
     """Which layer of which training checkpoint of which model gives the best embeddings?
@@ -38,6 +78,6 @@ def main() -> None:
     """
 
 
-for module in (_run, _plan, _cluster, _train, _map, _show, _maintain, _replay, _data):
+for module in (_run, _watch, _init, _layers, _plan, _cluster, _train, _map, _show, _serve, _maintain, _replay, _data):
     for command in module.COMMANDS:
         main.add_command(command)

@@ -9,17 +9,18 @@ from pathlib import Path
 import click
 
 from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._help import Sections, example
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError
 
 
-@click.group()
+@click.group(cls=Sections, epilog=example("daskmetrics cluster list", "daskmetrics cluster test local"))
 def cluster() -> None:
-    """Profiles of places to run: list them, write one, print its job script, test it."""
+    """List profiles of places to run, write one, print its job script, test it."""
 
 
-@cluster.command("list")
+@cluster.command("list", epilog=example("daskmetrics cluster list"))
 @friendly
 def list_() -> None:
     """List the profiles."""
@@ -42,7 +43,7 @@ def list_() -> None:
         click.echo(f"Settings of your site (from Dask's configuration), which replace those of a profile: {keys}")
 
 
-@cluster.command()
+@cluster.command(epilog=example("daskmetrics cluster script l40s"))
 @click.argument("profile")
 @friendly
 def script(profile: str) -> None:
@@ -62,7 +63,7 @@ def script(profile: str) -> None:
     click.echo("\n".join(_script.script(loaded, pool, launch) for pool in _script.pools(loaded)), nl=False)
 
 
-@cluster.command()
+@cluster.command(epilog=example("daskmetrics cluster init -o site.yaml"))
 @click.option("-o", "--output", type=PATH, help="File to write.  [default: print it]")
 @friendly
 def init(output: Path | None) -> None:
@@ -86,7 +87,7 @@ def init(output: Path | None) -> None:
     click.echo(f"Wrote '{output}'. Read it, then test it with: daskmetrics cluster test {output}")
 
 
-@cluster.command("test")
+@cluster.command("test", epilog=example("daskmetrics cluster test local"))
 @click.argument("profile")
 @friendly
 def test_(profile: str) -> None:

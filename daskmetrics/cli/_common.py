@@ -1,4 +1,4 @@
-"""What commands share: errors as messages and the argument RUN."""
+"""What commands share: errors as messages, answers as text or JSON, and the argument RUN."""
 
 from __future__ import annotations
 
@@ -6,20 +6,41 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from daskmetrics.core._files import RUNS, run_names
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, LockedError
 
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
 PATH = click.Path(path_type=Path)
 
-#: The argument RUN: the folder of a run.
-run_folder = click.argument("run", type=PATH, default=Path("runs/demo"))
+
+class RunPath(click.Path):
+    """The folder of a run, or its name below ``runs/``; a path that exists goes first."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path, or that of the run with this name."""
+        path = Path(value)
+        is_name = len(path.parts) == 1 and not path.exists()
+        return RUNS / path if is_name and (RUNS / path).exists() else path
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so; files and folders if there is none."""
+        names = [CompletionItem(name) for name in run_names(RUNS) if name.startswith(incomplete)]
+        return names or [CompletionItem(incomplete, type="file")]
+
+
+RUN = RunPath()
+
+#: The argument RUN: the folder or the name of a run.
+run_folder = click.argument("run", type=RUN, default=RUNS / "demo")
 
 #: The argument CONFIG, which a command can do without.
 config_file = click.argument("config", type=PATH, required=False)
@@ -40,6 +61,37 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, has ended
+
+    return run
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command says: a document for other programs, and what prints the same for a reader; each made on demand.
+
+    The exit code belongs to both.
+    """
+
+    document: Callable[[], Any]
+    show: Callable[[], None]
+    code: int = 0
+
+
+def answering(command: Callable[..., Answer]) -> Callable[..., None]:
+    """Print what a command returns: for a reader or, with --json, as one JSON document and nothing else."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document; see docs/json.md.")
+    @friendly
+    @wraps(command)
+    def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
+        answer = command(*args, **kwargs)
+        if as_json:
+            from daskmetrics.core import _json
+
+            click.echo(_json.as_json(answer.document()))
+        else:
+            answer.show()
+        sys.exit(answer.code)
 
     return run
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskmetrics.cli._common import PATH, config_file, friendly, run_folder
+from daskmetrics.cli._help import example
 from daskmetrics.core._text import size_text
 
 if TYPE_CHECKING:
@@ -18,25 +19,33 @@ if TYPE_CHECKING:
 changes = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the configuration.")
 
 
-@click.command()
+@click.command(epilog=example("daskmetrics prefetch mine.yaml --dry-run"))
 @config_file
 @changes
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only the data of this task; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Show what is missing and its size, and download nothing.")
 @friendly
 def prefetch(config: Path | None, settings: tuple[str, ...], tasks: tuple[str, ...], dry_run: bool) -> None:
-    """Download the models and data sets that CONFIG needs, so that workers need no network.
+    """Download the models and data sets that CONFIG needs.
 
-    Files on this machine are not downloaded again, and an interrupted download resumes.
+    Workers then need no network. Files on this machine are not downloaded again, and an interrupted download resumes.
     """
     from daskmetrics.core._table import Table
     from daskmetrics.core.errors import ConfigError
     from daskmetrics.experiment import _prefetch
     from daskmetrics.tasks import resolve
 
-    missing = _prefetch.data_sets(resolve(tasks)) if tasks else _prefetch.downloads(_prepared(config, settings))
+    experiment = None if tasks else _prepared(config, settings)
+    missing = _prefetch.downloads(experiment) if experiment else _prefetch.data_sets(resolve(tasks))
+    limited = [
+        f"{each.name} (through {each.disk} of disk)"
+        for each in (experiment.config.models if experiment else ())
+        if each.disk
+    ]
+    if limited:
+        click.echo(f"The run itself downloads the checkpoints of {', '.join(limited)}, as it needs them.")
     if not missing:
-        click.echo("Everything is on this machine.")
+        click.echo("Everything else is on this machine." if limited else "Everything is on this machine.")
         return
     sizes = [download.size() for download in missing]
     texts = ["unknown" if size is None else size_text(size) for size in sizes]
@@ -71,7 +80,7 @@ def _download(missing: list[Download]) -> dict[str, str]:
         return dict(_prefetch.fetch(missing, done))
 
 
-@click.command()
+@click.command(epilog=example("daskmetrics export demo --output scores.csv"))
 @run_folder
 @click.option(
     "--format",
@@ -84,7 +93,10 @@ def _download(missing: list[Download]) -> dict[str, str]:
 @click.option("--output", type=PATH, help="[default: export-mteb or scores.csv in RUN]")
 @friendly
 def export(run: Path, kind: str, output: Path | None) -> None:
-    """Write the scores of RUN as CSV for `replay`, or as files of mteb's ResultCache with one experiment per layer."""
+    """Write the scores of RUN as CSV for `replay`, or as files of mteb.
+
+    The files are those of mteb's ResultCache, with one experiment per layer.
+    """
     from daskmetrics.core._files import RunFolder
     from daskmetrics.experiment import _transfer
 
@@ -100,14 +112,17 @@ def export(run: Path, kind: str, output: Path | None) -> None:
         click.echo(f"{others} scores are of tasks that mteb does not have; --format csv exports them.")
 
 
-@click.command("import-results")
+@click.command("import-results", epilog=example("daskmetrics import-results results mine.yaml"))
 @click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @config_file
 @changes
 @click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
 @friendly
 def import_results(results: Path, config: Path | None, settings: tuple[str, ...], folder: Path | None) -> None:
-    """Import the scores in RESULTS, a folder of mteb results by layer, into the run of CONFIG at no cost."""
+    """Import scores of mteb into the run of CONFIG, at no cost.
+
+    RESULTS is a folder of mteb results by layer.
+    """
     from daskmetrics.core._files import RunFolder
     from daskmetrics.experiment import _transfer
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import click
 
 from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
-from daskmetrics.core._events import MapStarted
+from daskmetrics.cli._help import example
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
@@ -86,16 +86,18 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command("map")
+@click.command(
+    "map", epilog=example("daskmetrics map bench.py:step --iterations 500 --workers 10 --output results.csv")
+)
 @click.argument("function")
 @_with_options
 @friendly
 def map_(**arguments: Any) -> None:
-    """Run FUNCTION (module.py:function or package.module:function) once per item, and record each item exactly once.
+    """Run FUNCTION once per item, and record each item exactly once.
 
-    Run the same command again to resume. An item that raises an exception is tried again. An item that kills its
-    worker, hangs or runs out of memory is found by halving its batch; the other items run again. The exit code is 3
-    if items failed.
+    FUNCTION is module.py:function or package.module:function. Run the same command again to resume. An item that
+    raises an exception is tried again. An item that kills its worker, hangs or runs out of memory is found by
+    halving its batch; the other items run again. The exit code is 3 if items failed.
     """
     from daskmetrics.execution.map._results import check_output, summary_text, write
 
@@ -192,6 +194,7 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
 
 
 def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display: Display) -> None:
+    from daskmetrics.core._events import MapStarted
     from daskmetrics.execution._journal import latest
 
     if finished:

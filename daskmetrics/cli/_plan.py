@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, config_file, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, RUN, Answer, answering, config_file, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._help import example
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
 settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
 
 
-@click.command()
+@click.command(epilog=example("daskmetrics bench mine.yaml --workers 1,2,4"))
 @config_file
 @settings_option
 @click.option("--workers", default="1,2", show_default=True, metavar="N,N,...", help="Numbers of workers to compare.")
@@ -115,7 +114,7 @@ def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None
     click.echo(_report.write_page(result.name, tables, folder / "bench.html", picture))
 
 
-@click.command()
+@click.command(epilog=example("daskmetrics plan mine.yaml --profiles local,l40s --deadline 8h"))
 @config_file
 @settings_option
 @click.option("--profiles", metavar="A,B,...", help="Cluster profiles, by name or file.  [default: that of CONFIG]")
@@ -130,21 +129,19 @@ def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None
 @click.option("--probe", is_flag=True, help="First measure a few units on a worker of CONFIG's cluster.")
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
 @click.option("--replace", metavar="JOB", help="With --submit: first cancel this pending job of yours.")
-@click.pass_context
-@friendly
-def plan(
-    context: click.Context, config: Path | None, submit: int | None, replace: str | None, probe: bool, **options: Any
-) -> None:
-    """Compare what CONFIG can run on: when each option would finish, and at what cost. Nothing is submitted.
+@answering
+def plan(config: Path | None, submit: int | None, replace: str | None, probe: bool, **options: Any) -> Answer:
+    """Compare what CONFIG can run on: when each option would finish, and at what cost.
 
-    CONFIG is an experiment, or a workload written by hand (YAML with 'phases'). Numbers that were not measured are
-    marked as assumed; measure them with `bench` or --probe. The exit code is 1 if no option can be used.
+    Nothing is submitted. CONFIG is an experiment, or a workload written by hand (YAML with 'phases'). Numbers that
+    were not measured are marked as assumed; measure them with `bench` or --probe. The exit code is 1 if no option
+    can be used.
     """
     import time
 
     from daskmetrics import config as configuration
     from daskmetrics.planning._plan import PlanRequest, propose
-    from daskmetrics.planning._report import proposal_table
+    from daskmetrics.planning._report import proposal_document, proposal_table
 
     path = config or configuration.folder() / "demo.yaml"
     if replace and submit is None:
@@ -159,11 +156,18 @@ def plan(
     if probe:
         _probe(path, request.settings)
     proposal = propose(path, request)
-    proposal_table(proposal, time.time()).show()
-    if submit is not None:
-        _submit(context, proposal, submit, replace, request.folder)
-    elif not proposal.suggestions:
-        sys.exit(NO_OPTION)
+
+    def show() -> None:
+        proposal_table(proposal, time.time()).show()
+        if submit is not None:
+            _submit(click.get_current_context(), proposal, submit, replace, request.folder)
+
+    def document() -> dict[str, Any]:
+        if submit is not None:
+            raise ConfigError("--json shows the options and --submit runs one: omit one of them.")
+        return proposal_document(proposal)
+
+    return Answer(document, show, NO_OPTION if submit is None and not proposal.suggestions else 0)
 
 
 def _probe(path: Path, settings: Sequence[str]) -> None:
@@ -246,32 +250,26 @@ MARKS = {"ok": "ok", "warning": "WARN", "failure": "FAIL"}
 MOST = 100  # larger exit codes have other meanings in shells
 
 
-@click.command()
-@click.argument("subject", default="local")
+@click.command(epilog=example("daskmetrics doctor l40s", "daskmetrics doctor demo"))
+@click.argument("subject", default="local", shell_complete=RUN.shell_complete)
 @click.option("--worker", is_flag=True, help="Also start one worker by the profile, and check its machine.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--all", "show_all", is_flag=True, help="Also show checks that passed or do not apply.")
-@friendly
-def doctor(subject: str, worker: bool, as_json: bool, show_all: bool) -> None:
-    """Check what a profile, an experiment or a run needs, and show a remedy for each failure.
+@answering
+def doctor(subject: str, worker: bool, show_all: bool) -> Answer:
+    """Check what a profile, an experiment or a run needs, with a remedy for each failure.
 
-    SUBJECT is the name or YAML of a cluster profile, an experiment's YAML, or a run's folder. The exit code is the
-    number of failures; warnings do not count.
+    SUBJECT is the name or YAML of a cluster profile, an experiment's YAML, or the folder or name of a run. The exit
+    code is the number of failures; warnings do not count.
     """
     from daskmetrics.planning import doctor as checks
 
     findings = checks.examine(checks.collect(checks.subject(subject), start_worker=worker))
-    if as_json:
-        rows = {
-            name: {"severity": finding.severity.value, "message": finding.message, "remedy": finding.remedy}
-            if finding
-            else {"severity": "skipped"}
-            for name, finding in findings.items()
-        }
-        click.echo(json.dumps(rows, indent=1))
-    else:
-        click.echo(_text(findings, show_all))
-    sys.exit(min(MOST, sum(each is not None and each.severity.value == "failure" for each in findings.values())))
+    failures = sum(each is not None and each.severity.value == "failure" for each in findings.values())
+    return Answer(
+        lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
+        lambda: click.echo(_text(findings, show_all)),
+        min(MOST, failures),
+    )
 
 
 def _text(findings: Mapping[str, Finding | None], show_all: bool) -> str:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, friendly
+from daskmetrics.cli._common import PATH, RUN, Answer, answering
+from daskmetrics.cli._help import example
 
 if TYPE_CHECKING:
     from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Setting
 
 
-@click.command()
-@click.argument("scores", type=PATH, nargs=-1, required=True)
+@click.command(epilog=example("daskmetrics replay demo --policy race,random --seeds 20"))
+@click.argument("scores", type=RUN, nargs=-1, required=True)
 @click.option(
     "--policy",
     "policies",
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
 @click.option("--ablate", type=click.Choice(["metrics"]), help="Compare searches with and without metrics as features.")
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]")
 @click.option("--output", type=PATH, help="Folder for CSV files and a plot.")
-@friendly
+@answering
 def replay(
     scores: tuple[Path, ...],
     policies: tuple[str, ...],
@@ -85,13 +86,14 @@ def replay(
     jobs: int | None,
     output: Path | None,
     **scenario: Any,
-) -> None:
+) -> Answer:
     """Search the known SCORES, to see what a policy would have found and at what cost.
 
     SCORES is a CSV file, the folder of a run, or a folder of mteb results; several are joined. The searches run the
     code of a live search.
     """
     from daskmetrics.bandit import replay as replays
+    from daskmetrics.bandit.replay._statistics import as_lines
     from daskmetrics.core.errors import ConfigError
     from daskmetrics.execution import _score_tables as score_tables
 
@@ -108,14 +110,20 @@ def replay(
         for number in _numbers(workers)
         for with_metrics in ((True, False) if ablate else (True,))
     ]
-    click.echo(replays.describe(plan))
     trials = _run(plan, settings, seeds, jobs or os.cpu_count() or 1)
     shares = [share for share in replays.COST_SHARES if share <= budget * (1 + 1e-9)]
-    for table in replays.summary_tables(trials, shares, plan.scenario.costs_for(known) != "unit"):
-        click.echo()
-        table.show()
-    if output:
-        _save(trials, shares, output)
+    files = _save(trials, shares, output) if output else []
+    problem = replays.describe(plan)
+
+    def show() -> None:
+        click.echo(problem)
+        for table in replays.summary_tables(trials, shares, plan.scenario.costs_for(known) != "unit"):
+            click.echo()
+            table.show()
+        for path in files:
+            click.echo(path)
+
+    return Answer(lambda: {"problem": problem, **as_lines(trials, shares), "files": files}, show)
 
 
 def _names(given: Sequence[str]) -> list[str]:
@@ -144,16 +152,17 @@ def _run(plan: ReplayPlan, settings: Sequence[Setting], seeds: int, jobs: int) -
     return list(track(trials, "searching", total, console=console, transient=True, disable=not console.is_terminal))
 
 
-def _save(trials: Sequence[ReplayTrial], shares: Sequence[float], folder: Path) -> None:
+def _save(trials: Sequence[ReplayTrial], shares: Sequence[float], folder: Path) -> list[Path]:
+    """Write the CSV files and the plot; returns their paths."""
     from daskmetrics.bandit.replay import _report as report
     from daskmetrics.bandit.replay import write_csv
 
-    for path in write_csv(trials, shares, folder):
-        click.echo(path)
+    paths = write_csv(trials, shares, folder)
     try:
-        click.echo(report.draw(trials, folder / "replay.png"))
+        paths.append(report.draw(trials, folder / "replay.png"))
     except ImportError:
-        click.echo("No plot: matplotlib is not installed. Install daskmetrics[plot].")
+        click.echo("No plot: matplotlib is not installed. Install daskmetrics[plot].", err=True)
+    return paths
 
 
 COMMANDS = (replay,)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskmetrics.cli._common import INTERRUPTED, PATH, config_file, end_as_by_ctrl_c, friendly, run_folder
+from daskmetrics.cli._help import example
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
@@ -26,7 +27,7 @@ LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
 TAIL = 30  # lines of the log of a driver that failed
 
 
-@click.command()
+@click.command(epilog=example("daskmetrics run", "daskmetrics run mine.yaml --dry-run"))
 @config_file
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as search.budget=0.1.")
 @click.option("--cluster", metavar="PROFILE", help="A profile's name, or its YAML file.  [default: CONFIG's, or local]")
@@ -137,7 +138,7 @@ def _show_summary(run: Run) -> None:
     click.echo(report.whereabouts(run.folder))
 
 
-@click.command()
+@click.command(epilog=example("daskmetrics attach demo"))
 @run_folder
 @friendly
 def attach(run: Path) -> None:

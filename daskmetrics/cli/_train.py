@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._help import example
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
     from daskmetrics.experiment._train import TrainedSuite
 
 
-@click.command()
+@click.command(epilog=example("daskmetrics train configs/train-and-search.yaml --workers 2"))
 @click.argument("config", type=PATH)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as models.0.train.ranks=4.")
 @click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and start nothing.")
 @friendly
 def train(config: Path, settings: tuple[str, ...], workers: int | None, folder: str | None, dry_run: bool) -> None:
-    """Train the suites of CONFIG (its models with a `train` section) on the workers of its cluster.
+    """Train the suites of CONFIG on the workers of its cluster.
 
-    Run the same command again to resume. `run` with the same CONFIG measures and searches the trained suites.
+    They are its models with a `train` section. Run the same command again to resume. `run` with the same CONFIG
+    measures and searches the trained suites.
     """
     from daskmetrics import config as configuration
     from daskmetrics.core.errors import ConfigError
@@ -42,12 +44,13 @@ def train(config: Path, settings: tuple[str, ...], workers: int | None, folder: 
         return
     from daskmetrics import experiment
     from daskmetrics.cluster import connect
+    from daskmetrics.dashboard import TRAINING_PAGE as page
 
     end_as_by_ctrl_c()
     if not all(each.is_done for each in training.ddp_trainings(loaded, suites)):
         with (
             experiment.Display() as display,
-            connect(loaded.cluster, loaded.name, display.message, on_start=display.message) as client,
+            connect(loaded.cluster, loaded.name, display.message, on_start=display.message, page=page) as client,
         ):
             training.train(client, loaded, display, suites)
     _summary(suites)

@@ -33,6 +33,7 @@ def connect(
     *,
     on_start: Callable[[str], None] = lambda line: None,
     wait: bool = True,
+    page: str = "status",
 ) -> Iterator[Client]:
     """A client whose workers take work; the cluster ends with the context.
 
@@ -48,6 +49,9 @@ def connect(
         Called with lines for the user before the first worker arrives: what was started, and how to open the dashboard.
     wait : bool
         Whether to wait for the first worker.
+    page : str
+        The page of the dashboard that the link in these lines opens; a scheduler of another program may lack it, so
+        its link is not changed.
 
     Raises
     ------
@@ -67,11 +71,14 @@ def connect(
         # an unguessable path of the dashboard: on a login node the loopback interface is shared
         prefix = f"/{secrets.token_urlsafe(16)}"
         stack.enter_context(dask.config.set(dask_settings(profile, prefix)))
-        stack.enter_context(_quiet_shutdown())
+        stack.enter_context(_quiet_disconnects())
         if profile.kind != "existing":
             on_start(f"Starting {profile.workers} workers ({profile.kind}) ...")
         client = stack.enter_context(_client(profile, prefix, run, on_message))
-        for line in link_lines(client.dashboard_link, profile.kind, here()):
+        link = client.dashboard_link
+        if profile.kind != "existing":
+            link = f"{link.removesuffix('status')}{page}"
+        for line in link_lines(link, profile.kind, here()):
             on_start(line)
         if wait:
             _wait_for_workers(client, profile)
@@ -126,9 +133,9 @@ def _wait_for_workers(client: Client, profile: Cluster) -> None:
 
 
 @contextmanager
-def _quiet_shutdown() -> Iterator[None]:
-    """Hide the messages of lost connections that are logged while a cluster closes."""
-    loggers = map(logging.getLogger, ("distributed", "tornado.application", "asyncio"))
+def _quiet_disconnects() -> Iterator[None]:
+    """Hide the messages of lost connections: of a cluster that closes, of a browser that closes a page."""
+    loggers = map(logging.getLogger, ("distributed", "tornado.application", "asyncio", "bokeh"))
     levels = {logger: logger.level for logger in loggers}
     for logger in levels:
         logger.setLevel(logging.CRITICAL)

@@ -39,7 +39,7 @@ def here() -> ProcessLocation:
     return ProcessLocation.of(os.environ, getpass.getuser(), socket.gethostname())
 
 
-def link_lines(link: str, kind: str, location: ProcessLocation) -> list[str]:
+def link_lines(link: str, kind: str, location: ProcessLocation, label: str = "Dashboard") -> list[str]:
     """Lines that explain how to open a dashboard; only the link if the user's browser runs on this machine.
 
     >>> login1 = ProcessLocation("ada", "login1", remote=True)
@@ -48,7 +48,7 @@ def link_lines(link: str, kind: str, location: ProcessLocation) -> list[str]:
       first, on your own machine:  ssh -N -L 8787:127.0.0.1:8787 ada@login1
       in Jupyter on login1:        /proxy/8787/abc/status
     """
-    lines = [f"Dashboard: {link}"]
+    lines = [f"{label}: {link}"]
     parts = urlsplit(link)
     is_ours = parts.port is not None and parts.hostname == "127.0.0.1"  # other people's dashboards listen anywhere
     if not (is_ours and (location.remote or kind in ("slurm", "allocation"))):

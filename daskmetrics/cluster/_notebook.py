@@ -80,7 +80,12 @@ class ProfileCluster:
         self._client = None
 
     def close(self) -> Any:
-        """End the workers; returns an awaitable if the cluster is asynchronous."""
+        """End the workers; returns an awaitable if the cluster is asynchronous.
+
+        Examples
+        --------
+        >>> cluster.close()  # doctest: +SKIP
+        """
         return asyncio.to_thread(self._close) if self.asynchronous else self._close()
 
     def __await__(self) -> Generator[Any, Any, ProfileCluster]:
@@ -144,11 +149,21 @@ class ProfileCluster:
         return self._link
 
     def scale(self, n: int) -> None:
-        """Set the number of workers."""
+        """Set the number of workers.
+
+        Examples
+        --------
+        >>> cluster.scale(4)  # doctest: +SKIP
+        """
         self.client.cluster.scale(n)
 
     def adapt(self, **limits: Any) -> Any:
-        """Let the number of workers follow the work, see `distributed.deploy.Cluster.adapt`."""
+        """Let the number of workers follow the work, see `distributed.deploy.Cluster.adapt`.
+
+        Examples
+        --------
+        >>> cluster.adapt(minimum=1, maximum=8)  # doctest: +SKIP
+        """
         return self.client.cluster.adapt(**limits)
 
     def __repr__(self) -> str:

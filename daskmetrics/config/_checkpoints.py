@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.config import Model, _hub
-from daskmetrics.config._content import Content, OnMessage, contents, files_of, relevant, sample
-from daskmetrics.config._hub import HubUnreachable, Refs
+from daskmetrics.config import _adapters as adapters
+from daskmetrics.config._adapters import is_adapter
+from daskmetrics.config._complete import CHECKPOINT, fault
+from daskmetrics.config._content import Content, OnMessage, contents, files_of, relevant, sample, tokenizer_folder
 from daskmetrics.config._order import out_of_order
-from daskmetrics.config._shipped import read_json, transformer_folder
-from daskmetrics.core._files import cache_folder
+from daskmetrics.config._rolling import Rolling, rolling
+from daskmetrics.config._shape import shape_of
+from daskmetrics.config._shipped import root_of, transformer_folder
 from daskmetrics.core._text import equal_names, listed
-from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, Suite, content_key, select_revisions, step_of, training_order
-
-#: Patterns of the files of a tokenizer
-TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.codes", "tekken.json")
-_VOCABULARY = ("vocab_size", "n_words", "num_hash_buckets")  # the last is CANINE's, which reads characters
-_OTHER_INPUTS = {"image_size": "images", "num_mel_bins": "sound", "feat_extract_norm": "sound"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,8 @@ class Location:
     revision: str | None  # the hub's revision; None for a folder
     identity: Key  # of the content; of the recipe (a trained suite), or of the commit if the content is not known
     pickled: bool = False  # whether pickled weights may be loaded if there is no .safetensors file
+    rolling: Rolling | None = None  # set if its space on the disk is limited, and it is not in the hub's cache
+    base: Location | None = None  # of the model to which the weights in the folder, of an adapter, are added
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,16 @@ class LocatedSuite:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The other revisions of equal content, by the revision in the suite."""
     warnings: tuple[str, ...] = ()
-    """What is wrong with the weights by their files: equal weights beside other configurations, steps out of order."""
+    """What is wrong with the weights by their files: equal weights beside other configurations, steps out of order,
+    checkpoints that are not complete and left out."""
+    offered: str = ""
+    """What kinds of weights the hub has, in words; empty for a folder, or if the hub's lists of files are not known."""
+
+    @property
+    def to_fetch(self) -> tuple[str, ...]:
+        """The missing revisions that the run does not download itself when it needs them."""
+        rolling = {location.revision for location in self.locations if location.rolling}
+        return tuple(name for name in self.missing if name not in rolling)
 
 
 @dataclass(frozen=True)
@@ -63,18 +73,22 @@ class _Found:
     folder: Path | None  # None if it is not on this machine
 
 
-def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
+def locate(model: Model, on_message: OnMessage | None = None, number: int = 0) -> LocatedSuite:
     """Find the checkpoints of a model's configuration; no weights are loaded or downloaded.
 
     The digests of weights that are new or have changed are computed; ``on_message`` is called before if it takes long.
-    The hub is asked for what is not on this machine.
+    The hub is asked for what is not on this machine. Messages name the model's settings by its ``number``.
     """
     source = model.source or ""
     folder = Path(source).expanduser()
     if folder.is_dir():
+        if model.disk:
+            raise ConfigError(
+                f"Model '{model.name}': '{folder}' is a folder, and 'disk' is for a hub id: leave it out."
+            )
         return _find_folder(model, folder, on_message)
     if is_hub_id(source):
-        return _find_on_hub(model, on_message)
+        return _find_on_hub(model, on_message, number)
     raise ConfigError(
         f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
         "model folder per revision (step0, step1000, ...), or a hub id such as EleutherAI/pythia-14m."
@@ -83,6 +97,8 @@ def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
 
 def folder_of(location: Location) -> Path | None:
     """The checkpoint's folder on this machine; None if it is not trained yet, or a hub revision that is not cached."""
+    if location.rolling:
+        return Path(location.rolling.folder) if location.rolling.complete.is_file() else None
     folder = Path(location.path)
     if folder.is_dir():
         return folder
@@ -92,6 +108,40 @@ def folder_of(location: Location) -> Path | None:
 
     config = try_to_load_from_cache(location.path, "config.json", revision=location.revision or "main")
     return Path(config).parent if isinstance(config, str) else None
+
+
+def source_of(location: Location) -> dict[str, str]:
+    """From where transformers loads a checkpoint: its folder, or a hub id and revision."""
+    if location.rolling:
+        return {"pretrained_model_name_or_path": location.rolling.folder}
+    return {"pretrained_model_name_or_path": location.path, "revision": location.revision or "main"}
+
+
+def recorded(location: Location) -> dict[str, Any]:
+    """Where a checkpoint is, as a run records it for those who load it later."""
+    folder, tokenizer = folder_of(location), tokenizer_of(location)
+    apart = {"tokenizer": str(tokenizer)} if tokenizer and tokenizer != folder else {}
+    base = {"base": recorded(location.base)} if location.base else {}
+    return {"path": location.path, "revision": location.revision, **apart, **base}
+
+
+def tokenizer_of(location: Location) -> Path | None:
+    """The folder of a checkpoint's tokenizer on this machine: its own, that of its suite, or of an adapter's base."""
+    folder = folder_of(location)
+    own = tokenizer_folder(folder) if folder else None
+    return tokenizer_of(location.base) if own is None and location.base else own
+
+
+def shipped_folder(location: Location) -> Path | None:
+    """The folder that says how the states of a checkpoint become vectors; for an adapter perhaps that of its base."""
+    folder = folder_of(location)
+    return folder_of(location.base) if location.base and folder and root_of(folder) is None else folder
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder is itself that of a model or an adapter, and not one of folders of models."""
+    network = transformer_folder(folder)
+    return is_adapter(network) or (network / "config.json").is_file()
 
 
 def is_hub_id(source: str) -> bool:
@@ -118,30 +168,91 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
 
 
 def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
-    if (transformer_folder(folder) / "config.json").is_file():
-        folders = {"main": transformer_folder(folder)}
-    else:
-        inside = {path.name: transformer_folder(path) for path in folder.iterdir()}
-        folders = {name: path for name, path in inside.items() if (path / "config.json").is_file()}
+    folders, incomplete = _revision_folders(folder)
+    if wrong := [name for name in incomplete if not folders or name in _listed(model.revisions)]:
+        raise ConfigError(f"Model '{model.name}': '{folder / wrong[0]}' is not complete: {incomplete[wrong[0]]}.")
     if not folders:
         raise ConfigError(f"Model '{model.name}': no model in '{folder}': no config.json in it or in its sub-folders.")
     revisions = revisions_of(model, training_order(folders))
-    shape = _shape(folders[revisions[0]] / "config.json")
-    for name in revisions:
-        _check_tokenizer(folders[name])
-    known = contents([folders[name] for name in revisions], model.pickled, on_message)
+    chosen = [folders[name] for name in revisions]
+    bases = _bases(model, chosen)
+    network = folder_of(bases[0]) if bases[0] else chosen[0]
+    assert network is not None
+    shape = shape_of(network / "config.json")
+    for path, base in zip(chosen, bases, strict=True):
+        _check_tokenizer(Location(str(path), None, "", base=base))
     found = [
-        _Found(name, Location(str(folders[name].resolve()), None, content.key, model.pickled), content, folders[name])
-        for name, content in zip(revisions, known, strict=True)
+        _Found(name, _placed(path, content, base, model.pickled), content, path)
+        for name, path, content, base in zip(
+            revisions, chosen, contents(chosen, model.pickled, on_message), bases, strict=True
+        )
     ]
-    return _located(model, found, *shape)
+    left_out = [
+        f"{name} is left out, since it is not complete: {incomplete[name]}" for name in training_order(incomplete)
+    ]
+    return _located(model, found, *shape, left_out)
 
 
-def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
+def _listed(revisions: str | Sequence[str]) -> Sequence[str]:
+    return (revisions,) if isinstance(revisions, str) else revisions
+
+
+def _revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """The model folders of a suite by revision, and why checkpoints of a trainer are not complete.
+
+    A trainer's checkpoints may be beside the model with which it ended, which is then ``main``.
+    """
+    trained = {path.name: path for path in folder.iterdir() if CHECKPOINT.fullmatch(path.name) and path.is_dir()}
+    incomplete = {name: reason for name, path in trained.items() if (reason := fault(path))}
+    inside = {"main": folder, **trained} if is_model(folder) else {path.name: path for path in folder.iterdir()}
+    networks = {name: transformer_folder(path) for name, path in inside.items() if name not in incomplete}
+    return {name: path for name, path in networks.items() if is_model(path)}, incomplete
+
+
+def _placed(folder: Path, content: Content, base: Location | None, pickled: bool) -> Location:
+    key = content_key("adapter", base.identity, content.key) if base else content.key
+    return Location(str(folder.resolve()), None, key, pickled, base=base)
+
+
+def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
+    """The location of the base of each adapter among these folders, and None for those of whole models."""
+    known: dict[tuple[str, str], Location] = {}
+    bases = [_base(model, folder, known) if is_adapter(folder) else None for folder in folders]
+    if model.base and None in bases:
+        raise ConfigError(
+            f"Model '{model.name}' has a 'base', which is for LoRA adapters, but '{folders[bases.index(None)]}' has no "
+            "adapter (no adapter_config.json). Leave out 'base'."
+        )
+    if len(known) > 1:
+        raise ConfigError(
+            f"Model '{model.name}' has adapters of {listed(sorted(source for source, _ in known))}, which are several "
+            "base models. Give each a suite of its own."
+        )
+    return bases
+
+
+def _base(model: Model, folder: Path, known: dict[tuple[str, str], Location]) -> Location:
+    """The location of the base model of an adapter, which has to be on this machine."""
+    adapter = adapters.read(folder)
+    source, revision = model.base or adapter.base, "main" if model.base else adapter.revision
+    is_here = Path(source or "?").expanduser().is_dir()
+    if not is_here and folder_of(Location(source or "?", revision, "")) is None:
+        raise ConfigError(
+            f"Model '{model.name}': the base model '{source}' of the adapter in '{folder}' is not on this machine. "
+            "Write its folder as 'base' of the model"
+            f"{f', or fetch it: hf download {source} --revision {revision}' if is_hub_id(source) else ''}."
+        )
+    if (source, revision) not in known:
+        about = Model(name=model.name, source=source, revisions="main" if is_here else revision, pickled=model.pickled)
+        (known[source, revision],) = locate(about).locations
+    return known[source, revision]
+
+
+def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> LocatedSuite:
     from huggingface_hub import try_to_load_from_cache
 
     assert model.source is not None
-    source, (refs, silence) = model.source, _refs(model)
+    source, (refs, silence) = model.source, _hub.refs_of(model)
     is_open_range = refs is not None
     names = tuple(dict.fromkeys(revisions_of(model, training_order(refs.branches) if refs else None)))
     cached = ((name, try_to_load_from_cache(source, "config.json", revision=name)) for name in names)
@@ -158,21 +269,30 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
     commits = {name: commits[name] for name in names if name in commits}
     known = _hub_contents(model, commits, folders, not silence, on_message)
     empty = [name for name, content in known.items() if not content.digests]
+    offered, remedy = _hub.offered(source, commits, model.pickled, f"models.{number}.pickled: true")
     if empty and (not is_open_range or len(empty) == len(names)):
-        raise ConfigError(f"Model '{model.name}': {source} has no .safetensors file in {', '.join(empty)}.")
+        raise ConfigError(f"Model '{model.name}': {offered}{remedy}.")
+    sizes = (
+        _hub.sizes(source, [commits[name] for name in known if name not in folders], not silence) if model.disk else {}
+    )
     found = []
     for name in names:
         if name not in empty:
-            content = known.get(name)
-            identity = content.key if content else content_key(source, commits.get(name, name))
-            found.append(_Found(name, Location(source, name, identity, model.pickled), content, folders.get(name)))
-    return _located(model, found, *shape)
+            content, commit = known.get(name), commits.get(name, name)
+            identity = content.key if content else content_key(source, commit)
+            location = Location(source, name, identity, model.pickled)
+            if model.disk and name not in folders and name in commits and not silence:
+                location = replace(location, rolling=rolling(model, identity, commit, content, sizes.get(commit)))
+            found.append(_Found(name, location, content, folders.get(name)))
+    located = replace(_located(model, found, *shape), offered=offered)
+    text = f"{model.name}: {offered}{remedy}"
+    return replace(located, warnings=(*located.warnings, text)) if "pickled:" in remedy else located
 
 
 def _hub_shape(model: Model, configs: Mapping[str, Path]) -> tuple[int, int]:
     """Number of blocks and hidden size, from a cached revision or the configuration."""
     if configs:
-        return _shape(next(iter(configs.values())))
+        return shape_of(next(iter(configs.values())))
     if model.depth is None or model.width is None:
         raise ConfigError(
             f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so its shape is not "
@@ -201,26 +321,9 @@ def _hub_contents(
     return known
 
 
-def _refs(model: Model) -> tuple[Refs | None, str]:
-    """The branches, if the revisions are a range without an end, and why the hub did not answer."""
-    assert model.source is not None
-    try:
-        select_revisions(model.revisions, None)
-        return None, "it was not asked"
-    except ConfigError:
-        pass
-    refs, silence = _hub.refs(model.source)
-    if refs is None:
-        raise ConfigError(
-            f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of {model.source}, which "
-            f"is not on this machine, and {silence}. 'daskmetrics prefetch CONFIG' on a machine with a network keeps "
-            f"the list in '{cache_folder()}'. Or name the revisions: 'main', a list, or a range with an end such as "
-            "'every 1000 to 143000'."
-        )
-    return refs, silence
-
-
-def _located(model: Model, found: Sequence[_Found], depth: int, width: int) -> LocatedSuite:
+def _located(
+    model: Model, found: Sequence[_Found], depth: int, width: int, warnings: Sequence[str] = ()
+) -> LocatedSuite:
     """The suite of these revisions, with one of those of equal content."""
     groups: dict[Key, list[_Found]] = {}
     for each in found:
@@ -235,7 +338,7 @@ def _located(model: Model, found: Sequence[_Found], depth: int, width: int) -> L
         width=width,
         missing=tuple(name for name, each in chosen.items() if each.folder is None),
         aliases={n: tuple(e.name for e in group if e.name != n) for n, group in kept.items() if len(group) > 1},
-        warnings=tuple(f"{model.name}: {text}" for text in (*_equal_weights(chosen), *_misplaced(chosen))),
+        warnings=tuple(f"{model.name}: {text}" for text in (*warnings, *_equal_weights(chosen), *_misplaced(chosen))),
     )
 
 
@@ -270,52 +373,11 @@ def _misplaced(found: Mapping[str, _Found]) -> list[str]:
     return out_of_order([name for name, _ in samples.values()], [drawn for _, drawn in samples.values()])
 
 
-def require_on_hub(model: Model, missing: Sequence[str]) -> None:
-    """Check that revisions that are not cached can be fetched from the hub; a `ConfigError` otherwise."""
-    if not missing:
-        return
-    assert model.source is not None
-    some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-    try:
-        available = _hub.ask_refs(model.source).commits
-    except HubUnreachable as error:
-        raise ConfigError(
-            f"Model '{model.name}': {some} not in the hub's cache, and {error}. Fetch them on a machine with a "
-            f"network: hf download {model.source} --revision {missing[0]}"
-        ) from None
-    unknown = [name for name in missing if name not in available]
-    if unknown:
-        known = ", ".join(training_order(available)[:8])
-        raise ConfigError(
-            f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has {known}, ..."
-        )
-
-
-def _check_tokenizer(folder: Path) -> None:
-    # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
-    if not any(path for pattern in TOKENIZER for path in folder.glob(pattern)):
+def _check_tokenizer(location: Location) -> None:
+    if tokenizer_of(location) is None:
+        folder = location.path
         raise ConfigError(
             f"'{folder}' has no tokenizer: no tokenizer.json, tokenizer_config.json or vocabulary. Copy tokenizer.json "
             "and tokenizer_config.json of the base model into it, or write them with "
             f"AutoTokenizer.from_pretrained(BASE).save_pretrained('{folder}')."
         )
-
-
-def _shape(config: Path) -> tuple[int, int]:
-    """Number of blocks and hidden size of a model that reads text."""
-    data = read_json(config, dict)
-    other = next((what for name, what in _OTHER_INPUTS.items() if name in data), None)
-    if other or not any(name in data for name in _VOCABULARY):
-        kind = data.get("model_type", "model of an unknown type")
-        reason = f"it reads {other}" if other else "it has no vocabulary (vocab_size)"
-        raise ConfigError(f"'{config}' is of a {kind}, which is no model that reads text: {reason}.")
-    depth, width = (
-        next((data[name] for name in names if isinstance(data.get(name), int)), None)
-        for names in (
-            ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"),
-            ("hidden_size", "n_embd", "d_model", "dim", "emb_dim"),
-        )
-    )
-    if depth is None or width is None:
-        raise DataError(f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size).")
-    return depth, width

@@ -162,6 +162,12 @@ class Cluster(Section):
         description="Seconds within which the first worker must connect. By default 600, with Slurm a week.",
         examples=[3600],
     )
+    downloads: Literal["driver", "workers"] = Field(
+        "driver",
+        description="Who downloads the checkpoints of models with `disk`: the machine that drives the run, such as a "
+        "login node, or the workers, if they have a network.",
+        examples=["workers"],
+    )
     unit_minutes: float | None = Field(
         None, gt=0, description="Minutes after which an attempt at a work unit is stopped.", examples=[30]
     )

@@ -24,7 +24,10 @@ from numpy.typing import NDArray
 from daskmetrics.config._shipped import MODULES, root_of
 from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.names import Key, content_key, step_of
+
+#: Patterns of the files of a tokenizer
+TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.codes", "tekken.json")
 
 OnMessage = Callable[[str], None]
 
@@ -32,6 +35,7 @@ _WEIGHTS = (".safetensors", ".bin")
 _BESIDE_WEIGHTS = (".json", ".txt", ".model", ".jinja", ".spm", ".tiktoken", ".codes", ".bpe", ".vocab")
 _NOT_READ = ("generation_config.json", "training.json", "trainer_state.json", "*_results.json", "requirements*.txt")
 _MODULE = re.compile(r"\d+_\w+/[^/]+")  # a file of a module of sentence-transformers, such as 1_Pooling/config.json
+_BESIDE_TOKENIZER = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 _SMALL = 1 << 16  # bytes: smaller files are read each time
 _SETTLED = 2.0  # seconds; a file that changed more recently can change again within the resolution of its times
 _LONG = 10e9  # bytes whose reading is announced
@@ -77,15 +81,15 @@ def contents(folders: Sequence[Path], pickled: bool = False, on_message: OnMessa
     DataError
         If a file cannot be read.
     """
-    names = [_required(folder, pickled) for folder in folders]
-    paths = [folder / name for folder, own in zip(folders, names, strict=True) for name in own]
-    digests = iter(_digests(paths, on_message))
-    return [Content.of({name: next(digests) for name in own}) for own in names]
+    required = [_required(folder, pickled) for folder in folders]
+    digests = iter(_digests([path for files in required for path in files.values()], on_message))
+    return [Content.of({name: next(digests) for name in files}) for files in required]
 
 
-def _required(folder: Path, pickled: bool) -> tuple[str, ...]:
+def _required(folder: Path, pickled: bool) -> dict[str, Path]:
+    """The files that decide a checkpoint's numbers, by the name that is part of the key."""
     if names := files_of(folder, pickled):
-        return (*names, *_modules_around(folder))
+        return {name: folder / name for name in (*names, *_modules_around(folder))} | _shared_tokenizer(folder)
     raise ConfigError(
         f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only with "
         "'pickled: true' for the model, and even then no code in them is run.)"
@@ -101,6 +105,25 @@ def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
             if not set(json.loads((folder / index).read_bytes())["weight_map"].values()) <= set(names):
                 return ()
     return names
+
+
+def tokenizer_folder(folder: Path) -> Path | None:
+    """Where the tokenizer of a checkpoint is: in its folder, or in that of its suite; None if there is none.
+
+    A trainer that is not given the tokenizer writes checkpoints without it.
+    """
+    places = (folder, folder.parent) if step_of(folder.name) is not None else (folder,)
+    # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
+    return next((place for place in places if any(any(place.glob(each)) for each in TOKENIZER)), None)
+
+
+def _shared_tokenizer(folder: Path) -> dict[str, Path]:
+    """Files of the tokenizer of the suite, for a checkpoint that has none; named as if they were its own."""
+    place = tokenizer_folder(folder)
+    if place in (None, folder):
+        return {}
+    found = (path for pattern in (*TOKENIZER, *_BESIDE_TOKENIZER) for path in place.glob(pattern) if path.is_file())
+    return {path.name: path for path in sorted(found) if _decides(path.name, ".safetensors")}
 
 
 def _modules_around(folder: Path) -> tuple[str, ...]:
@@ -240,7 +263,7 @@ def _draw(files: Sequence[Path]) -> NDArray[np.float32]:
     tensors = sorted(
         (name, path, number, start, end)
         for path in files
-        for name, number, start, end in _tensors(path)
+        for name, number, start, end in tensors_of(path)
         if number in _NUMBERS
     )
     each = max(8, _SAMPLE // max(1, len(tensors)))
@@ -249,7 +272,7 @@ def _draw(files: Sequence[Path]) -> NDArray[np.float32]:
     return np.where(np.isfinite(values), values, 0).astype("<f4")
 
 
-def _tensors(path: Path) -> list[tuple[str, str, int, int]]:
+def tensors_of(path: Path) -> list[tuple[str, str, int, int]]:
     """Name, type of numbers, first and last byte of each tensor of a safetensors file."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

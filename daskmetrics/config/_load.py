@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -23,15 +24,20 @@ def folder() -> Path:
     return inside if inside.is_dir() else package.parent / "configs"
 
 
-def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
-    """Read a configuration from a YAML file and apply settings on top.
+def load(
+    source: str | Path | Mapping[str, Any], settings: Sequence[str] = (), changes: Mapping[str, Any] | None = None
+) -> Config:
+    """Read a configuration from a YAML file or a mapping, and apply changes and settings on top.
 
     Parameters
     ----------
-    path : str or Path
-        The experiment's YAML.
+    source : str, Path or mapping
+        The experiment's YAML, or its keys and values.
     settings : sequence of str
-        ``KEY=VALUE``, such as ``search.budget=0.1`` or ``models.0.revisions=log``; values are read as YAML.
+        ``KEY=VALUE``, such as ``search.budget=0.1`` or ``models.0.revisions=log``; values are read as YAML. They are
+        applied last.
+    changes : mapping, optional
+        Keys and values in place of those of the source; the keys of sections are merged.
 
     Raises
     ------
@@ -43,10 +49,12 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     >>> load(folder() / "demo.yaml", ["search.budget=0.1"]).search.budget
     0.1
     """
-    data = _read(Path(path))
+    is_mapping = isinstance(source, Mapping)
+    data = _merge(source if isinstance(source, Mapping) else _read(Path(source)), changes or {})
     for setting in settings:
+        data = copy.deepcopy(data)  # a mapping of the caller stays as it is
         _apply(data, setting)
-    return parse(data, where=str(path))
+    return parse(data, where="configuration" if is_mapping else str(source))
 
 
 def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:

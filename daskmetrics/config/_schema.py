@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from daskmetrics.config._cluster import Cluster
+from daskmetrics.config._readouts import Readouts
 from daskmetrics.config._recipe import DDP, Recipe
-from daskmetrics.config._section import Name, Revision, Section, Source
+from daskmetrics.config._section import Name, Revision, Section, Size, Source
+from daskmetrics.config._watch import Watch
 
 Pooling = Literal["as_shipped", "mean", "last", "cls"]
 
 
-class Model(Section):
-    """One suite: where its checkpoints are, or how to train them, and which of them are compared."""
+def name_of(source: str) -> str:
+    """The name of a model that has none of its own: the last part of its source.
 
-    name: Name = Field(description="Name of the suite in every result.", examples=["pythia-70m"])
+    >>> name_of("EleutherAI/pythia-70m"), name_of("./my model/")
+    ('pythia-70m', 'my-model')
+    """
+    last = Path(source).expanduser().resolve().name if source in (".", "..") else Path(source).name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("._-")
+
+
+class Model(Section):
+    """One suite: where its checkpoints are, or how to train them, and which of them are compared.
+
+    A source alone, such as ``models: [./out]``, stands for a model that is named after it.
+    """
+
+    name: Name = Field(
+        description="Name of the suite in every result; by default the last part of `source`.", examples=["pythia-70m"]
+    )
     source: Source | None = Field(
         None,
-        description="A folder with one sub-folder per revision, a folder of one model, or a hub id. "
+        description="A folder with one sub-folder per revision (`step1000`, or a trainer's `checkpoint-1000`), a "
+        "folder of one model, or a hub id. "
         "A model needs either `source` or `train`.",
+        examples=["EleutherAI/pythia-70m"],
+    )
+    base: Source | None = Field(
+        None,
+        description="For a folder of LoRA adapters: the folder or hub id of their base model. By default the one that "
+        "their `adapter_config.json` names.",
         examples=["EleutherAI/pythia-70m"],
     )
     train: Recipe | None = Field(
@@ -47,6 +73,18 @@ class Model(Section):
     pickled: bool = Field(
         False, description="Allow pickled weights (.bin) where there is no .safetensors file.", examples=[True]
     )
+    disk: Size | None = Field(
+        None,
+        description="Disk space for the checkpoints of a hub id: each is downloaded when it is needed, and removed "
+        "when its space is. By default nothing is removed.",
+        examples=["10GB"],
+    )
+    tensors: Literal["needed", "all"] = Field(
+        "needed",
+        description="With `disk`: download only the tensors that a layer needs, which are checked by their size, or "
+        "whole files, which are also checked by the hub's hashes.",
+        examples=["all"],
+    )
 
     pooling: Pooling | None = Field(
         None, description="In place of the protocol's, for this model.", examples=["as_shipped", "last"]
@@ -62,10 +100,23 @@ class Model(Section):
         None, ge=2, description="In place of the protocol's, or of what is shipped, for this model.", examples=[512]
     )
 
+    readouts: Readouts | None = Field(
+        None, description="In place of the configuration's, for this model.", examples=[{"pooling": ["mean", "last"]}]
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_after_source(cls, data: Any) -> Any:
+        given = {"source": data} if isinstance(data, str) else data
+        is_unnamed = isinstance(given, Mapping) and isinstance(given.get("source"), str) and "name" not in given
+        return {"name": name_of(given["source"]), **given} if is_unnamed else given
+
     @model_validator(mode="after")
     def _check_origin(self) -> Model:
         if (self.source is None) == (self.train is None):
             raise ValueError(f"model '{self.name}' needs either 'source' or 'train'")
+        if self.disk and self.train:
+            raise ValueError(f"model '{self.name}' is trained, so that it has nothing to download: leave out 'disk'")
         return self
 
 
@@ -244,6 +295,11 @@ class Config(Section):
         description="How a text becomes a vector. Also the name of a preset, or keys on top of `preset: NAME`.",
         examples=["paper", {"preset": "corrected", "max_length": 512}],
     )
+    readouts: Readouts = Field(
+        Readouts(),
+        description="How vectors are read from the states, beside the layer: each choice is an arm.",
+        examples=[{"pooling": ["mean", "last"], "dimensions": ["all", 256], "storage": ["float32", "int8"]}],
+    )
     metrics: tuple[str, ...] = Field(
         ("all",), min_length=1, description="Names of metrics, or `all`.", examples=[["prompt_entropy", "infonce"]]
     )
@@ -264,6 +320,11 @@ class Config(Section):
         examples=["local", {"profile": "a100", "workers": 8}],
     )
     ddp: DDP = Field(DDP(), description="How processes that train together are run.", examples=[{"folder": "suites"}])
+    watch: Watch = Field(
+        Watch(),
+        description="How a suite that grows is followed; for `daskmetrics watch`.",
+        examples=[{"keep": "best(3)"}],
+    )
 
     @model_validator(mode="after")
     def _check_names(self) -> Config:

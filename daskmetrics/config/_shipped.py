@@ -44,6 +44,7 @@ class Dense:
     digest: Key  # of that file
     activation: str  # a class of torch.nn
     residual: bool
+    width: int = 0  # numbers of a vector after it
 
     def as_dict(self) -> dict[str, Any]:
         return {"dense": self.digest, "activation": self.activation, "residual": self.residual}
@@ -77,6 +78,12 @@ class Shipped:
             "lower_case": self.lower_case,
             "similarity": self.similarity,
         }
+
+    def width(self, hidden: int) -> int:
+        """Numbers of a vector, for a network of this hidden size."""
+        dense = [step.width for step in self.steps if isinstance(step, Dense) and step.width]
+        width = dense[-1] if dense else hidden * len(self.pooling)
+        return min(width, self.dimensions or width)
 
     @property
     def summary(self) -> str:
@@ -221,7 +228,8 @@ def _dense(root: Path, folder: Path, config: Mapping[str, Any], pickled: bool) -
         if not pickled:
             raise ConfigError(f"'{weights}' is pickled, and is loaded only with 'pickled: true' for the model.")
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    return Dense(str(weights), digest, activation.rpartition(".")[2], bool(config.get("use_residual")))
+    residual, width = bool(config.get("use_residual")), int(config.get("out_features", 0))
+    return Dense(str(weights), digest, activation.rpartition(".")[2], residual, width)
 
 
 def _max_length(

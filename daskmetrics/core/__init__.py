@@ -6,8 +6,11 @@
 `status`       the status of a stored value
 `_files`       the files of a run, and writing a file completely or not at all
 `_corpus`      the prompts that are measured
+`_readouts`    how an arm's vector is read: pooling, layers together, dimensions, whitening, storage
+`_fitted`      readouts applied to pooled vectors
 `_steps`       training steps along an axis
 `_text`        durations, counts and lists as text, and durations read from text
+`_json`        results as one JSON document
 `_table`       tables for a terminal, a spreadsheet and a page
 `_costs`       the cost model: assumed seconds of each kind of work
 `_estimate`    numbers with error bounds and a source

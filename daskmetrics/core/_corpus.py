@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import random
+import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key, seed_of
 
@@ -191,17 +195,39 @@ def _is_underline(line: str, title: str) -> bool:
     return len(line) == len(title) >= 3 and len(set(line)) == 1 and line[0] in "*=-~^"
 
 
-def _docstrings() -> Iterator[Document]:
+def _docstrings() -> list[Document]:
+    """Those of the packages; parsing takes a second, so they are kept in the cache folder while no file changes."""
     library = Path(sysconfig.get_path("stdlib"))
-    for package in PACKAGES:
-        single = library / f"{package}.py"
-        for path in [single] if single.is_file() else sorted((library / package).rglob("*.py")):
-            module = ".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
-            tree = ast.parse(path.read_bytes())
-            yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
-            for node in tree.body:
-                if texts := list(_docs(node)):
-                    yield Document(f"{module}.{getattr(node, 'name', '')}", _paragraphs("\n\n".join(texts)))
+    paths = [path for package in PACKAGES for path in _modules(library, package)]
+    files = [(str(path), about.st_size, about.st_mtime_ns) for path in paths for about in [path.stat()]]
+    here = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    kept = cache_folder() / "stdlib" / f"{content_key('docstrings', sys.version, here, files)}.json"
+    with suppress(OSError, ValueError, TypeError):
+        key, rows = json.loads(kept.read_bytes())
+        if key == content_key(rows):
+            return [Document(*row) for row in rows]
+    found = [document for path in paths for document in _documented(path, library)]
+    rows = [[document.name, document.text] for document in found]
+    with suppress(OSError):
+        if cache_folder().is_dir():  # a dry run makes none
+            kept.parent.mkdir(exist_ok=True)
+            atomic_write(kept, json.dumps([content_key(rows), rows]))
+    return found
+
+
+def _modules(library: Path, package: str) -> list[Path]:
+    single = library / f"{package}.py"
+    return [single] if single.is_file() else sorted((library / package).rglob("*.py"))
+
+
+def _documented(path: Path, library: Path) -> Iterator[Document]:
+    """The docstring of a module, and those of each of its classes and functions."""
+    module = ".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
+    tree = ast.parse(path.read_bytes())
+    yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
+    for node in tree.body:
+        if texts := list(_docs(node)):
+            yield Document(f"{module}.{getattr(node, 'name', '')}", _paragraphs("\n\n".join(texts)))
 
 
 def _docs(node: ast.stmt) -> Iterator[str]:

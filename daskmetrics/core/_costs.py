@@ -84,6 +84,11 @@ class CostModel:
     """
 
     device: str
+    download_rate: float = DOWNLOAD_RATE  # bytes per second from the hub
+
+    def download_seconds(self, size: float) -> float:
+        """Of downloading this many bytes."""
+        return size / self.download_rate
 
     def load_seconds(self, size: float) -> float:
         """Of loading a checkpoint whose weights have this many bytes: a fixed overhead, and reading."""

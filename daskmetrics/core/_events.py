@@ -212,6 +212,13 @@ class UnitsPlanned:
 
 
 @dataclass(frozen=True)
+class ObjectiveSet:
+    """The weights of the tasks in a run's objective; for the live pages."""
+
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class SearchStarted:
     """What a search may spend, in the cost that its budget is counted in; for the live pages."""
 
@@ -234,7 +241,7 @@ class HistorySent:
     """Everything sent before this happened before the run was resumed; for the live pages."""
 
 
-LiveMessage: TypeAlias = Event | UnitsPlanned | SearchStarted | PosteriorUpdated | HistorySent
+LiveMessage: TypeAlias = Event | UnitsPlanned | ObjectiveSet | SearchStarted | PosteriorUpdated | HistorySent
 
 _JOURNAL: Mapping[str, type[Event]] = {
     "start": RunStarted,
@@ -255,11 +262,17 @@ _JOURNAL: Mapping[str, type[Event]] = {
 _LIVE: Mapping[str, type[LiveMessage]] = {
     **_JOURNAL,
     "planned": UnitsPlanned,
+    "objective": ObjectiveSet,
     "search": SearchStarted,
     "posterior": PosteriorUpdated,
     "history_sent": HistorySent,
 }
 _KINDS = {cls: kind for kind, cls in _LIVE.items()}
+
+
+def kinds() -> tuple[str, ...]:
+    """The words that name the kinds of entries of a journal."""
+    return tuple(_JOURNAL)
 
 
 def kind_of(message: LiveMessage) -> str:
@@ -298,4 +311,4 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
 
 
 CLUSTER = "daskmetrics-cluster"  #: a line about queue and machines: ``{"text": ...}``
-TRAIN = "daskmetrics-train"  #: a rank's step: ``{"model", "rank", "step", "loss", "tokens_per_second"}``
+TRAIN = "daskmetrics-train"  #: a step: ``{"model", "rank", "step", "loss", "tokens_per_second"}``, one of the first two

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, did_you_mean
+
+RUNS = Path("runs")  # where runs are kept by name, below the current folder
 
 
 class _Inside:
@@ -40,6 +42,7 @@ class RunFolder:
     embeddings = _Inside("embeddings")
     corpus = _Inside("corpus.json")  # the prompts that were measured
     report = _Inside("report")  # the report: one HTML page, figures and tables
+    events = _Inside("events.jsonl")  # of a watch: what happened, for other programs; docs/watch.md
     plan = _Inside("plan.json")  # the prediction for the run, if it was planned
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
     # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the process
@@ -52,13 +55,20 @@ class RunFolder:
         return self
 
     def must_exist(self) -> RunFolder:
-        """The folder itself; raises ConfigError, which names the runs beside it, if it holds no run."""
-        if not self.journal.is_file():
-            parent = self.path.parent
-            beside = sorted(p.parent.name for p in parent.glob("*/journal.jsonl")) if parent.is_dir() else []
-            hint = f" Runs in '{parent}': {', '.join(beside)}." if beside else " Start one with: daskmetrics run"
-            raise ConfigError(f"No run in '{self.path}'.{hint}")
-        return self
+        """The folder itself; raises ConfigError, which names the runs that exist, if it holds no run."""
+        if self.journal.is_file():
+            return self
+        name = self.path.name
+        for place in (self.path.parent, RUNS):
+            if names := run_names(place):
+                near = f" Did you mean '{place / name}'?" if name in names else did_you_mean(name, names)
+                raise ConfigError(f"No run in '{self.path}'.{near} Runs in '{place}': {', '.join(names)}.")
+        raise ConfigError(f"No run in '{self.path}'. Start one with: daskmetrics run")
+
+
+def run_names(folder: Path) -> list[str]:
+    """Names of the runs in a folder."""
+    return sorted(path.parent.name for path in folder.glob("*/journal.jsonl")) if folder.is_dir() else []
 
 
 @contextmanager

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.core._events import UsageMeasured
 from daskmetrics.core.errors import ClusterLostError
 
 
@@ -60,3 +63,23 @@ def split_gpus(value: str) -> list[str]:
     (['0', 'MIG-a'], [])
     """
     return [gpu.strip() for gpu in value.split(",") if gpu.strip()]
+
+
+def _resource_use() -> dict[str, Any]:
+    """CPU seconds and peak memory of this process in bytes; of a GPU the memory that torch reserved."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    torch = sys.modules.get("torch")  # do not import it for this
+    gpu_memory = int(torch.cuda.max_memory_reserved()) if torch and torch.cuda.is_initialized() else None
+    return {
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "memory": usage.ru_maxrss * 1024,
+        "cpus": len(os.sched_getaffinity(0)),
+        "gpu_memory": gpu_memory,
+    }
+
+
+def usage(client: Any) -> UsageMeasured:
+    """What the workers have used so far; one that leaves meanwhile is left out."""
+    names = {address: str(worker["name"]) for address, worker in workers(client).items()}
+    usage = client.run(_resource_use, on_error="ignore")
+    return UsageMeasured({names[address]: used for address, used in usage.items() if address in names})

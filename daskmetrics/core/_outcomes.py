@@ -102,6 +102,32 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Difference:
     return Difference(value, math.hypot(one["stderr"], other["stderr"]), paired=False)
 
 
+def mean_of_pairs(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Difference:
+    """By how much the first score of each pair exceeds the second, in the mean over pairs of scores of the same task.
+
+    All pairs share the items of the task, so their differences are not independent, and the error must not shrink with
+    the number of pairs. The differences are therefore averaged over the pairs item by item, and the standard error is
+    that of the mean of these averages over the items, std(mean_p (a_pi - b_pi)) / sqrt(n). Pairs without outcomes, or
+    with those of other items, count as perfectly correlated: their error is the mean of the errors of single pairs.
+
+    >>> one = {"score": 0.75, "stderr": 0.22, "outcomes": pack([True, False, True, True], 0.75, "task")}
+    >>> two = {"score": 0.5, "stderr": 0.25, "outcomes": pack([True, False, False, True], 0.5, "task")}
+    >>> mean_of_pairs([(one, two)] * 9) == difference(one, two)  # nine equal pairs say no more than one
+    True
+    """
+    apart: dict[Any, list[NDArray[np.float64]]] = {}
+    singles = [difference(one, other) for one, other in pairs]
+    for (one, other), single in zip(pairs, singles, strict=True):
+        if single.paired:
+            own = one["outcomes"]
+            apart.setdefault((own["items"], own["n"]), []).append(unpack(own) - unpack(other["outcomes"]))
+    errors = [each.stderr for each in singles if not each.paired]
+    for each in apart.values():
+        errors += [float(np.mean(each, axis=0).std(ddof=1)) / math.sqrt(len(each[0]))] * len(each)
+    value = math.fsum(each.value for each in singles) / len(singles)
+    return Difference(value, math.fsum(errors) / len(singles), all(each.paired for each in singles))
+
+
 @dataclass(frozen=True, eq=False)
 class JointError:
     """The joint distribution of the errors of several scores on one task."""

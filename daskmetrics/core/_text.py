@@ -96,6 +96,25 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def shortened(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and how many there are beside them.
+
+    >>> shortened(["1", "2", "4"], most=2)
+    '1, 2 and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def unsigned(text: str) -> str:
+    """A text whose addresses have no query, which can hold a signature.
+
+    >>> unsigned("500 for url 'https://host/file?signature=x'")
+    "500 for url 'https://host/file?...'"
+    """
+    return re.sub(r"(https?://[^\s?'\"]+\?)[^\s'\"]+", r"\1...", text)
+
+
 def equal_names(name: str, others: Sequence[str]) -> str:
     """Names of one thing.
 

@@ -15,12 +15,18 @@ __all__ = [
     "DiskFullError",
     "LockedError",
     "UndefinedError",
+    "did_you_mean",
+    "is_out_of_memory",
     "room_for",
     "unknown",
 ]
 
 #: Error numbers for a full disk, an exceeded quota, and a file that is too large.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+# Of what CUDA's libraries say in a plain RuntimeError when they get no memory, and of what a CPU says.
+_NO_MEMORY = ("_ALLOC_FAILED", "out of memory", "can't allocate memory")
 
 
 class DaskmetricsError(Exception):
@@ -71,6 +77,21 @@ def room_for(what: str) -> Iterator[None]:
         ) from error
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception, of Python, torch or a library of CUDA, means that memory ran out.
+
+    Examples
+    --------
+    >>> is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"))
+    True
+    >>> is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    False
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY)
+
+
 def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
     """The error for a name that is not valid; suggests the nearest valid name.
 
@@ -81,6 +102,16 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
     """
     names = sorted(valid)
     name = name if len(name) <= 100 else f"{name[:100]} ..."
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    return ConfigError(f"Unknown {kind} '{name}'.{hint} Valid: {', '.join(names)}.")
+    return ConfigError(f"Unknown {kind} '{name}'.{did_you_mean(name, names)} Valid: {', '.join(names)}.")
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """A question with the nearest valid name; empty if none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("dmeo", ["demo", "pythia"]), did_you_mean("minilm", ["demo"])
+    (" Did you mean 'demo'?", '')
+    """
+    near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f" Did you mean '{near[0]}'?" if near else ""

@@ -6,10 +6,12 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
+from daskmetrics.core._readouts import Readout
 from daskmetrics.core.errors import ConfigError
 
 __all__ = [
@@ -80,39 +82,66 @@ class Checkpoint:
 
 @dataclass(frozen=True, order=True)
 class Arm:
-    """One candidate embedding: a layer of a checkpoint (0 is the embedding output, 1...n the blocks)."""
+    """One candidate embedding: a layer of a checkpoint (0 is the embedding output, 1...n the blocks), and its readout.
+
+    Attributes
+    ----------
+    model, revision : str
+    layer : int
+        The deepest that is read.
+    readout : str
+        Name of a `daskmetrics.core._readouts.Readout`; empty: as the protocol says.
+    """
 
     model: str
     revision: str
     layer: int
+    readout: str = ""
 
     @property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint of the arm."""
         return Checkpoint(self.model, self.revision)
 
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON values; those of a default readout do not name it."""
+        return asdict(self, dict_factory=without_default)
+
     def __str__(self) -> str:
-        return f"{self.model}@{self.revision}/{self.layer}"
+        return f"{self.model}@{self.revision}/{self.layer}" + (f"/{self.readout}" if self.readout else "")
 
     @classmethod
     def parse(cls, text: str) -> Arm:
-        """The arm with a name such as ``tiny@step8/3``; the inverse of ``str``.
+        """The arm with a name such as ``tiny@step8/3`` or ``tiny@step8/3/last,256d``; the inverse of ``str``.
 
         Raises
         ------
         ValueError
-            If the text is not of the form ``MODEL@REVISION/LAYER``.
+            If the text is not of the form ``MODEL@REVISION/LAYER`` or ``MODEL@REVISION/LAYER/READOUT``.
 
         Examples
         --------
         >>> Arm.parse("tiny@step8/3")
-        Arm(model='tiny', revision='step8', layer=3)
+        Arm(model='tiny', revision='step8', layer=3, readout='')
+        >>> Arm.parse("tiny@step8/3/last,256d").readout
+        'last,256d'
         """
-        checkpoint, _, layer = text.rpartition("/")
+        rest, _, last = text.rpartition("/")
+        readout = "" if last.isdecimal() else last  # no readout is called by a number
+        checkpoint, _, layer = rest.rpartition("/") if readout else (rest, "", last)
         model, at, revision = checkpoint.partition("@")
+        try:
+            Readout.parse(readout)
+        except ConfigError as error:
+            raise ValueError(f"'{text}' is not an arm: {error}") from None
         if not (model and at and revision and layer.isdecimal()):
             raise ValueError(f"'{text}' is not an arm: write MODEL@REVISION/LAYER, for instance tiny@step8/3.")
-        return cls(model, revision, int(layer))
+        return cls(model, revision, int(layer), readout)
+
+
+def without_default(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A ``dict_factory`` for `dataclasses.asdict` that leaves out the default readout of arms and suites."""
+    return {name: value for name, value in items if (name, value) not in (("readout", ""), ("readouts", ("",)))}
 
 
 @dataclass(frozen=True, order=True)
@@ -154,12 +183,15 @@ class Suite:
         Compared layers, ascending; 0 is the embedding output.
     depth : int
         Number of transformer blocks of the model.
+    readouts : tuple of str
+        Names of the compared readouts: of each layer, or of the layers that they read together.
     """
 
     model: str
     revisions: tuple[str, ...]
     layers: tuple[int, ...]
     depth: int
+    readouts: tuple[str, ...] = ("",)
 
     def __post_init__(self) -> None:
         missing = [layer for layer in self.layers if not 0 <= layer <= self.depth]
@@ -169,13 +201,60 @@ class Suite:
             )
         if not self.revisions or not self.layers:
             raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
+        for readout in self.reads:
+            if unread := set(readout.together) - set(self.layers):
+                raise ConfigError(
+                    f"Readout '{readout}' of model '{self.model}' reads layers {sorted(unread)}, which are not among "
+                    f"its layers {list(self.layers)}. Add them to its 'layers', or read others together."
+                )
+        if not self.rows:
+            raise ConfigError(f"Model '{self.model}' needs at least one readout.")
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Suite:
+        """The suite that a journal or an event holds as plain JSON values."""
+        revisions, layers = tuple(plain["revisions"]), tuple(plain["layers"])
+        return cls(plain["model"], revisions, layers, plain["depth"], tuple(plain.get("readouts", ("",))))
+
+    @property
+    def has_readouts(self) -> bool:
+        """Whether there are others than the default readout."""
+        return self.readouts != ("",)
+
+    @cached_property
+    def reads(self) -> tuple[Readout, ...]:
+        """The readouts, in order."""
+        return tuple(map(Readout.parse, self.readouts))
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """The poolings of the readouts; an empty one is the task's or the protocol's."""
+        return tuple(dict.fromkeys(readout.pooling for readout in self.reads))
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether a readout is fitted on the corpus."""
+        return any(readout.is_fitted for readout in self.reads)
+
+    @cached_property
+    def layers_read(self) -> tuple[int, ...]:
+        """The layers that arms read, alone or together with others."""
+        read = {each for layer, name in self.rows for each in Readout.parse(name).layers_of(layer)}
+        return tuple(sorted(read))
+
+    @cached_property
+    def rows(self) -> tuple[tuple[int, str], ...]:
+        """Layer and readout of the arms of each checkpoint; layers read together belong to the deepest of them."""
+        deepest = {name: max(Readout.parse(name).together, default=None) for name in self.readouts}
+        return tuple((layer, name) for layer in self.layers for name in self.readouts if deepest[name] in (None, layer))
 
     def _repr_html_(self) -> str:
         """The suite in a notebook, in the colours of its theme."""
         rows = {
             "checkpoints": f"{len(self.revisions):,}, {self.revisions[0]} to {self.revisions[-1]}",
             "layers": f"{len(self.layers)} of {self.depth + 1}, {self.layers[0]} to {self.layers[-1]}",
-            "arms": f"{len(self.revisions) * len(self.layers):,}",
+            **({"readouts": f"{len(self.readouts):,}"} if self.has_readouts else {}),
+            "arms": f"{len(self.revisions) * len(self.rows):,}",
         }
         cells = "".join(
             f'<tr style="background: none"><td style="text-align: left; opacity: .7">{name}</td>'
@@ -189,12 +268,12 @@ class Suite:
         return tuple(Checkpoint(self.model, revision) for revision in self.revisions)
 
     def arms(self) -> tuple[Arm, ...]:
-        """All arms: checkpoint by checkpoint, layer by layer."""
-        return tuple(Arm(self.model, revision, layer) for revision in self.revisions for layer in self.layers)
+        """All arms: checkpoint by checkpoint, layer by layer, readout by readout."""
+        return tuple(Arm(self.model, revision, *row) for revision in self.revisions for row in self.rows)
 
 
 def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
-    """All arms of all suites: model by model, checkpoint by checkpoint, layer by layer.
+    """All arms of all suites: model by model, checkpoint by checkpoint, layer by layer, readout by readout.
 
     Examples
     --------
@@ -207,8 +286,8 @@ def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
 
 
 def step_of(revision: str) -> int | None:
-    """The training step of a revision: 512 for ``step512``, None for ``main``."""
-    match = re.fullmatch(r"step(\d+)", revision)
+    """The training step of a revision: 512 for ``step512`` and a trainer's ``checkpoint-512``, None for ``main``."""
+    match = re.fullmatch(r"(?:step|checkpoint-)(\d+)", revision)
     return int(match.group(1)) if match else None
 
 
@@ -249,6 +328,8 @@ def select_revisions(requested: str | Sequence[str], available: Sequence[str] | 
     --------
     >>> select_revisions("log", ["step0", "step1", "step2", "step3"])
     ('step0', 'step1', 'step2')
+    >>> select_revisions("every 1000", ["checkpoint-500", "checkpoint-1000", "checkpoint-1500"])
+    ('checkpoint-1000',)
     >>> select_revisions("every 1000 to 3000", None)
     ('step0', 'step1000', 'step2000', 'step3000')
     """
@@ -270,10 +351,10 @@ def select_revisions(requested: str | Sequence[str], available: Sequence[str] | 
             )
         return tuple(name for name in available if (step_of(name) or 0) <= last)
     steps = log_steps(last) if match["kind"] == "log" else every(max(1, int(match["stride"])), last)
-    names = tuple(f"step{step}" for step in steps)
     if available is None:
-        return names
-    kept = tuple(name for name in names if name in set(available))
+        return tuple(f"step{step}" for step in steps)
+    wanted = set(steps)
+    kept = training_order(name for name in available if step_of(name) in wanted)
     if not kept:
         raise ConfigError(f"Revisions '{requested}' match none of: {', '.join(available)}.")
     return kept

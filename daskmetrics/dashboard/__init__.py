@@ -16,4 +16,7 @@ gets the pages with ``dask scheduler --preload daskmetrics.dashboard._preload``.
 
 from daskmetrics.dashboard._publisher import Publisher
 
-__all__ = ["Publisher"]
+__all__ = ["RUN_PAGE", "TRAINING_PAGE", "Publisher"]
+
+#: The pages, as the dashboard's addresses end; "individual-" puts them into its menu and into JupyterLab's panel.
+RUN_PAGE, TRAINING_PAGE = "individual-daskmetrics", "individual-daskmetrics-training"

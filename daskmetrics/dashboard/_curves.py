@@ -1,4 +1,4 @@
-"""The curves of a training for its page: loss and tokens per second by rank."""
+"""The curves of trainings for their page: loss and tokens per second by model and rank."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
 MAX_POINTS = 1000  # points of one rank; beyond it every other point is dropped and the stride doubles
 
 
@@ -20,30 +21,32 @@ class RankPoint(NamedTuple):
 
 
 class TrainingCurves:
-    """Loss and tokens per second by rank, oldest first; ``version`` increases with every event."""
+    """Loss and tokens per second by model and rank, oldest first; ``version`` increases with every event."""
 
     def __init__(self) -> None:
         self.version = 0
         self.points: dict[str, list[RankPoint]] = {}
-        self.last: dict[str, RankPoint] = {}  # of the latest attempt of the latest training only
-        self._model: Any = None
+        self.last: dict[str, RankPoint] = {}  # of the latest attempts of trainings that report now
+        self._models: dict[str, Any] = {}
         self._stride: Counter[str] = Counter()
         self._received: Counter[str] = Counter()
 
     def receive(self, event: Mapping[str, Any], now: float) -> None:
-        """Add an event with ``rank``, ``step``, ``loss``, ``tokens_per_second`` and optionally ``model``.
+        """Add an event with ``step``, ``loss``, ``tokens_per_second``, and ``model``, ``rank`` or both.
 
-        An event without a step or a rank is ignored: it comes from other code.
+        Other events are ignored: they come from other code.
         """
-        if "rank" not in event or "step" not in event:
+        model = event.get("model")
+        name = " ".join([*([model] if model else []), *([f"rank {event['rank']}"] if "rank" in event else [])])
+        if "step" not in event or not name:
             return
-        name = " ".join(filter(None, (event.get("model"), f"rank {event['rank']}")))
         loss, speed = (_number(event.get(part)) for part in ("loss", "tokens_per_second"))
         point = RankPoint(int(event["step"]), loss, speed, now)
-        if event.get("model") != self._model or (name in self.last and point.step <= self.last[name].step):
-            self.last.clear()  # another training, or a restart from an older state, perhaps with fewer ranks
-        self._model = event.get("model")
-        self.last[name] = point
+        is_again = name in self.last and point.step <= self.last[name].step  # perhaps with fewer ranks
+        for other, latest in list(self.last.items()):
+            if now - latest.time > RECENT or (is_again and self._models[other] == model):
+                del self.last[other]
+        self.last[name], self._models[name] = point, model
         points = self.points.setdefault(name, [])
         if points and point.step < points[-1].step:
             points[:] = [older for older in points if older.step < point.step]

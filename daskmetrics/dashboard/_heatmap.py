@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.core._steps import AxisScale, edges, fitting, ticks
 from daskmetrics.core.names import Suite
+from daskmetrics.dashboard._charts import span
 from daskmetrics.dashboard._state import SCORED, LiveState
 
 NUMBERED = 5  # latest decisions that are numbered
@@ -23,9 +24,13 @@ LEGEND = (
     '<span style="display:inline-block; width:11px; height:11px; border:1.5px solid #1c2128; border-radius:50%;'
     ' background:#fff; margin-right:5px; vertical-align:-2px"></span>scored, the latest with their numbers'
     f'&ensp;<span style="color:{ORANGE}; font-size:17px; vertical-align:-1px">★</span> leading arm'
-    f'&ensp;<span style="display:inline-block; width:14px; height:11px; background:{NO_VALUE};'
+    '&ensp;<span class="none" style="display:inline-block; width:14px; height:11px;'
     ' border:1px solid #ced4da; margin-right:4px; vertical-align:-1px"></span>no value yet</div>'
 )
+LEGEND_STYLE = (
+    f".none {{ background: {NO_VALUE}; }} @media (prefers-color-scheme: dark) {{ .none {{ background: #2b323a; }} }}"
+)
+LEAST_SHARE = 0.02  # smallest span of the colours, as a share of the greatest value: less is noise, not a finding
 NUMBER = "return isNaN(value) ? 'not known' : value.toPrecision(4)"
 ORDER = "return value == 0 ? 'none' : String(value)"
 
@@ -35,7 +40,7 @@ class Heatmap:
 
     def __init__(self) -> None:
         self._drawn: tuple[Any, ...] = ()
-        self.legend = models.Div(text=LEGEND, sizing_mode="stretch_width")
+        self.legend = models.Div(text=LEGEND, stylesheets=[LEGEND_STYLE], min_width=340, sizing_mode="stretch_width")
         names = ("left", "right", "bottom", "top", "name", "value", "mean", "sd", "first", "last", "paid")
         self.cells = models.ColumnDataSource({name: [] for name in names})
         self.marks = models.ColumnDataSource({"x": [], "y": []})
@@ -46,7 +51,12 @@ class Heatmap:
 
     def _figure(self) -> Any:
         fig = figure(
-            height=330, sizing_mode="stretch_width", tools="pan,box_zoom,reset,save", x_range=(0, 1), y_range=(0, 1)
+            height=330,
+            min_width=340,
+            sizing_mode="stretch_width",
+            tools="pan,box_zoom,reset,save",
+            x_range=(0, 1),
+            y_range=(0, 1),
         )
         fig.toolbar_location = "above"
         fig.toolbar.logo = None
@@ -102,7 +112,7 @@ class Heatmap:
 
     def _lay_out(self, suite: Suite, scale: AxisScale) -> None:
         borders = np.array(edges(suite.revisions, scale))
-        rows = len(suite.layers)
+        rows = len(suite.rows)
         left, right = np.repeat(borders[:-1], rows), np.repeat(borders[1:], rows)
         bottom = np.tile(np.arange(rows) - 0.5, len(suite.revisions))
         self.x, self.y = (left + right) / 2, bottom + 0.5
@@ -116,18 +126,15 @@ class Heatmap:
         fig, labels = self.figure, ticks(suite.revisions, scale, MOST_STEPS)
         fig.xaxis.ticker, fig.xaxis.major_label_overrides = models.FixedTicker(ticks=list(labels)), labels
         stride = -(-rows // MOST_LAYERS)
-        shown = {i: str(layer) for i, layer in enumerate(suite.layers) if i % stride == 0}
+        shown = {i: f"{layer} {name}".strip() for i, (layer, name) in enumerate(suite.rows) if i % stride == 0}
         fig.yaxis.ticker, fig.yaxis.major_label_overrides = models.FixedTicker(ticks=list(shown)), shown
         for range_, start, end in ((fig.x_range, borders[0], borders[-1]), (fig.y_range, -0.5, rows - 0.5)):
             range_.update(start=start, end=end, reset_start=start, reset_end=end)
 
     def _set_colours(self, values: NDArray[np.float32], name: str, live: LiveState) -> None:
         known = values[np.isfinite(values)]
-        low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-        if name == SCORED:
-            low, high = 0.0, float(len(live.grid.tasks))
-        elif high <= low:
-            low, high = low - 0.5, high + 0.5
+        least = LEAST_SHARE * float(np.abs(known).max(initial=0.0)) or 1.0
+        low, high = (0.0, float(len(live.grid.tasks))) if name == SCORED else span(known, least, margin=0.0)
         self.mapper.update(low=low, high=high)
         units = live.units(name)
         share = f"{len(known):,} of {len(values):,} arms"

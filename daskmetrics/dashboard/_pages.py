@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-import numpy as np
 from bokeh.layouts import column, row
-from bokeh.models import ColumnDataSource, Div, Select
+from bokeh.models import CustomJS, Div, Select
 from distributed.dashboard.components.scheduler import env
 
 from daskmetrics.core._text import duration, plural
-from daskmetrics.dashboard._charts import COLOURS, DASHES, BusyLines, CostLine, legend_above, plain_figure
+from daskmetrics.dashboard._charts import BusyLines, CostLine, TrainingLines
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._heatmap import Heatmap
 from daskmetrics.dashboard._plugin import DashboardPlugin, plugin_of
@@ -21,19 +20,60 @@ from daskmetrics.dashboard._state import KINDS, POSTERIOR_MEAN, SCORED, Decision
 
 WIDE = ("reason", "first")  # columns whose text may need more than one line
 INTERVAL = 1000  # milliseconds between updates
-MOST_NAMED = 16  # ranks that the legend of a training names
 FITTING, FOLLOW = "fitting", "current phase"
+WRAPPED = {"flex-wrap": "wrap"}  # a narrow window shows one thing below the other
 STYLE = """
 :host { font-family: Helvetica, Arial, sans-serif; color: #1c2128; }
 .facts { display: flex; flex-wrap: wrap; gap: 6px 26px; font-size: 14px; line-height: 1.35; }
 .facts div { white-space: nowrap; } .facts b { display: block; font-size: 17px; font-variant-numeric: tabular-nums; }
 .facts span { color: #5b6470; } .title { font-size: 14px; font-weight: 600; margin: 10px 0 0; }
-.scroll { max-height: 225px; overflow-y: auto; margin-top: 4px; }
+.scroll { max-height: 225px; overflow: auto; max-width: calc(100vw - 60px); margin-top: 4px; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: #5b6470; font-weight: 500; position: sticky; top: 0; background: #fafafa; }
 th, td { padding: 2px 12px 2px 0; border-bottom: 1px solid #dee2e6; vertical-align: top; white-space: nowrap; }
 td.wide { white-space: normal; overflow-wrap: anywhere; }
 .line { margin-top: 4px; color: #5b6470; font-size: 13px; }
+@media (prefers-color-scheme: dark) {
+  :host { color: #e3e7ec; } .facts span, .line, th { color: #9aa5b1; } th { background: #14181d; }
+  th, td { border-color: #343b44; }
+}
+"""
+SELECT_STYLE = """
+@media (prefers-color-scheme: dark) {
+  :host { color: #e3e7ec; } .bk-input { color: #e3e7ec; background-color: #1d2329; border-color: #343b44; }
+}
+"""
+TEMPLATE = env.from_string("""{% extends "simple.html" %}
+{% block extra_resources %}
+<style>
+  :root { color-scheme: light dark; }
+  @media (prefers-color-scheme: dark) {
+    html { background: #14181d; color: #e3e7ec; }
+    .navbar ul, .dropdown-content { background-color: #1d2329; } .navbar li a { color: #e3e7ec; }
+    #navbar-toggle-icon img { filter: invert(1); }
+  }
+</style>
+{% endblock %}""")
+# figures are drawn on a canvas, which style sheets do not reach
+PAINT = """
+const dark = window.matchMedia('(prefers-color-scheme: dark)')
+const paint = () => {
+  const [text, soft, line, page, none] = dark.matches
+    ? ['#e3e7ec', '#9aa5b1', '#343b44', '#14181d', '#2b323a'] : ['#1c2128', '#5b6470', '#e5e5e5', '#ffffff', '#e9ecef']
+  const colours = {
+    background_fill_color: page, border_fill_color: page, outline_line_color: line, text_color: text,
+    axis_label_text_color: soft, major_label_text_color: soft, label_text_color: soft, title_text_color: soft,
+    axis_line_color: soft, major_tick_line_color: soft, minor_tick_line_color: soft, grid_line_color: line,
+  }
+  for (const figure of figures)
+    for (const part of [figure, figure.title, ...figure.center, ...figure.above, ...figure.below, ...figure.left,
+                        ...figure.right])
+      for (const [name, colour] of Object.entries(colours))
+        if (part != null && name in part.properties) part[name] = colour
+  if (mapper != null) mapper.nan_color = none
+}
+paint()
+dark.addEventListener('change', paint)
 """
 
 
@@ -49,9 +89,10 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
 
 def _fill(doc: Any, extra: dict[str, Any], title: str, page: Page | TrainingPage) -> None:
     doc.title = title
-    doc.template = env.get_template("simple.html")
+    doc.template = TEMPLATE
     doc.template_variables.update(extra)
     doc.add_root(page.root)
+    doc.js_on_event("document_ready", CustomJS(args={"figures": page.figures, "mapper": page.mapper}, code=PAINT))
     page.update()
     doc.add_periodic_callback(page.update, INTERVAL)
 
@@ -64,23 +105,37 @@ class Page:
         self._live: LiveState | None = None
         self._version = -1
         self.head = Div(stylesheets=[STYLE], sizing_mode="stretch_width")
-        self.model = Select(title="Model", width=180)
-        self.quantity = Select(title="Shown", width=240)
-        self.scale = Select(title="Checkpoints", value=FITTING, options=[FITTING, "log", "even"], width=110)
+        style: dict[str, Any] = {"stylesheets": [SELECT_STYLE]}
+        self.model = Select(title="Model", width=170, **style)
+        self.quantity = Select(title="Shown", width=220, **style)
+        scales = [FITTING, "log", "even"]
+        self.scale = Select(title="Checkpoints", value=FITTING, options=scales, width=110, **style)
         self.heat = Heatmap()
-        self.cost, self.busy = CostLine(), BusyLines()
-        self.decisions, self.failures = (Div(stylesheets=[STYLE], sizing_mode="stretch_width") for _ in range(2))
+        self.cost, self.busy, self.training = CostLine(), BusyLines(), TrainingLines()
+        self.figures = [self.heat.figure, self.cost.figure, self.busy.figure, self.training.loss, self.training.speed]
+        self.mapper = self.heat.mapper
+        self.decisions, self.failures = (
+            Div(stylesheets=[STYLE], min_width=340, sizing_mode="stretch_width") for _ in range(2)
+        )
         for select in (self.model, self.quantity, self.scale):
             select.on_change("value", self._on_select)
         wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
-        choices = row(self.model, self.quantity, self.scale, self.heat.legend, **wide)
-        lines = row(self.cost.figure, self.busy.figure, **wide)
-        tables = row(self.decisions, self.failures, **wide)
-        self.root = column(self.head, choices, self.heat.figure, lines, tables, margin=(0, 14, 14, 14), **wide)
+        rows = [
+            row(*parts, styles=WRAPPED, **wide)
+            for parts in (
+                (self.model, self.quantity, self.scale, self.heat.legend),
+                (self.heat.figure,),
+                (self.training.loss, self.training.speed),
+                (self.cost.figure, self.busy.figure),
+                (self.decisions, self.failures),
+            )
+        ]
+        self.root = column(self.head, *rows, margin=(0, 14, 14, 14), **wide)
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
         self.busy.update(self.plugin.load)
+        self.training.update(self.plugin.training)
         live = self.plugin.live
         if live is None:
             self.head.text = '<p class="title">Waiting for a run</p>'
@@ -104,6 +159,7 @@ class Page:
         name = _current(live) if self.quantity.value == FOLLOW else self.quantity.value
         self.heat.update(live, self.model.value, name, self.scale.value)
         self.cost.update(live)
+        self.cost.figure.visible = self.decisions.visible = bool(live.curve or live.latest)
         latest = [live.latest[index] for index in sorted(live.latest, reverse=True)]
         self.decisions.text = _table(
             "Latest decisions",
@@ -176,43 +232,25 @@ class TrainingPage:
 
     def __init__(self, curves: TrainingCurves) -> None:
         self.curves = curves
-        self._version = -1
-        self._sources: dict[str, ColumnDataSource] = {}
-        self.head = Div(sizing_mode="stretch_width")
-        self.loss = plain_figure("Loss", "training step", "nats per token")
-        self.speed = plain_figure("Throughput", "training step", "tokens per second and rank")
-        self.loss.height = self.speed.height = 340
-        self.root = column(self.head, self.loss, self.speed, margin=(8, 14, 14, 14), sizing_mode="stretch_width")
+        self.head = Div(stylesheets=[STYLE], sizing_mode="stretch_width")
+        self.lines = TrainingLines(height=340)
+        self.root = column(
+            self.head, self.lines.loss, self.lines.speed, margin=(8, 14, 14, 14), sizing_mode="stretch_width"
+        )
+        self.figures, self.mapper = [self.lines.loss, self.lines.speed], None
 
     def update(self) -> None:
         """Show new reports; called once a second."""
-        if self.curves.version == self._version:
-            return
-        self._version = self.curves.version
-        for name, points in self.curves.points.items():
-            if name not in self._sources:
-                self._add(name)
-            step, loss, speed, _ = np.array(points, dtype=float).reshape(-1, 4).T
-            self._sources[name].data = {"step": step, "loss": loss, "speed": speed}
-        self.head.text = f'<div style="font: 16px Helvetica, Arial, sans-serif">{self._summary()}</div>'
+        self.lines.update(self.curves)
+        self.head.text = f'<p class="title">{self._summary()}</p>'
 
     def _summary(self) -> str:
-        last = self.curves.last.values()
+        last = self.curves.last
+        if not self.curves.points:
+            return "No training has reported yet. Suites that an earlier run has trained are not trained again."
         if not last:
-            return "No training has reported yet."
-        total = sum(speed for _, _, speed, _ in last if speed == speed)
-        step = max(step for step, *_ in last)
-        return f"{plural(len(last), 'rank')}, step {step:,}, {total:,.0f} tokens per second in total"
-
-    def _add(self, name: str) -> None:
-        number = len(self._sources)
-        source = self._sources[name] = ColumnDataSource({"step": [], "loss": [], "speed": []})
-        dash = DASHES[number // len(COLOURS) % len(DASHES)]
-        style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "line_dash": dash, "line_width": 1.8}
-        if number < MOST_NAMED:
-            style["legend_label"] = name
-        self.loss.line("step", "loss", source=source, **style)
-        self.speed.line("step", "speed", source=source, **style)
-        if number == 0:
-            legend_above(self.loss)
-            legend_above(self.speed)
+            return "The training has ended."
+        steps = ", ".join(f"{escape(name)}: step {point.step:,}" for name, point in last.items())
+        total = sum(point.tokens_per_second for point in last.values() if point.tokens_per_second > 0)
+        steps = steps if len(last) < 3 else f"{plural(len(last), 'rank')}, step {max(p.step for p in last.values()):,}"
+        return f"{steps}, {total:,.0f} tokens per second in total"

@@ -15,11 +15,11 @@ def _register() -> None:
     try:
         from distributed.dashboard import scheduler as dashboard
 
+        from daskmetrics.dashboard import RUN_PAGE, TRAINING_PAGE
         from daskmetrics.dashboard import _pages as pages
 
-        # "individual-" puts them into the menu "More" and into JupyterLab's panel
-        dashboard.applications["/individual-daskmetrics"] = pages.run_doc
-        dashboard.applications["/individual-daskmetrics-training"] = pages.training_doc
+        dashboard.applications[f"/{RUN_PAGE}"] = pages.run_doc
+        dashboard.applications[f"/{TRAINING_PAGE}"] = pages.training_doc
     except Exception as error:  # another version of Dask or bokeh may raise anything
         log.warning("The dashboard has no pages of daskmetrics: %s: %s", type(error).__name__, error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -20,6 +20,7 @@ LAST_SEND = 5.0  # seconds to send the end of a run
 SHOWN = (
     events.RunStarted | events.UnitAsked | events.Record | events.UnitsRetried | events.SearchEnded | events.RunFinished
 )
+FIRST = events.StorePlanned | events.ObjectiveSet  # what a page needs to know before the first record
 HIDDEN = ("worker", "attempts", "seconds")  # fields of records that no page shows ...
 HIDDEN_VALUES = ("outcomes", "detail")  # ... and the large parts of their values
 
@@ -37,10 +38,14 @@ class Publisher:
     client : distributed.Client
     entries : sequence of Event
         The journal's entries; it may grow meanwhile.
+    weights : mapping, optional
+        Weights of the tasks in the objective; by default all count equally.
     """
 
-    def __init__(self, client: Client, entries: Sequence[events.Event]) -> None:
-        self._client, self._entries = client, entries
+    def __init__(
+        self, client: Client, entries: Sequence[events.Event], weights: Mapping[str, float] | None = None
+    ) -> None:
+        self._client, self._entries, self._weights = client, entries, weights
         self._messages: list[events.LiveMessage] = []
         self._sent = 0
         self._compute_after = 0.0
@@ -80,7 +85,8 @@ class Publisher:
             if not await self._client.run_on_scheduler(_has_plugin):
                 return
             plans = [entry for entry in self._entries if isinstance(entry, events.StorePlanned)]
-            self._messages[:0] = plans[-1:]  # the plan comes before all records
+            objective = [events.ObjectiveSet(self._weights)] if self._weights else []
+            self._messages[:0] = [*plans[-1:], *objective]  # before all records
             await self._send()
             self.send(events.HistorySent())
             while True:
@@ -90,15 +96,15 @@ class Publisher:
             log.info("The dashboard does not show the run: %s", error)
 
     async def _send(self) -> None:
-        """Send what is new: plans, then entries, then the other messages."""
+        """Send what is new: plan and objective, then entries, then the other messages."""
         messages, self._messages = self._messages, []
         end = len(self._entries)
-        await self._call([message for message in messages if isinstance(message, events.StorePlanned)])
+        await self._call([message for message in messages if isinstance(message, FIRST)])
         while self._sent < end:
             part = self._entries[self._sent : min(end, self._sent + MAX_ENTRIES)]
             await self._call([entry for entry in part if isinstance(entry, SHOWN)])
             self._sent += len(part)
-        await self._call([message for message in messages if not isinstance(message, events.StorePlanned)])
+        await self._call([message for message in messages if not isinstance(message, FIRST)])
 
     async def _call(self, messages: Sequence[events.LiveMessage]) -> None:
         if messages:

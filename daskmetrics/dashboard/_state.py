@@ -35,9 +35,7 @@ class Grid:
     def of(cls, plan: events.StorePlanned) -> Grid:
         """From the plan of a store."""
         template = plan.template
-        suites = tuple(
-            Suite(s["model"], tuple(s["revisions"]), tuple(s["layers"]), s["depth"]) for s in template["suites"]
-        )
+        suites = tuple(Suite.of(s) for s in template["suites"])
         axes = (template["metrics"], template["tasks"])
         return cls(suites, *(dict(zip(axis["names"], axis["units"], strict=True)) for axis in axes))
 
@@ -46,11 +44,19 @@ class Grid:
         """Index of each arm, by its name."""
         return {str(arm): i for i, arm in enumerate(grid(self.suites))}
 
+    @cached_property
+    def of_layer(self) -> dict[str, list[int]]:
+        """Indices of the arms of each layer of a checkpoint, which share its metrics."""
+        found: dict[str, list[int]] = {}
+        for i, arm in enumerate(grid(self.suites)):
+            found.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
+        return found
+
     def suite(self, model: str) -> tuple[Suite, slice]:
         """A model's suite and the slice of its arms: checkpoint by checkpoint, layer by layer."""
         start = 0
         for suite in self.suites:
-            count = len(suite.revisions) * len(suite.layers)
+            count = len(suite.revisions) * len(suite.rows)
             if suite.model == model:
                 return suite, slice(start, start + count)
             start += count
@@ -106,8 +112,9 @@ class PhaseTimer:
 class LiveState:
     """The state of a run, as arrays; A arms, M metrics, T tasks.
 
-    It receives the entries of the journal in order, and messages that are not in the journal: `UnitsPlanned`,
-    `SearchStarted`, `PosteriorUpdated` and `HistorySent`. ``version`` increases with every change that a page shows.
+    It receives the entries of the journal in order, and messages that are not in the journal: `ObjectiveSet`,
+    `UnitsPlanned`, `SearchStarted`, `PosteriorUpdated` and `HistorySent`. ``version`` increases with every change that
+    a page shows.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -127,7 +134,7 @@ class LiveState:
         self.leader = ""
         self.confirmed = False  # whether the recommended arm was scored on every task
         self.spent, self.budget, self.exhaustive = 0.0, math.nan, math.nan
-        self._count, self._sum = np.zeros(arms, int), np.zeros(arms)
+        self.weights = np.ones(len(grid.tasks))  # of the tasks in the objective (T,)
         self._rows = {part: {name: i for i, name in enumerate(getattr(grid, part))} for part in ("metrics", "tasks")}
         self._failures: dict[tuple[str, str, str], FailureGroup] = {}
         self._units: dict[tuple[str, str], UnitRecord] = {}
@@ -147,6 +154,8 @@ class LiveState:
                 self.name, self.phase = message.name, "measuring"
                 self.planned.setdefault("measure", message.checkpoints)
                 self.planned["score"] = message.arms * len(message.tasks)
+            case events.ObjectiveSet(weights=weights):
+                self.weights = np.array([weights.get(task, 0.0) for task in self.grid.tasks])
             case events.UnitsPlanned(units=units):
                 self.planned.update(units)
             case events.HistorySent():
@@ -189,13 +198,18 @@ class LiveState:
         if name in (POSTERIOR_MEAN, POSTERIOR_SD):
             return np.asarray(self.posterior[int(name == POSTERIOR_SD)])
         if name == SCORED:
-            return np.where(self._count > 0, self._count, np.nan).astype(np.float32)
+            count = np.isfinite(self.scores).sum(axis=0)
+            return np.where(count > 0, count, np.nan).astype(np.float32)
         if name == MEAN:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                return np.where(self._count == len(self.grid.tasks), self._sum / self._count, np.nan).astype(np.float32)
+            return self._means(self.scores)
         if name in self.grid.tasks:
             return np.asarray(self.scores[self._rows["tasks"][name]])
         return np.asarray(self.metrics[self._rows["metrics"][name]])
+
+    def _means(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The objective of arms, from their scores (T, ...); NaN for an arm that lacks one of its tasks."""
+        part = self.weights > 0
+        return np.asarray(np.tensordot(self.weights[part] / self.weights[part].sum(), scores[part], axes=1), np.float32)
 
     @property
     def failures(self) -> list[FailureGroup]:
@@ -265,12 +279,10 @@ class LiveState:
     def _measured(self, record: events.Record) -> None:
         columns = [self._rows["metrics"].get(name) for name in record.value["names"]]
         for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
-            i = self.grid.index.get(f"{record.name}/{layer}")
-            if i is None:
-                continue
+            arms = self.grid.of_layer.get(f"{record.name}/{layer}", [])
             for column, value in zip(columns, row, strict=True):
                 if column is not None and value is not None:
-                    self.metrics[column, i] = value
+                    self.metrics[column, arms] = value
 
     def _scored(self, record: events.Record) -> None:
         decision = self._open.pop(record.key, None)
@@ -280,14 +292,10 @@ class LiveState:
         if i is None or row is None or not record.ok:
             return
         score = float(record.value["score"])
-        known = self.scores[row, i]
-        self._sum[i] += score - (0.0 if np.isnan(known) else known)
-        self._count[i] += bool(np.isnan(known))
         self.scores[row, i] = score
         if decision and decision.index in self.latest:
             self.latest[decision.index] = replace(decision, score=score)
-        if self._count[i] == len(self.grid.tasks):
-            self.best = float(np.fmax(self.best, self._sum[i] / self._count[i]))
+        self.best = float(np.fmax(self.best, self._means(self.scores[:, i])))
         self._extend_curve()
 
     def _extend_curve(self) -> None:

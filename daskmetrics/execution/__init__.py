@@ -13,6 +13,7 @@ next, and does not know Dask. A resumed run answers its source from the journal 
 `_worker`       runs one attempt on a worker
 `_deadline`     stops a call at its deadline
 `_handshake`    the identity and versions of a new worker
+`_display`      progress on the user's screen
 `_journal`      the append-only file of records
 `_lock`         the lock of a run
 `_score_tables` known scores from a CSV file, mteb results or a run

@@ -121,6 +121,8 @@ class Settings:
         How long running units may continue after SIGTERM or SIGHUP. The first Ctrl-C at a terminal waits for all.
     scratch : Path or None
         A folder that driver and workers share, for tracebacks of stopped units; None for one beside the journal.
+    alone : bool
+        Whether a worker that was started without our resources runs one unit at a time, however many threads it has.
     """
 
     slots: int | None = None
@@ -133,3 +135,4 @@ class Settings:
     pause: float = 5.0
     stop_grace: float = 2.0
     scratch: Path | None = None
+    alone: bool = False

@@ -50,6 +50,8 @@ from daskmetrics.execution._retry import Fault, Settings
 from daskmetrics.execution._units import Source
 
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
+PLAIN = {"GPU": 1.0, "CPU": 1.0}  # what a worker that offers none of these counts as
+DECADE = 3e8  # seconds
 SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0  # seconds for a new worker to answer: importing can be slow on a shared file system
 
@@ -139,6 +141,7 @@ class _DaskBackend:
         self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
         # resources of the workers by address; only the event loop of the client uses it
         self.known: dict[str, Mapping[str, float]] = {}
+        self.plain: set[str] = set()  # workers that were started without our resources
         self.over_memory: set[str] = set()  # workers that their nanny killed because they used too much memory
         self.stopping = False
 
@@ -229,7 +232,7 @@ class _DaskBackend:
             *([self.futures[submit.given]] if submit.given else []),
             key=f"{submit.task}-{self.nonce}",
             workers=[submit.worker],
-            resources=dict(unit.resources),
+            resources={n: v for n, v in unit.resources.items() if n not in PLAIN or submit.worker not in self.plain},
             pure=False,
         )
         self.futures[submit.task] = future
@@ -290,7 +293,7 @@ class _DaskBackend:
             del self.known[address]
             self._post(self._report_left(address))
         for address, before in self.known.items():
-            if (now := here[address]["resources"]) != before:
+            if (now := here[address]["resources"]) != before and address not in self.plain:
                 self.known[address] = now
                 self.events.put(OfferChanged(address, now))
 
@@ -308,7 +311,14 @@ class _DaskBackend:
         handshake.require_same(name, answer if isinstance(answer, BaseException) else answer["versions"])
         about = WorkerJoined(name, answer["host"], answer["versions"], answer["gpus"])
         offered = self.known.get(address, info["resources"])  # it may have changed meanwhile
-        self.events.put(Joined(address, name, info["nthreads"], offered, answer["remaining"], about))
+        if not offered.keys() & PLAIN.keys():
+            self.plain.add(address)
+            offered = {**offered, **PLAIN}
+        threads, remaining = info["nthreads"], answer["remaining"]
+        if address in self.plain and self.settings.alone:
+            # Dask would start a waiting unit on a free thread; with a walltime no unit waits on a worker
+            threads, remaining = 1, min(remaining or DECADE, DECADE)
+        self.events.put(Joined(address, name, threads, offered, remaining, about))
 
     async def _report_left(self, address: str) -> None:
         await asyncio.sleep(SETTLE)
@@ -327,6 +337,16 @@ class _DaskBackend:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+_STOPS: dict[int, Callable[[bool], None]] = {}  # of threads that drive a run, by their identity
+
+
+def stop_thread(thread: int | None) -> bool:
+    """Stop the run that a thread drives, as SIGTERM does in the main thread; returns whether it drives one now."""
+    on_stop = _STOPS.get(thread or 0)
+    if on_stop:
+        on_stop(False)
+    return on_stop is not None
+
 
 @contextmanager
 def stop_signals(on_stop: Callable[[bool], None]) -> Iterator[None]:
@@ -334,10 +354,14 @@ def stop_signals(on_stop: Callable[[bool], None]) -> Iterator[None]:
 
     It is called with True if a user at a terminal asked (Ctrl-C), who can ask again; with False if a program did
     (SIGTERM, SIGHUP, or SIGINT without a terminal). Ignored signals stay ignored, because ``nohup`` and background jobs
-    of a shell rely on it. Outside the main thread, which receives no signals, this does nothing.
+    of a shell rely on it. Another thread than the main one receives no signals: `stop_thread` stands for them there.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        _STOPS[threading.get_ident()] = on_stop
+        try:
+            yield
+        finally:
+            del _STOPS[threading.get_ident()]
         return
     received: list[int] = []
 

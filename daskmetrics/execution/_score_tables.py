@@ -7,13 +7,14 @@ import gzip
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from daskmetrics.bandit.replay._tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core._events import Record, RunStarted
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._readouts import Readout
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import read as read_journal
@@ -178,7 +179,8 @@ def _from_csv(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
 
 def _arm(line: Mapping[str, str]) -> Arm:
     model = line.get("model") or "-".join(filter(None, (line.get("family"), line.get("size"))))
-    return Arm(model or "model", line.get("revision") or "main", int(line["layer"]))
+    readout = Readout.parse(line.get("readout") or "")
+    return Arm(model or "model", line.get("revision") or "main", int(line["layer"]), str(readout))
 
 
 def _number(text: str, otherwise: float = math.nan) -> float:
@@ -244,6 +246,8 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
             f"The run in '{folder.path}' has no scores. To score every cell, run it with --set search.policy=sweep "
             "--set search.budget=1."
         )
+    # readouts of a layer share its metrics
+    metrics |= {row.arm: metrics[own] for row in known if (own := replace(row.arm, readout="")) in metrics}
     return [ScoreRow(**{**vars(row), "kind": kinds[row.task]}) for row in known], metrics
 
 
@@ -274,7 +278,7 @@ def _mteb_results(folder: Path) -> Iterator[tuple[Arm, BenchmarkResult]]:
         result = results.read_result(path)
         if result is None:
             raise DataError(f"The layer of '{path.parent}' is unknown: its name has no 'layer_N'.")
-        arm = Arm(result.model, result.revision, result.layer)
+        arm = Arm(result.model, result.revision, result.layer, str(result.settings.get("readout", "")))
         first = origin.setdefault(Cell(arm, result.task), path)
         if first != path:
             raise DataError(f"{arm} has two scores of {result.task}: '{first}' and '{path}'. Remove one of them.")

@@ -15,7 +15,8 @@ from typing import Any
 from distributed import get_worker
 from distributed.utils import sync
 
-from daskmetrics.core.errors import NO_ROOM, ConfigError, DataError, UndefinedError
+from daskmetrics.core._text import unsigned
+from daskmetrics.core.errors import NO_ROOM, ConfigError, DataError, UndefinedError, is_out_of_memory
 from daskmetrics.execution._deadline import DEADLINES, LONGEST_TRACE, trace_file
 from daskmetrics.execution._messages import TaskId
 from daskmetrics.execution._retry import Fault
@@ -83,7 +84,7 @@ def blame(error: BaseException) -> Fault:
     """The kind of fault that an exception means."""
     if isinstance(error, UndefinedError):
         return Fault.UNDEFINED
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if is_out_of_memory(error):
         return Fault.MEMORY
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return Fault.DISK
@@ -94,13 +95,13 @@ def blame(error: BaseException) -> Fault:
 
 def describe(error: BaseException) -> str:
     """One line that names the error, short enough for a table."""
-    text = " ".join(str(error).split())
+    text = unsigned(" ".join(str(error).split()))
     return f"{type(error).__name__}: {text}"[:500]
 
 
 def trace_of(error: BaseException) -> str:
     """The end of the traceback, which names the line."""
-    return "".join(traceback.format_exception(error))[-LONGEST_TRACE:]
+    return unsigned("".join(traceback.format_exception(error)))[-LONGEST_TRACE:]
 
 
 def kill(dask_worker: Any) -> None:

@@ -2,20 +2,30 @@
 
 | file | what it holds |
 |---|---|
+| `_arguments` | arguments in Python as a configuration |
+| `_clients` | clients and clusters of the user, checked before anything is submitted |
 | `_prepare` | a configuration with all names resolved and checked |
 | `_run` | a run from its configuration to its recommendation |
 | `_measure`, `_search` | the two sources of work units |
 | `_fresh` | finalists on items that were kept back from the search |
 | `_worker`, `_embeddings` | the functions that run on workers, and what they return |
+| `_watch`, `_watch_answer` | a run whose grid grows; what each of its rounds says |
+| `_watch_log` | the events of a watch, for other programs |
+| `_watch_process`, `_callback` | a watch beside a training loop, and beside a `Trainer` |
 | `_train` | suites that are trained by process groups |
+| `_direct` | one model in this process: its vectors, metrics and scores |
+| `_open` | what a user calls a model, as an encoder |
 | `_estimate` | what a run will cost and do |
-| `_prefetch`, `_transfer` | downloads; export and import of scores |
+| `_prefetch`, `_transfer` | downloads before a run; export and import of scores |
+| `_rolling`, `_download` | checkpoints on a disk that is smaller than the suite; the download of one |
 | `_maintain` | verify, repair, retry and unlock a run |
-| `_progress` | progress on the user's screen |
+| `_progress` | what a record says on the user's screen |
 """
 
+from daskmetrics.execution._display import Display
+from daskmetrics.experiment._arguments import configured
+from daskmetrics.experiment._clients import client_of
 from daskmetrics.experiment._prepare import Experiment, prepare
-from daskmetrics.experiment._progress import Display
 from daskmetrics.experiment._run import RunResult, run
 
-__all__ = ["Display", "Experiment", "RunResult", "prepare", "run"]
+__all__ = ["Display", "Experiment", "RunResult", "client_of", "configured", "prepare", "run"]

@@ -18,7 +18,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, equal_names, listed, plural, size_text
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.names import Cell, Checkpoint
+from daskmetrics.core.names import Cell, Checkpoint, Suite
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import is_finished, read, records, standing
 from daskmetrics.experiment import _fresh as fresh
@@ -46,6 +46,7 @@ class RunEstimate:
     store_bytes: float = 0.0  # of the arrays and the journal
     missing: tuple[str, ...] = ()  # what is not on this machine
     download_bytes: float = 0.0  # of that
+    sizes_listed: bool = False  # whether these bytes are those of the hub's lists
     search_workers: int | None = None  # that have work, as many as decisions may be open; None for all
 
     @property
@@ -75,6 +76,7 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
     if cells := cells_left(experiment, entries, exhaustive):
         work["search"] = cells * exhaustive / (len(experiment.arms) * len(experiment.tasks))
     missing, size = _downloads(experiment) if work else ((), 0.0)
+    sizes_listed = all(each.rolling for each in experiment.missing_locations)
     return RunEstimate(
         units=len(units),
         remaining=len(left),
@@ -84,6 +86,7 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
         store_bytes=store_bytes(experiment),
         missing=missing,
         download_bytes=size,
+        sizes_listed=sizes_listed and all(task.is_local for task in experiment.tasks),
         search_workers=search.window(experiment, entries),
     )
 
@@ -137,11 +140,13 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], exhaustive: flo
 
 def store_bytes(experiment: Experiment) -> float:
     """Assumed size of the arrays and the journal, and of the states that are kept; weights are not counted."""
-    cells, metrics = len(experiment.arms) * len(experiment.tasks), len(experiment.arms) * len(experiment.metrics)
+    layers = [(suite.model, len(suite.revisions) * len(suite.layers)) for suite in experiment.suites]
+    cells = len(experiment.arms) * len(experiment.tasks)
+    metrics = sum(count for _, count in layers) * len(experiment.metrics)
     # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a disk block
     size = (metrics + cells) * 97.0 + len(experiment.checkpoints) * 6 * 4096
     if experiment.config.keep_states:
-        size += sum(2.0 * len(experiment.prompts) * experiment.widths[arm.model] for arm in experiment.arms)
+        size += sum(2.0 * len(experiment.prompts) * experiment.widths[model] * count for model, count in layers)
     return size
 
 
@@ -173,6 +178,8 @@ def _unit_work(experiment: Experiment, kind: str, name: str, costs: CostModel) -
 def _bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
     """Bytes of a checkpoint's weights: of its files, of its recipe, or assumed from its shape."""
     location, model = experiment.locations.get(checkpoint), checkpoint.model
+    if location and location.rolling:
+        return float(location.rolling.bytes)
     folder = checkpoints.folder_of(location) if location else None  # recorded for an earlier configuration
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin")) if folder else []
     if files:
@@ -235,7 +242,7 @@ def _rows(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -
     plan = estimate(experiment, folder, entries)
     path = folder.path.resolve()
     free = shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
-    suites = (f"{s.model} ({len(s.revisions)} checkpoints x {len(s.layers)} layers)" for s in experiment.suites)
+    suites = (f"{s.model} ({len(s.revisions)} checkpoints x {_rows_of(s)})" for s in experiment.suites)
     metrics, tasks = experiment.metrics, experiment.tasks
     yield "models", ", ".join(suites)
     yield "arms", f"{len(experiment.arms):,} in {len(experiment.checkpoints):,} checkpoints"
@@ -249,12 +256,27 @@ def _rows(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -
     yield "workers", f"{plan.workers} ({experiment.config.cluster.kind})"
     yield "time", _time(plan)
     if plan.missing:
-        yield "download", f"{listed(plan.missing)}, not on this machine: {download_text(plan)}"
+        limited = [f"; {model.name} through {model.disk} of disk" for model in experiment.config.models if model.disk]
+        yield "download", f"{listed(plan.missing)}, not on this machine: {download_text(plan)}{''.join(limited)}"
+    for text in experiment.offered:
+        yield "weights", text
     yield "disk", f"{size_text(plan.store_bytes)} of results in '{folder.path}', {free / 1e9:,.0f} GB free"
     for checkpoint, names in experiment.aliases.items():
         yield "identical", f"{equal_names(str(checkpoint), names)}: equal weights, measured and scored once"
     for warning in experiment.warnings:
         yield "warning", warning
+
+
+def _rows_of(suite: Suite) -> str:
+    """How many layers and readouts of a suite make its arms.
+
+    >>> _rows_of(Suite("m", ("main",), (0, 1, 2), 2, ("", "int8", "mean0-2", "mean0-2,int8")))
+    '3 layers x 2 readouts, and 2 of layers together'
+    """
+    together = sum(bool(readout.together) for readout in suite.reads)
+    alone = len(suite.reads) - together
+    text = f"{len(suite.layers)} layers" + (f" x {plural(alone, 'readout')}" if suite.has_readouts else "")
+    return text + (f", and {together} of layers together" if together else "")
 
 
 def _time(plan: RunEstimate) -> str:
@@ -269,8 +291,9 @@ def _time(plan: RunEstimate) -> str:
 
 def download_text(plan: RunEstimate) -> str:
     """Bytes and time of the downloads, and what both assume."""
+    known = "listed by the hub" if plan.sizes_listed else "assumed: weights from their shapes, in half precision"
     return (
-        f"{size_text(plan.download_bytes)} (assumed: weights from their shapes, in half precision), "
+        f"{size_text(plan.download_bytes)} ({known}), "
         f"{duration(plan.download_seconds)} at an assumed {DOWNLOAD_RATE / 1e6:.0f} MB/s"
     )
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from daskmetrics import store
 from daskmetrics.core._events import Event, StoreRepaired, UnitsRetried
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Key
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import is_finished, records, scan, unlock
@@ -81,7 +81,7 @@ def unlock_run(folder: RunFolder) -> str | None:
     A driver that is a running process of this machine is a `LockedError`.
     """
     if not folder.path.is_dir():
-        raise ConfigError(f"No folder '{folder.path}'.")
+        folder.must_exist()  # it may have been locked before it had a journal
     return unlock(folder.lock)
 
 
@@ -93,5 +93,5 @@ def _plan(folder: RunFolder, entries: Iterable[Event]) -> StorePlan:
 
 
 def _cells(plan: StorePlan) -> int:
-    rows = sum(len(suite.revisions) * len(suite.layers) for suite in plan.template.suites)
-    return 3 * rows * (len(plan.template.metrics.names) + len(plan.template.tasks.names))
+    suites, metrics, tasks = plan.template.suites, len(plan.template.metrics.names), len(plan.template.tasks.names)
+    return 3 * sum(len(s.revisions) * (len(s.layers) * metrics + len(s.rows) * tasks) for s in suites)

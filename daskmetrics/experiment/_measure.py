@@ -75,7 +75,7 @@ def _training_chain(experiment: Experiment, suite: Suite, trained: Counter[str])
             name=name,
             kind="train",
             function=worker.train_to,
-            args=(trained_suite.recipe, str(trained_suite.folder), revision),
+            args=(trained_suite.recipe, str(trained_suite.folder), revision, suite.model),
             resources={"GPU": 1},
             requires=before,
         )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.core._text import unsigned
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.execution._retry import Fault, GiveUp
+from daskmetrics.experiment._download import TRIES
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.tasks import Task
 from daskmetrics.tasks._mteb import MtebTask
@@ -37,11 +42,12 @@ class Download:
 
 
 def downloads(experiment: Experiment) -> list[Download]:
-    """The missing checkpoints and data sets of an experiment."""
-    models = {model.name: model for model in experiment.config.models}
+    """The missing checkpoints and data sets, without the checkpoints that the run downloads when it needs them."""
+    models = {model.name: model for model in experiment.config.models if not model.disk}
     missing = [
-        _checkpoint(str(models[name].source), revision, FILES + (PICKLED if models[name].pickled else ()))
+        checkpoint(str(models[name].source), revision, FILES + (PICKLED if models[name].pickled else ()))
         for name, revisions in experiment.missing.items()
+        if name in models
         for revision in revisions
     ]
     return missing + data_sets(experiment.tasks)
@@ -76,11 +82,25 @@ def fetch(missing: Sequence[Download], done: Callable[[Download, str | None], No
     for download in missing:
         reason = None
         try:
-            download.fetch()
+            _persist(download.fetch)
         except Exception as error:  # of the network, the hub, the disk or the benchmark: report it and continue
-            reason = failed[download.name] = " ".join(str(error).split())[:400] or type(error).__name__
+            reason = failed[download.name] = unsigned(" ".join(str(error).split()))[:400] or type(error).__name__
         done(download, reason)
     return failed
+
+
+def _persist(fetch: Callable[[], Any]) -> None:
+    """Call it again after an error of the hub's server, which its client passes on at once."""
+    for failures in count(1):
+        try:
+            fetch()
+            return
+        except Exception as error:
+            status = getattr(getattr(error, "response", None), "status_code", 0)
+            decision = TRIES.after(Fault.EXCEPTION, failures)
+            if status < 500 or isinstance(decision, GiveUp):
+                raise
+            time.sleep(decision.delay)
 
 
 def cache() -> Path:
@@ -90,7 +110,9 @@ def cache() -> Path:
     return Path(HF_HUB_CACHE)
 
 
-def _checkpoint(source: str, revision: str, files: tuple[str, ...]) -> Download:
+def checkpoint(source: str, revision: str, files: tuple[str, ...]) -> Download:
+    """The files of one revision of a hub repository."""
+
     def fetch() -> None:
         from huggingface_hub import snapshot_download
 

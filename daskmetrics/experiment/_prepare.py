@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,12 +12,12 @@ from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
 from daskmetrics.bandit.replay import task_likeness
 from daskmetrics.config import Config, Model
 from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._checkpoints import LocatedSuite, Location
 from daskmetrics.config._content import OnMessage
 from daskmetrics.config._prompts import check_names
 from daskmetrics.config._protocol import ModelProtocol, protocol_of
 from daskmetrics.core import _corpus as corpus
-from daskmetrics.core.errors import unknown
+from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, seed_of
 from daskmetrics.execution import _score_tables as score_tables
 from daskmetrics.experiment import _train as train
@@ -63,6 +63,8 @@ class Experiment:
         What is doubtful about the weights of a model or the data of a task; each begins with its name.
     likeness
         How alike the tasks are, (T, T), as learned from ``search.prior``; empty without one.
+    offered : tuple of str
+        What kinds of weights the hub has for each model, in words.
     """
 
     config: Config
@@ -80,6 +82,7 @@ class Experiment:
     aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     likeness: tuple[tuple[float, ...], ...] = ()
+    offered: tuple[str, ...] = ()
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -111,6 +114,11 @@ class Experiment:
         """The checkpoint that is measured, by its own name and by those of revisions of equal content."""
         others = {Checkpoint(kept.model, name): kept for kept, names in self.aliases.items() for name in names}
         return {**{checkpoint: checkpoint for checkpoint in self.checkpoints}, **others}
+
+    @property
+    def missing_locations(self) -> list[Location]:
+        """Where the checkpoints are that are not on this machine."""
+        return [self.locations[Checkpoint(model, name)] for model, names in self.missing.items() for name in names]
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
@@ -153,7 +161,9 @@ class Experiment:
         """Content key of everything that determines the recommendation; the cluster is not part of it."""
         # other scores at the path of `search.prior` make another search
         learned = [[round(value, 6) for value in row] for row in self.likeness]
-        return content_key("run", self.numbers_key, self.config.search.model_dump(mode="json"), learned)
+        readouts = [suite.readouts for suite in self.suites] if any(s.has_readouts for s in self.suites) else None
+        search = self.config.search.model_dump(mode="json")
+        return content_key("run", self.numbers_key, search, learned, *filter(None, [readouts]))
 
     @cached_property
     def metric_keys(self) -> tuple[Key, ...]:
@@ -178,7 +188,7 @@ class Experiment:
         return content_key("encode", VERSION, self.locations[checkpoint].identity, task.key, protocol)
 
     def score_key(self, arm: Arm, task: Task) -> Key:
-        return score_key(VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed)
+        return score_key(VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed, self.prompts_key)
 
     def score_seed(self, task: Task) -> int:
         """Seed of folds, draws and starting points: of the task and the run, so that equal vectors score equally."""
@@ -232,18 +242,15 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, config.search.fresh_share)
     trainings = train.suites_to_train(config)
-    located = {
-        model.name: trainings[model.name].located(model) if model.train else checkpoints.locate(model, on_message)
-        for model in config.models
-    }
+    located = _located(config, trainings, on_message)
     locations = {
-        checkpoint: location
+        checkpoint: _downloaded_by(config.cluster.downloads, location)
         for each in located.values()
         for checkpoint, location in zip(each.suite.checkpoints(), each.locations, strict=True)
     }
     experiment = Experiment(
         config=config,
-        suites=tuple(each.suite for each in located.values()),
+        suites=tuple(_with_readouts(config, model, located[model.name].suite) for model in config.models),
         locations=locations,
         protocols=_protocols(config, locations),
         widths={name: each.width for name, each in located.items()},
@@ -260,6 +267,7 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
             *(f"{task.name}: {text}" for task in chosen_tasks for text in getattr(task, "warnings", ())),
         ),
         likeness=_likeness(config.search.prior, chosen_tasks),
+        offered=tuple(each.offered for each in located.values() if each.offered),
     )
     for model in config.models:
         check_names(
@@ -267,8 +275,29 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
             [getattr(task, "benchmark_name", task.name) for task in chosen_tasks],
             (*KINDS, *experiment.kinds.values()),
         )
+    _check_readouts(experiment)
     _ = experiment.baseline, experiment.weights  # unknown names are an error now, not during the run
     return experiment
+
+
+def _located(
+    config: Config, trainings: Mapping[str, TrainedSuite], on_message: OnMessage | None
+) -> dict[str, LocatedSuite]:
+    """The suite of each model, by its name; one error says what is wrong with all of them."""
+    located, errors = {}, []
+    for number, model in enumerate(config.models):
+        try:
+            found = trainings[model.name].located(model) if model.train else None
+            located[model.name] = found or checkpoints.locate(model, on_message, number)
+        except ConfigError as error:
+            errors.append(str(error))
+    if errors:
+        raise ConfigError("\n".join(errors))
+    return located
+
+
+def _downloaded_by(who: str, location: Location) -> Location:
+    return replace(location, rolling=replace(location.rolling, by=who)) if location.rolling else location
 
 
 def _protocols(config: Config, locations: Mapping[Checkpoint, Location]) -> dict[Checkpoint, ModelProtocol]:
@@ -276,9 +305,40 @@ def _protocols(config: Config, locations: Mapping[Checkpoint, Location]) -> dict
     models = {model.name: model for model in config.models}
 
     def protocol(model: Model, location: Location) -> ModelProtocol:
-        return protocol_of(config.protocol, model, checkpoints.folder_of(location) if model.source else None)
+        return protocol_of(config.protocol, model, checkpoints.shipped_folder(location) if model.source else None)
 
     return {checkpoint: protocol(models[checkpoint.model], location) for checkpoint, location in locations.items()}
+
+
+def _with_readouts(config: Config, model: Model, suite: Suite) -> Suite:
+    try:
+        return replace(suite, readouts=(model.readouts or config.readouts).names(suite.depth))
+    except ConfigError as error:
+        raise ConfigError(f"Model '{model.name}': {error}") from None
+
+
+def _check_readouts(experiment: Experiment) -> None:
+    """Check that every readout is possible for its model and the corpus; a `ConfigError` otherwise."""
+    for suite in experiment.suites:
+        of_suite = {experiment.protocols[c].key: experiment.protocols[c] for c in suite.checkpoints()}
+        for protocol in of_suite.values() if suite.has_readouts else ():
+            check_readouts(suite, protocol, experiment.widths[suite.model], len(experiment.prompts))
+
+
+def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: int) -> None:
+    """Check that the readouts of a suite fit its protocol, its hidden size and a corpus of so many texts."""
+    for readout in suite.reads:
+        if readout.pooling == "as_shipped" and not protocol.shipped:
+            raise ConfigError(
+                f"Model '{suite.model}' is to be read with 'pooling: as_shipped', but it ships none: it is no folder "
+                "of sentence-transformers, or the protocol does not read it as one. Set the protocol's 'pooling: "
+                "as_shipped', or give the model 'readouts' of its own without it."
+            )
+        as_shipped = protocol.shipped if readout.pooling in ("", "as_shipped") else None
+        try:
+            readout.check(as_shipped.width(hidden) if as_shipped else hidden, corpus)
+        except ConfigError as error:
+            raise ConfigError(f"Model '{suite.model}': {error}") from None
 
 
 def _likeness(prior: str | None, chosen: Sequence[Task]) -> tuple[tuple[float, ...], ...]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import os
-import resource
 import shutil
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -21,25 +18,29 @@ from distributed import Client
 from rich.markup import escape
 
 from daskmetrics import store
-from daskmetrics.bandit import Learner, Recommendation, champions, metrics_worth, outlook
+from daskmetrics.bandit import Learner, Pick, Problem, Recommendation, champions, metrics_worth, outlook
 from daskmetrics.cluster._connect import connect
-from daskmetrics.config._checkpoints import require_on_hub
+from daskmetrics.config._checkpoints import recorded
+from daskmetrics.config._hub import require_on_hub
 from daskmetrics.config._protocol import require_known
-from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, SearchStarted, UnitsPlanned, UsageMeasured
+from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, SearchStarted, UnitsPlanned
 from daskmetrics.core._files import RunFolder, atomic_write, private
-from daskmetrics.core._machine import environment, workers
+from daskmetrics.core._machine import environment, usage, workers
 from daskmetrics.core.errors import room_for
-from daskmetrics.core.names import Arm
-from daskmetrics.dashboard import Publisher
+from daskmetrics.core.names import Arm, Key, without_default
+from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
+from daskmetrics.execution._display import Display
 from daskmetrics.execution._journal import is_finished, read
 from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import _measure as measure
+from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment import _train as train
+from daskmetrics.experiment._clients import require_workers
 from daskmetrics.experiment._prepare import VERSION, Experiment
-from daskmetrics.experiment._progress import Display, record_text
+from daskmetrics.experiment._progress import record_text
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker is idle while the driver decides
@@ -71,12 +72,13 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
     display : Display
         Shows the progress.
     client : distributed.Client, optional
-        Of an existing cluster; by default the run starts the configured cluster and ends it.
+        Of an existing cluster, whose workers are checked first; by default the run starts the configured cluster and
+        ends it.
 
     Raises
     ------
     ConfigError
-        If weights or a task's data are not available, or no worker arrives.
+        If weights or a task's data are not available, no worker arrives, or the client's workers cannot run units.
     LockedError
         If another driver holds the run.
     DiskFullError
@@ -88,7 +90,46 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
     """
     if folder.journal.exists() and is_finished(read(folder.journal), experiment.key):
         return RunResult(0, 0)
-    for task in experiment.tasks:  # fail now if weights or data are not on this machine and cannot be downloaded
+    require_inputs(experiment)
+    search.check_budget(experiment)
+    folder.create()
+    with private(), Journal(folder.journal, folder.lock) as journal:
+        for notice in journal.notices:
+            display.message(escape(notice))
+        for warning in experiment.warnings:
+            display.message(f"[yellow]{escape(warning)}[/]")
+        return continue_run(experiment, folder, journal, display, client)
+
+
+def continue_run(
+    experiment: Experiment,
+    folder: RunFolder,
+    journal: Journal,
+    display: Display,
+    client: Client | None = None,
+    on_record: Callable[[Record], None] = lambda record: None,
+    grows: bool = False,
+) -> RunResult:
+    """`run` for an open journal, after `require_inputs`.
+
+    With ``grows`` the search goes on from the cells of earlier searches; ``on_record`` is called with each new record.
+    """
+    with room_for(f"the files of the run in '{folder.path}'"):
+        begin(experiment, folder, journal)
+    shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
+    try:
+        with rolling.offline_workers(experiment.missing_locations):
+            result = _RunDriver(experiment, folder, journal, display, on_record, grows).drive(client)
+    finally:
+        shutil.rmtree(folder.embeddings, ignore_errors=True)
+    journal.append(RunFinished(experiment.key, time.time()))
+    rolling.drop(experiment.locations.values())
+    return result
+
+
+def require_inputs(experiment: Experiment) -> None:
+    """Check that weights and data are here, or can be downloaded, and that the budget suffices."""
+    for task in experiment.tasks:
         if not task.is_local:
             task.texts()
     for model in experiment.config.models:
@@ -97,37 +138,6 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
         require_known(experiment.config.protocol, model, missing)
     if experiment.fresh:
         fresh.allotment_of(experiment)  # a budget that is too small is an error now, not after the search
-    folder.create()
-    with private(), Journal(folder.journal, folder.lock) as journal:
-        for notice in journal.notices:
-            display.message(escape(notice))
-        with room_for(f"the files of the run in '{folder.path}'"):
-            begin(experiment, folder, journal)
-        for warning in experiment.warnings:
-            display.message(f"[yellow]{escape(warning)}[/]")
-        shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
-        try:
-            with _offline_hub(experiment):
-                result = _RunDriver(experiment, folder, journal, display).drive(client)
-        finally:
-            shutil.rmtree(folder.embeddings, ignore_errors=True)
-        journal.append(RunFinished(experiment.key, time.time()))
-    return result
-
-
-@contextmanager
-def _offline_hub(experiment: Experiment) -> Iterator[None]:
-    """Keep new workers from sending requests to the hub, which can take minutes, if all files are on this machine."""
-    before = os.environ.get("HF_HUB_OFFLINE")
-    if not experiment.missing:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("HF_HUB_OFFLINE", None)
-        else:
-            os.environ["HF_HUB_OFFLINE"] = before
 
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
@@ -178,28 +188,50 @@ def _recorded_protocols(experiment: Experiment) -> dict[str, Any]:
     }
 
 
+@dataclass
 class _RunDriver:
     """Drives a run on a cluster: training, measuring, search."""
 
-    def __init__(self, experiment: Experiment, folder: RunFolder, journal: Journal, display: Display) -> None:
-        self.experiment, self.folder, self.journal, self.display = experiment, folder, journal, display
-        self.computed = self.failed = 0
+    experiment: Experiment
+    folder: RunFolder
+    journal: Journal
+    display: Display
+    on_record: Callable[[Record], None]
+    grows: bool
+    computed: int = 0
+    failed: int = 0
 
     def drive(self, given: Client | None) -> RunResult:
-        config, message = self.experiment.config, self.display.message
+        config = self.experiment.config
         cluster: AbstractContextManager[Client] = nullcontext(given)
         if given is None:
-            cluster = connect(config.cluster, config.name, lambda text: message(escape(text)), on_start=message)
-        with cluster as client, Publisher(client, self.journal.entries) as publisher:
+            cluster = connect(config.cluster, config.name, self._say, on_start=self.display.message, page=RUN_PAGE)
+        weights = dict(zip((task.name for task in self.experiment.tasks), self.experiment.weights, strict=True))
+        downloads = self.downloads = rolling.Downloads(self.experiment.locations.values(), self._say)
+        with cluster as client, Publisher(client, self.journal.entries, weights) as publisher, downloads:
+            if given is not None:
+                require_workers(client, self._files(), config.cluster.patience)
             self._train(client)
             slots = UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client)))
-            settings = Settings(slots=slots, patience=config.cluster.patience)
+            # alone: two threads that import transformers at once get half of it
+            settings = Settings(slots=slots, patience=config.cluster.patience, alone=True)
             self._measure(client, settings, publisher)
             if self.experiment.tasks:
                 self._search(client, settings, publisher)
-            self.journal.append(_usage(client))
+            self.journal.append(usage(client))
         self._complete_store()
         return RunResult(self.computed, self.failed)
+
+    def _say(self, text: str) -> None:
+        self.display.message(escape(text))
+
+    def _files(self) -> list[str]:
+        """Files and folders of this machine that workers must see."""
+        places = [place for each in self.experiment.locations.values() for place in (each, each.base) if place]
+        sources = {str(Path(each.rolling.folder).parent) if each.rolling else each.path for each in places}
+        tasks = [str(getattr(task, "path", self.folder.path)) for task in self.experiment.tasks]
+        paths = {Path(path).absolute() for path in (str(self.folder.path), *sources, *tasks)}
+        return sorted(str(path) for path in paths if path.exists())
 
     def _train(self, client: Client) -> None:
         """Train the suites of several ranks by process groups; suites of one rank are work units of `_measure`."""
@@ -219,16 +251,19 @@ class _RunDriver:
         publisher.send(UnitsPlanned({kind: len(of_kind) for kind, of_kind in planned.items()}))
         for kind, of_kind in planned.items():
             self.display.phase(kind, len(of_kind), sum(unit.key in known for unit in of_kind))
+        self.downloads.expect(unit.args[0].location for unit in planned["measure"] if unit.key not in known)
         sweep = Sweep(units)
         run_source(sweep, client, self.journal, settings, self._show, self.display.message)
         for unit in sweep.blocked():
             self.display.message(f"[yellow]{unit.name} was not measured: the training of its suite failed[/]")
+        if text := rolling.spared(self.journal.records()):
+            self._say(text)
 
     def _search(self, client: Client, settings: Settings, publisher: Publisher) -> None:
         config = self.experiment.config.search
         problem = search.problem(self.experiment, self.journal.records())
         key = search.search_key(self.experiment, problem)
-        limits, allotted = search.budget(config), None
+        limits, allotted = search.budget(config, problem if self.grows else None), None
         if self.experiment.fresh:
             allotted = fresh.allotment_of(self.experiment, problem.exhaustive_cost)
             limits = dataclasses.replace(limits, share=None, cost=allotted.search)
@@ -238,21 +273,24 @@ class _RunDriver:
             budget=limits,
             window=search.window(self.experiment, self.journal.entries),
             seed=self.experiment.search_seed,
-            decided=search.decided(self.journal.entries, key),
+            decided=self._decided(problem, key),
             confidence=config.confidence,
             within=config.within,
             spend=config.spend or 0.0,
             free_running=config.free_running,
         )
         source = search.SearchSource(self.experiment, learner, key, self.folder.embeddings.resolve())
-        self.display.phase("search", math.ceil(learner.budget))  # in units of the budget's cost
+        share = 100 / learner.budget
+        self.display.phase("search", 100, min(100, int(learner.spent * share)), unit="% of budget")
         publisher.send(SearchStarted(learner.budget, problem.exhaustive_cost, learner.spent))
 
         def show(record: Record) -> None:
-            self._show(record, learner.spent)
+            self._show(record, min(100.0, learner.spent * share))
             publisher.send_computed(partial(search.posterior, self.experiment, learner))
 
-        run_source(source, client, self.journal, settings, show, self.display.message)
+        ahead = rolling.Expecting(source, self.downloads, self.journal.records())
+        run_source(ahead, client, self.journal, settings, show, self.display.message)
+        self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best, worth = learner.recommendation(), metrics_worth(learner.state, config.within)
         finalists: tuple[Arm, ...] = ()
@@ -264,12 +302,19 @@ class _RunDriver:
                 location=self._location(best.arm),
                 **best.as_dict(),
                 order=learner.outcome_order,
-                kinds=[asdict(each) for each in champions(learner.state, self.experiment.kinds)],
+                kinds=[
+                    asdict(each, dict_factory=without_default)
+                    for each in champions(learner.state, self.experiment.kinds)
+                ],
                 outlook=outlook(learner).as_dict(),
-                without_metrics=asdict(worth) if worth else {},
+                without_metrics=asdict(worth, dict_factory=without_default) if worth else {},
                 fresh=[str(arm) for arm in finalists],
             )
         )
+
+    def _decided(self, problem: Problem, key: Key) -> list[Pick]:
+        decided = search.decided(self.journal.entries, key)
+        return search.carried_on(self.experiment, problem, decided, self.journal.records()) if self.grows else decided
 
     def _score_fresh(
         self, client: Client, settings: Settings, learner: Learner, best: Recommendation, allotted: fresh.Allotment
@@ -295,11 +340,12 @@ class _RunDriver:
         location = self.experiment.locations[arm.checkpoint]
         depth = next(suite.depth for suite in self.experiment.suites if suite.model == arm.model)
         protocol = self.experiment.protocols[arm.checkpoint].as_dict()
-        return {"path": location.path, "revision": location.revision, "depth": depth, "protocol": protocol}
+        return {**recorded(location), "depth": depth, "protocol": protocol}
 
     def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok
         self.failed += not record.ok
+        self.on_record(record)
         if not record.ok:
             reason = escape(str(record.reason))
             self.display.message(f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]")
@@ -343,23 +389,3 @@ def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> N
     if new or not same:
         journal.append(dataclasses.replace(planned, files=store.files_of(folder.store)).event())
     store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))
-
-
-def _resource_use() -> dict[str, Any]:
-    """CPU seconds and peak memory of this process in bytes; of a GPU the memory that torch reserved."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    torch = sys.modules.get("torch")  # do not import it for this
-    gpu_memory = int(torch.cuda.max_memory_reserved()) if torch and torch.cuda.is_initialized() else None
-    return {
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "memory": usage.ru_maxrss * 1024,
-        "cpus": len(os.sched_getaffinity(0)),
-        "gpu_memory": gpu_memory,
-    }
-
-
-def _usage(client: Client) -> UsageMeasured:
-    """What the workers have used so far; one that leaves meanwhile is left out."""
-    names = {address: str(worker["name"]) for address, worker in workers(client).items()}
-    usage = client.run(_resource_use, on_error="ignore")
-    return UsageMeasured({names[address]: used for address, used in usage.items() if address in names})

@@ -16,12 +16,16 @@ from dask.utils import parse_bytes
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features
 from daskmetrics.bandit._clock import useful_workers
+from daskmetrics.bandit._features import metrics_of_arms
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked
-from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core._readouts import Readout
+from daskmetrics.core._text import duration
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import Arm, Cell, Key, Suite, content_key, grid
 from daskmetrics.execution import Record, Settings, WorkUnit
+from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._embeddings import remove
 from daskmetrics.experiment._prepare import Experiment
@@ -79,16 +83,19 @@ class SearchSource:
 def score_unit(
     experiment: Experiment, arm: Arm, task: Task, scratch: Path, kind: str, note: Mapping[str, Any]
 ) -> WorkUnit:
-    """The unit that scores an arm on a task; its input, the encoding, is shared by all layers of the checkpoint."""
+    """The unit that scores an arm on a task; its input, the encoding, is shared by all arms of the checkpoint."""
     checkpoint, timeout = arm.checkpoint, experiment.config.cluster.timeout
+    suite = next(suite for suite in experiment.suites if suite.model == arm.model)
     spec = worker.EncodeSpec(
         key=experiment.encode_key(checkpoint, task),
         location=experiment.locations[checkpoint],
         protocol=experiment.protocols[checkpoint],
         task=task,
-        layers=next(suite.layers for suite in experiment.suites if suite.model == arm.model),
+        layers=suite.layers_read,
         scratch=str(scratch),
         budget=parse_bytes(experiment.config.cluster.embeddings),
+        poolings=suite.poolings,
+        corpus=experiment.prompts if suite.is_fitted else (),
     )
     encode = WorkUnit(
         key=spec.key,
@@ -108,7 +115,7 @@ def score_unit(
         name=str(Cell(arm, task.name)),
         kind=kind,
         function=worker.score,
-        args=(task, arm.layer, experiment.score_seed(task), protocol.key),
+        args=(task, arm.layer, experiment.score_seed(task), protocol.key, arm.readout),
         resources={"CPU": 1},
         timeout=timeout,
         input=encode,
@@ -116,9 +123,34 @@ def score_unit(
     )
 
 
-def budget(search: config.Search) -> Budget:
-    """The budget of a search; the smallest of the configured limits applies."""
-    return Budget(search.budget, 3600 * search.gpu_hours if search.gpu_hours else None, search.cells)
+def check_budget(experiment: Experiment) -> None:
+    """Check that the search can pay for a score and its encoding, as far as the sizes of the tasks are known.
+
+    With many readouts or layers and one checkpoint, most of the cost is one encoding.
+    """
+    if experiment.fresh or not experiment.tasks or not all(task.is_local for task in experiment.tasks):
+        return
+    preview = build_problem(experiment, experiment.suites)
+    limit = budget(experiment.config.search).within(preview.exhaustive_cost)
+    least = float((preview.encode_cost + preview.score_cost)[:, preview.in_objective].min())
+    if limit < least * (1 - 1e-9):
+        needed = math.ceil(100 * least / preview.exhaustive_cost) / 100
+        raise ConfigError(
+            f"The search may spend {duration(limit)} (assumed), but one score takes {duration(least)} with its "
+            f"encoding. Allow at least that: --set search.budget={min(1.0, needed):g} for the least, 1 for every score."
+        )
+
+
+def budget(search: config.Search, growing: Problem | None = None) -> Budget:
+    """The budget of a search; the smallest of the configured limits applies.
+
+    Of a growing problem it is at least the cost of one arm on all tasks: a share of a single checkpoint may pay for no
+    cell.
+    """
+    least = growing.arm_cost.min() / growing.exhaustive_cost * (1 + 1e-6) if growing is not None else 0.0
+    return Budget(
+        min(1.0, max(search.budget, float(least))), 3600 * search.gpu_hours if search.gpu_hours else None, search.cells
+    )
 
 
 def window(experiment: Experiment, entries: Iterable[Event]) -> int:
@@ -144,6 +176,24 @@ def decided(entries: Iterable[Event], key: Key) -> list[Pick]:
     return [Pick.from_dict(picks[index]) for index in takewhile(picks.__contains__, count())]
 
 
+def carried_on(
+    experiment: Experiment, problem: Problem, decided: Sequence[Pick], records: Iterable[Record]
+) -> list[Pick]:
+    """The decisions of a search, then the cells that earlier searches of a growing run have paid for, in their order.
+
+    The search counts them as decisions of its own whose outcomes are known: it pays for none again, and what they cost
+    is part of its budget.
+    """
+    tasks = {task.name: task for task in experiment.tasks}
+    every = (problem.cell(arm, task) for arm in range(len(problem.arms)) for task in range(len(problem.tasks)))
+    cells = {experiment.score_key(cell.arm, tasks[cell.task]): cell for cell in every}
+    known = {pick.cell for pick in decided}
+    earlier = (cells[record.key] for record in records if record.key in cells)
+    more = [cell for cell in earlier if cell not in known]
+    why = {"search": "of a smaller grid"}
+    return [*decided, *(Pick(i, cell, "search", 0.0, why, known=i) for i, cell in enumerate(more, len(decided)))]
+
+
 def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
     """The posterior of every arm at this moment, for the dashboard."""
     state = learner.state
@@ -161,6 +211,7 @@ def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
 
 def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
     """The problem of the search: the arms that were measured, their features, and the assumed cost of each cell."""
+    records = tuple(records)
     recorded = {record.key: record.value["values"] for record in records if record.kind == "measure" and record.ok}
     values = {c: recorded[key] for c, key in experiment.measure_keys.items() if key in recorded}
     if not values:
@@ -171,7 +222,9 @@ def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
         if (revisions := tuple(c.revision for c in suite.checkpoints() if c in values))
     ]
     blocks = [values[checkpoint] for suite in measured for checkpoint in suite.checkpoints()]
-    return build_problem(experiment, measured, np.concatenate([np.array(block, dtype=float) for block in blocks]))
+    by_layer = np.concatenate([np.array(block, dtype=float) for block in blocks])
+    costs = CostModel(experiment.config.search.device, rolling.rate(records))
+    return build_problem(experiment, measured, metrics_of_arms(measured, by_layer), costs)
 
 
 def build_problem(
@@ -211,13 +264,22 @@ def search_key(experiment: Experiment, problem: Problem) -> Key:
 def _costs(
     experiment: Experiment, arms: Sequence[Arm], sizes: Sequence[TextSize], costs: CostModel
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Assumed seconds to encode and to score, each an array (arms, tasks)."""
+    """Assumed seconds to encode and to score, each an array (arms, tasks).
+
+    An encoding gives all readouts of a checkpoint; what scoring takes follows the dimensions.
+    """
     depths = {suite.model: suite.depth for suite in experiment.suites}
     encode, score = np.empty((2, len(arms), len(sizes)))
-    for model, width in experiment.widths.items():
-        rows = [i for i, arm in enumerate(arms) if arm.model == model]
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for i, arm in enumerate(arms):
+        kinds.setdefault((arm.model, arm.readout), []).append(i)
+    for (model, readout), rows in kinds.items():
+        width = experiment.widths[model]
         encode[rows] = [costs.encode_seconds(width, depths[model], size) for size in sizes]
-        score[rows] = [costs.score_seconds(width, size) for size in sizes]
+        score[rows] = [costs.score_seconds(Readout.parse(readout).width(width), size) for size in sizes]
+    for i, arm in enumerate(arms):
+        if (location := experiment.locations[arm.checkpoint]).rolling:  # it may be gone when it is needed again
+            encode[i] += costs.download_seconds(location.rolling.bytes)
     return encode, score
 
 

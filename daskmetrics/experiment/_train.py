@@ -18,7 +18,7 @@ from daskmetrics.core._files import atomic_write, cache_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, Suite, content_key
 from daskmetrics.execution import Record
-from daskmetrics.experiment._progress import Display
+from daskmetrics.execution._display import Display
 from daskmetrics.training._estimate import shape_of
 from daskmetrics.training.ddp._driver import train as train_by_ddp
 from daskmetrics.training.ddp._ranks import DdpTraining

@@ -63,12 +63,14 @@ def to_csv(folder: RunFolder, path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        named = ["readout"] if any(cell.arm.readout for cell, _, _ in scores) else []
+        writer.writerow([*COLUMNS, *named])
         for cell, kind, record in scores:
             arm, value = cell.arm, record.value
             score = [value.get(name) for name in ("score", "stderr", "n")]
             cost = [record.seconds, value.get("encode_seconds"), value.get("protocol")]
-            writer.writerow([arm.model, arm.revision, arm.layer, cell.task, kind, *score, *cost])
+            readout = [arm.readout] if named else []
+            writer.writerow([arm.model, arm.revision, arm.layer, cell.task, kind, *score, *cost, *readout])
     return len(scores)
 
 
@@ -86,7 +88,8 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
 
 def _result(arm: Arm, record: Record, names: Mapping[str, str]) -> BenchmarkResult:
     value = record.value
-    settings = {"layer": arm.layer, "protocol": value["protocol"][:12]} if "protocol" in value else {"layer": arm.layer}
+    settings = {"layer": arm.layer, **({"protocol": value["protocol"][:12]} if "protocol" in value else {})}
+    settings |= {"readout": arm.readout} if arm.readout else {}
     plain = {**value["detail"], "evaluation_time": record.seconds, "kg_co2_emissions": None}
     return BenchmarkResult(names[arm.model], arm.revision, arm.layer, value["detail"]["task_name"], plain, settings)
 
@@ -95,7 +98,7 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     """Import those results of a folder that belong to a run's arms and tasks into its journal."""
     names = _model_names([model.model_dump() for model in experiment.config.models])
     arms = {  # mteb may use the hub id, or the model's name with or without ``local/``
-        (name, same.revision, arm.layer): arm
+        (name, same.revision, arm.layer, arm.readout): arm
         for arm in experiment.arms
         for same, kept in experiment.by_name.items()
         if kept == arm.checkpoint
@@ -109,7 +112,7 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     left_out: list[str] = []
     elsewhere = other = unmarked = reduced = 0
     for result in results.read(source):
-        arm = arms.get((result.model, result.revision, result.layer))
+        arm = arms.get((result.model, result.revision, result.layer, result.settings.get("readout", "")))
         protocol = result.settings.get("protocol")
         if arm is None or result.task not in tasks:
             elsewhere += 1

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from distributed import get_worker
 from numpy.typing import NDArray
 
 from daskmetrics.config import Recipe
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._prompts import Prompts
 from daskmetrics.config._protocol import ModelProtocol
+from daskmetrics.core._events import TRAIN
+from daskmetrics.core._files import atomic_write
+from daskmetrics.core._fitted import Fitted, fit, joined
 from daskmetrics.core._outcomes import pack
-from daskmetrics.core.errors import UndefinedError
-from daskmetrics.core.names import Checkpoint, Key, content_key, seed_of
+from daskmetrics.core._readouts import Readout
+from daskmetrics.core.errors import DataError, UndefinedError, room_for
+from daskmetrics.core.names import Checkpoint, Key, content_key
 from daskmetrics.core.status import EQUAL
 from daskmetrics.execution import Record
+from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment._embeddings import LayerEmbeddings, memory_budget
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from daskmetrics.metrics import Metric
     from daskmetrics.metrics._engine import Reducer
+    from daskmetrics.models import Encoder
     from daskmetrics.tasks import Task
+
+TRAINING_INTERVAL = 0.25  # seconds between two steps of a training that are shown
 
 
 @dataclass(frozen=True)
@@ -63,13 +71,41 @@ class EncodeSpec:
     layers: tuple[int, ...]
     scratch: str  # folder that all workers share, for embeddings that exceed the budget
     budget: int  # bytes of embeddings that one process may hold in memory
+    poolings: tuple[str, ...] = ("",)
+    corpus: tuple[str, ...] = ()  # texts on which readouts are fitted, if there are such readouts
 
 
-def train_to(recipe: Recipe, folder: str, revision: str) -> dict[str, float]:
+def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> dict[str, float]:
     """Train a suite up to a revision and save it."""
     from daskmetrics import training
 
-    return training.train_to(recipe, Path(folder), revision)
+    return training.train_to(recipe, Path(folder), revision, _TrainingEvents(recipe, model))
+
+
+class _TrainingEvents:
+    """Logs the steps of a training on this worker, for the live page; the last step of a revision is always logged."""
+
+    def __init__(self, recipe: Recipe, model: str) -> None:
+        self.model, self.tokens = model, recipe.batch * recipe.accumulate * recipe.ranks * recipe.context
+        self._step, self._time = 0, 0.0  # of the latest event
+        self._pending: tuple[int, float] | None = None
+
+    def enter(self, step: int, phase: int) -> None:
+        if not self._time:  # from here, so that loading does not count
+            self._step, self._time = step - 1, time.perf_counter()
+
+    def step_done(self, step: int, loss: float) -> None:
+        self._pending = step, loss
+        if time.perf_counter() - self._time >= TRAINING_INTERVAL:
+            self.report()
+
+    def report(self, **facts: Any) -> None:
+        if self._pending is None:
+            return
+        (step, loss), now = self._pending, time.perf_counter()
+        speed = self.tokens * (step - self._step) / (now - self._time)
+        get_worker().log_event(TRAIN, {"model": self.model, "step": step, "loss": loss, "tokens_per_second": speed})
+        self._step, self._time, self._pending = step, now, None
 
 
 def measure(spec: MeasureSpec) -> dict[str, Any]:
@@ -85,8 +121,9 @@ def measure(spec: MeasureSpec) -> dict[str, Any]:
     computed = columns_of({"metrics": list(missing), **reduced}) if missing else {}
     value = value_of({key: computed.get(key) or spec.known[key] for key in spec.metrics})
     store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(value))
-    size = reduced.get("size") or spec.size
-    return {"states": spec.states_key, "layers": list(spec.layers), **({"size": size} if size else {}), **value}
+    about = {"size": reduced.get("size") or spec.size, "download": reduced.get("download")}
+    known = {name: each for name, each in about.items() if each}
+    return {"states": spec.states_key, "layers": list(spec.layers), **known, **value}
 
 
 def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
@@ -100,68 +137,119 @@ def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
     kept = states.read(Path(spec.states), spec.checkpoint, spec.states_key) if spec.states else None
     if kept is not None and all(metric.takes in ("pooled", "layers") for metric in metrics):
         reducer.put_vectors(kept, spec.protocol.base.dtype)
-        size = None
+        size = download = None
     else:
-        size = _forward(spec, prompts, reducer)
+        with rolling.held(spec.location, spec.following) as download:
+            size = _forward(spec, prompts, reducer)
         if spec.states:
             states.write(Path(spec.states), spec.checkpoint, spec.states_key, spec.layers, reducer.vectors())
     reduced = reducer.finish()
     reasons = [[layer, name, reason] for (layer, name), reason in sorted(reduced.reasons.items())]
     block = store.Block(reduced.values, reduced.stderr, reduced.status)
-    return {"names": list(reduced.metrics), **block.as_json(), "reasons": reasons, "size": size}
+    return {"names": list(reduced.metrics), **block.as_json(), "reasons": reasons, "size": size, "download": download}
 
 
 def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> dict[str, Any] | None:
     """One forward pass over each view of the prompts; returns the size of the network."""
-    from daskmetrics.metrics import _views as views
-    from daskmetrics.models import LoadedModel, Readout
+    from daskmetrics.models import Encoder, LoadedModel
 
-    seed, before = seed_of(spec.seed, "view"), spec.protocol.prompts.of(None)
     with LoadedModel(spec.location, spec.protocol.base, following=spec.following) as model:
-        for number in range(reducer.views):
-            readout = Readout(model, spec.protocol, [views.view(prompt, seed, number) for prompt in prompts], before)
-
-            def take(
-                layer: int, rows: Tensor, states: Tensor, mask: Tensor, number: int = number, readout: Readout = readout
-            ) -> None:
-                reducer.add(layer, rows, states, mask, readout(rows, states, mask), number)
-
-            model.read(readout.texts, spec.layers, take)
+        Encoder(model, spec.protocol, spec.layers).reduce(prompts, reducer, spec.seed)
         return model.size(spec.layers)
 
 
 def encode(spec: EncodeSpec) -> LayerEmbeddings:
     """A task's texts as vectors of all layers, in one forward pass."""
-    import torch
     from distributed import get_worker
 
-    from daskmetrics.models import LoadedModel, Readout
+    from daskmetrics.models import Encoder, LoadedModel
 
-    started = time.perf_counter()
-    (prompts, texts), places = _distinct(spec.task, spec.protocol.prompts)
-    budget = memory_budget(Path(spec.scratch), spec.budget)
-    with LoadedModel(spec.location, spec.protocol.base) as model:
-        readout = Readout(model, spec.protocol, texts, prompts, spec.task.pooling)
-        embeddings = LayerEmbeddings(spec.layers, len(texts), readout.width, budget, spec.key)
-        embeddings.places = places
-        batch: list[Tensor] = []
-        tokens = np.zeros(len(texts))
-
-        def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
-            if layer == spec.layers[0]:
-                batch.clear()  # a batch that did not fit into memory is repeated
-            batch.append(readout(rows, states, mask))
-            if layer == spec.layers[-1]:  # one transfer from the device per batch, not per layer
-                index = rows.cpu().numpy()
-                embeddings.put(index, torch.stack(batch).cpu().numpy())
-                tokens[index] = mask.sum(1).cpu().numpy()
-
-        model.read(readout.texts, spec.layers, take)
+    with rolling.held(spec.location):
+        started = time.perf_counter()  # without the wait for a download
+        with LoadedModel(spec.location, spec.protocol.base) as model:
+            embeddings = encode_task(Encoder(model, spec.protocol, spec.layers), spec)
     embeddings.seconds = time.perf_counter() - started
-    embeddings.tokens = float(tokens.mean() if places is None else tokens[places].mean())
     with suppress(ValueError):  # outside a cluster
         embeddings.worker = str(get_worker().name)
     return embeddings
+
+
+def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
+    """A task's texts as vectors of all layers of an encoder, by pooling; an empty one is the task's or protocol's."""
+    from daskmetrics.models import Pooler
+
+    (prompts, texts), places = _distinct(spec.task, encoder.protocol.prompts)
+    pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, _poolings(spec))
+    widths = dict(zip(spec.poolings, pooler.widths, strict=True))
+    budget = memory_budget(Path(spec.scratch), spec.budget)
+    embeddings = LayerEmbeddings(encoder.layers, len(texts), widths, budget, spec.key)
+    embeddings.places = places
+    tokens = np.zeros(len(texts))
+
+    def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], count: NDArray[np.int64]) -> None:
+        embeddings.put(rows, pooled)
+        tokens[rows] = count
+
+    started = time.perf_counter()
+    pooler.read(encoder.layers, keep)
+    embeddings.read_seconds = time.perf_counter() - started
+    embeddings.tokens = float(tokens.mean() if places is None else tokens[places].mean())
+    embeddings.corpus = _keep_corpus(encoder, spec) if spec.corpus else None
+    return embeddings
+
+
+def _poolings(spec: EncodeSpec) -> list[str]:
+    """Poolings with the task's own in place of the default."""
+    return [name or spec.task.pooling or "" for name in spec.poolings]
+
+
+def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
+    """Write the corpus's vectors of all layers to a file, by pooling; readouts are fitted on these.
+
+    One task after the other needs the same file, which is then there.
+    """
+    from daskmetrics.models import Pooler
+
+    poolings, texts = _poolings(spec), spec.corpus
+    identity = content_key(spec.location.identity, spec.protocol.key, spec.layers, spec.poolings, poolings, texts)
+    path = Path(spec.scratch) / f"corpus-{identity}.npz"
+    if path.exists():
+        return path
+    pooler = Pooler(encoder.model, encoder.protocol, texts, encoder.protocol.prompts.of(None), poolings)
+    shape = len(encoder.layers), len(texts)
+    kept = {name: np.empty((*shape, w), np.float32) for name, w in zip(spec.poolings, pooler.widths, strict=True)}
+
+    def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], _: NDArray[np.int64]) -> None:
+        for vectors, new in zip(kept.values(), pooled, strict=True):
+            vectors[:, rows] = new
+
+    pooler.read(encoder.layers, keep)
+    blocks = {f"{layer}{name}": v for name, vs in kept.items() for layer, v in zip(encoder.layers, vs, strict=True)}
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **blocks)
+    with room_for(f"the corpus's vectors in '{path}'"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return atomic_write(path, content.getvalue())
+
+
+def read_out(embeddings: LayerEmbeddings, layer: int, name: str) -> NDArray[np.float32]:
+    """What a task sees of its texts (texts, dimensions), with this layer and readout."""
+    readout = Readout.parse(name)
+    pooled = {each: embeddings.at(each, readout.pooling) for each in readout.layers_of(layer)}
+    fitted = _fitted(embeddings.corpus, layer, name) if readout.is_fitted else fit(readout)
+    return fitted(joined(readout, pooled, layer))
+
+
+@lru_cache(maxsize=32)  # a readout serves one task after the other
+def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
+    readout = Readout.parse(name)
+    assert corpus is not None
+    try:
+        with np.load(corpus) as kept:
+            pooled = {each: kept[f"{each}{readout.pooling}"] for each in readout.layers_of(layer)}
+    except (OSError, KeyError, ValueError) as error:
+        raise DataError(f"Cannot read the vectors of the corpus in '{corpus}': {error}") from None
+    return fit(readout, joined(readout, pooled, layer))
 
 
 def _distinct(task: Task, prompts: Prompts) -> tuple[tuple[Sequence[str], Sequence[str]], NDArray[np.intp] | None]:
@@ -178,12 +266,14 @@ def _distinct(task: Task, prompts: Prompts) -> tuple[tuple[Sequence[str], Sequen
     return (before, distinct), None if len(index) == len(pairs) else np.array([index[pair] for pair in pairs])
 
 
-def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key) -> dict[str, Any]:
-    """The task's score of one layer, with its outcomes, the protocol and versions behind it.
+def score(
+    embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key, readout: str = ""
+) -> dict[str, Any]:
+    """The task's score of one layer and readout, with its outcomes, the protocol and versions behind it.
 
     Raises `UndefinedError` if there is no score.
     """
-    vectors = embeddings.at(layer)
+    vectors = read_out(embeddings, layer, readout)
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
     if len(vectors) > 1 and np.ptp(vectors, axis=0).max() <= EQUAL * np.abs(vectors).max():
@@ -198,8 +288,9 @@ def score(embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protoc
         "encode_seconds": embeddings.seconds,
         "encoded_on": embeddings.worker,
         "bytes": embeddings.nbytes,
-        "dimensions": embeddings.shape[1],
+        "dimensions": vectors.shape[1],
         "tokens": embeddings.tokens,
+        "reading": {"texts": embeddings.texts, "layer": max(embeddings.layers), "seconds": embeddings.read_seconds},
         "protocol": protocol,
         "versions": _scoring_versions(),
         **({"detail": result.detail} if result.detail else {}),

@@ -16,6 +16,8 @@ from daskmetrics.core.status import EQUAL, Status
 from daskmetrics.metrics._metric import Metric, Reduced
 from daskmetrics.metrics._spectra import Spectra, of_pooled, of_tokens
 
+_NO_VIEW = "views drop and swap words; single words have none"
+
 
 @dataclass(frozen=True)
 class _Layer:
@@ -88,9 +90,7 @@ class Reducer:
             )
         rows, mask = rows.to(pooled.device), mask.bool()
         kept.seen[view, rows] = True
-        # the largest entry is finite exactly if all are, and takes a tenth of the time
-        finite = (states.abs().amax(-1).isfinite() | ~mask).all(-1)
-        kept.finite[view, rows] = finite & pooled.isfinite().all(-1)
+        kept.finite[view, rows] = _are_finite(states, mask) & pooled.isfinite().all(-1)
         wide = pooled.to(kept.vectors.dtype)
         if self._halves:
             exponent = torch.frexp(wide.abs().amax(-1, keepdim=True)).exponent
@@ -186,13 +186,22 @@ class Reducer:
         for view in range(metric.views):
             which = "" if view == 0 else " of the second view" if view == 1 else f" of view {view}"
             if missing := int((~kept.seen[view]).sum()):
-                return f"states{which} are missing for {missing} of {self._prompts} prompts"
+                hint = f" ({_NO_VIEW})" if view and missing == self._prompts else ""
+                return f"states{which} are missing for {missing} of {self._prompts} prompts{hint}"
             if broken := int((~kept.finite[view]).sum()):
                 return f"states{which} are not finite for {broken} of {self._prompts} prompts"
             # tokens may differ where vectors do not: the first token of every text is the same at layer 0
             if metric.takes != "tokens" and _are_equal(kept.vectors[view]):
                 return f"the vectors{which} of all {self._prompts} prompts are equal"
         return ""
+
+
+def _are_finite(states: Tensor, mask: Tensor) -> Tensor:
+    """Whether all tokens that count are finite (B,)."""
+    finite = states.sum(-1).isfinite() | ~mask  # the fastest, but a sum may overflow where its terms do not
+    if not finite.all():
+        finite = states.abs().amax(-1).isfinite() | ~mask
+    return finite.all(-1)
 
 
 def _are_equal(vectors: Tensor) -> bool:

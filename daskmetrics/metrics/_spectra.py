@@ -221,10 +221,11 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Ten
 
 def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool, half: float) -> tuple[Tensor, Tensor]:
     """The matrices, and which of them (B,) may have lost digits."""
-    rest, mean = rows.masked_fill(~keep[..., None], 0), torch.zeros_like(rows[:, :1])
+    rest, mean = rows, rows.new_zeros(len(rows), 1, rows.shape[-1])
     if centre:
-        mean = keep[:, None].to(rows.dtype) @ rest / keep.sum(-1).clamp(min=1)[:, None, None]
-        rest -= mean
+        weights = keep[:, None].to(rows.dtype)
+        mean = weights @ rows / weights.sum(-1, keepdim=True).clamp(min=1)
+        rest = rows - mean  # also of rows that do not count, which get the weight zero below
     wide = rows.shape[-2] <= rows.shape[-1]
     matrix = gram(rest) if wide else rest
     squared = matrix.diagonal(dim1=-2, dim2=-1) if wide else torch.linalg.vector_norm(rest, dim=-1).square()
@@ -238,7 +239,7 @@ def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool, half: float) -> t
         matrix *= inverse[..., None] * inverse[..., None, :]
     else:
         matrix = gram(rest * inverse[..., None])
-    return matrix, (keep & ~sound).any(-1)
+    return matrix, (keep & ~sound | ~squared.isfinite()).any(-1)
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:

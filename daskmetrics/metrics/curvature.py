@@ -79,10 +79,11 @@ def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     counted = real[:, :-k] & real[:, k:]
     angles = cosines.clamp(-1, 1).acos()
     steep = ((cosines.abs() > 0.9) & counted).nonzero(as_tuple=True)  # there an arccos loses digits
-    angles[steep] = _angles(unit_rows(before[steep]), unit_rows(after[steep]))
+    if len(steep[0]):
+        angles[steep] = _angles(unit_rows(before[steep]), unit_rows(after[steep]))
     tiny = torch.finfo(rows.dtype).tiny ** 0.25
     sound = (lengths > tiny) & (lengths < 1 / tiny)
-    gaps = mask.diff(dim=1).sum(1) > 2 - mask[:, 0].int() - mask[:, -1].int()
+    gaps = real.sum(1) + 1 < mask.sum(1)
     # without any angle this is 0 / 0: NaN
     return angles.where(counted, 0).sum(1) / counted.sum(1), (real & ~sound).any(1) | gaps
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from types import TracebackType
 from typing import Any, Self, cast
@@ -14,15 +15,30 @@ from torch import Tensor
 
 from daskmetrics.config import Protocol
 from daskmetrics.config._checkpoints import Location
+from daskmetrics.core.errors import is_out_of_memory
 from daskmetrics.models import _forward as forward
 from daskmetrics.models._networks import NETWORKS, Network
-from daskmetrics.models._tokens import Tokenizer, Tokens, pad_batch, plan_batches, pool, reduced_budget
+from daskmetrics.models._tokens import InMemory, Tokenizer, Tokens, pad_batch, plan_batches, pool, reduced_budget
+from daskmetrics.models._weights import pinned
 
 OnBatch = Callable[[int, Tensor, Tensor, Tensor], None]
 """Receives a layer, rows (B,), states (B, T, D) and mask (B, T); the states are valid during the call only."""
 
 _BUDGETS: dict[str, int] = {}
 """Padded tokens per batch that fitted into memory, by architecture, dtype and device."""
+
+
+@contextmanager
+def _whole_float32() -> Iterator[None]:
+    """Multiply float32 in float32 on a GPU, where an environment or a program may allow TensorFloat-32."""
+    matmul = torch.backends.cuda.matmul
+    name, whole = ("fp32_precision", "ieee") if hasattr(matmul, "fp32_precision") else ("allow_tf32", False)
+    before = getattr(matmul, name)
+    setattr(matmul, name, whole)
+    try:
+        yield
+    finally:
+        setattr(matmul, name, before)
 
 
 class LoadedModel:
@@ -32,11 +48,11 @@ class LoadedModel:
 
     Parameters
     ----------
-    location : Location
+    location : Location or InMemory
     protocol : Protocol
         How texts become vectors.
     device : str, optional
-        By default the GPU, if there is one.
+        By default the GPU, if there is one; that of a network in memory is its own.
     following : Location, optional
         The checkpoint that will probably be loaded next; its weights are read in the background.
 
@@ -47,17 +63,23 @@ class LoadedModel:
     """
 
     def __init__(
-        self, location: Location, protocol: Protocol, device: str | None = None, following: Location | None = None
+        self,
+        location: Location | InMemory,
+        protocol: Protocol,
+        device: str | None = None,
+        following: Location | None = None,
     ) -> None:
         self.protocol = protocol
+        if isinstance(location, InMemory):
+            device = str(location.module.device)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._location = location
-        self._tokenizer = Tokenizer(location)
+        self.tokenizer = Tokenizer(location)
         self._networks = {self._dtype: NETWORKS.borrow(location, self._dtype, self.device)}
         config = self.network.module.config
         self.depth, self.width = int(config.num_hidden_layers), int(config.hidden_size)
         if following is not None:
-            NETWORKS.prefetch.begin(following, pinned=self._on_gpu)
+            NETWORKS.prefetch.begin(following, pin=self._on_gpu)
 
     def __enter__(self) -> Self:
         return self
@@ -78,7 +100,7 @@ class LoadedModel:
     def max_length(self) -> int:
         """Tokens of a text that are read: the smallest limit of protocol, model and tokenizer."""
         # a folder of sentence-transformers states its own length, in place of that of its tokenizer
-        stated = None if self.protocol.pooling == "as_shipped" else self._tokenizer.limit
+        stated = None if self.protocol.pooling == "as_shipped" else self.tokenizer.limit
         return min(x for x in (self.protocol.max_length, self.network.parts.positions, stated) if x is not None)
 
     def size(self, layers: Sequence[int]) -> dict[str, Any] | None:
@@ -93,7 +115,7 @@ class LoadedModel:
 
     def prompt_length(self, prompt: str) -> int:
         """Tokens of a prompt at the beginning of a text."""
-        return self._tokenizer.prompt_length(prompt)
+        return self.tokenizer.prompt_length(prompt)
 
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
         """Run one forward pass over all texts, in batches of texts of similar length.
@@ -115,14 +137,15 @@ class LoadedModel:
         if not texts or not layers:
             return
         self.network.parts.check(self.protocol.state_norm, layers)
-        tokens = self._tokenizer(texts, self.max_length)
-        overflow = self._pass(self.network, tokens, None, layers, on_batch)
-        if overflow:
-            if torch.float32 not in self._networks:
-                self._networks[torch.float32] = NETWORKS.borrow(
-                    self._location, torch.float32, self.device, read_ahead=False
-                )
-            self._pass(self._networks[torch.float32], tokens, overflow, layers, on_batch)
+        tokens = self.tokenizer(texts, self.max_length)
+        with _whole_float32():
+            overflow = self._pass(self.network, tokens, None, layers, on_batch)
+            if overflow:
+                if torch.float32 not in self._networks:
+                    self._networks[torch.float32] = NETWORKS.borrow(
+                        self._location, torch.float32, self.device, read_ahead=False
+                    )
+                self._pass(self._networks[torch.float32], tokens, overflow, layers, on_batch)
 
     def encode(self, texts: Sequence[str], layers: Sequence[int], pooling: str) -> np.ndarray:
         """Vectors of all texts at these layers: an array (len(layers), len(texts), D) of float32."""
@@ -147,8 +170,8 @@ class LoadedModel:
             batch = waiting[0]
             try:
                 finite = self._forward(network, batch, tokens, layers, on_batch)
-            except torch.OutOfMemoryError:
-                if len(batch) == 1:
+            except (MemoryError, RuntimeError) as error:
+                if len(batch) == 1 or not is_out_of_memory(error):
                     raise
                 budget = _BUDGETS[network.key] = reduced_budget(batch, tokens.lengths, budget)
                 waiting = deque(plan_batches(tokens.lengths, budget, chain.from_iterable(waiting), equal))
@@ -161,7 +184,7 @@ class LoadedModel:
         self, network: Network, rows: list[int], tokens: Tokens, layers: Sequence[int], on_batch: OnBatch
     ) -> Tensor:
         """Read one batch; returns whether its states are finite, which is checked in half precision only."""
-        ids, mask = pad_batch([tokens[row] for row in rows], self._tokenizer.pad, self.protocol.padding)
+        ids, mask = pad_batch([tokens[row] for row in rows], self.tokenizer.pad, self.protocol.padding)
         ids, mask, index = self._to_device(ids), self._to_device(mask), self._to_device(torch.tensor(rows))
         deepest = max(layers) if network.dtype.itemsize < 4 else None
         finite = torch.tensor(True)
@@ -183,7 +206,7 @@ class LoadedModel:
         return cast(Tensor, norm(raw)) if applies and norm is not None else raw
 
     def _to_device(self, tensor: Tensor) -> Tensor:
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self._on_gpu else tensor
+        return pinned(tensor).to(self.device, non_blocking=True) if self._on_gpu else tensor
 
     @property
     def _dtype(self) -> torch.dtype:

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from copy import deepcopy
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from daskmetrics.config._checkpoints import Location, folder_of
+from daskmetrics.config import _adapters as adapters
+from daskmetrics.config._checkpoints import Location, folder_of, source_of
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.models._adapters import changes
 from daskmetrics.models._forward import numbering
 from daskmetrics.models._parts import NetworkParts, parts_of
-from daskmetrics.models._tokens import import_transformers
+from daskmetrics.models._tokens import InMemory, import_transformers
 from daskmetrics.models._weights import Prefetch, Weights, open_weights
 
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")  # do not change a network
@@ -40,7 +44,9 @@ class Network:
     dtype: torch.dtype
     layout: Layout  # of the files that the weights came from
     names: dict[str, str] | None  # in the files, by parameter; None if weights cannot be copied into the module
-    location: Location  # of the checkpoint whose weights it has
+    location: Location | InMemory  # of the checkpoint whose weights it has
+    base: Location | None = None  # whose weights an adapter has changed
+    _of_base: dict[str, Tensor] = field(default_factory=dict)  # parameters of the base that the adapters changed
     _numbering: dict[str, bool | None] = field(default_factory=dict)  # of these weights, by side of the padding
 
     def numbering(self, side: str) -> bool | None:
@@ -57,9 +63,23 @@ class Network:
         with torch.no_grad():
             for name, name_in_file in self.names.items():
                 parameters[name].copy_(weights[name_in_file], non_blocking=True)
-        self.location = location
+        self.location, self.base = location, None
+        self._of_base.clear()
         self._numbering.clear()  # positions that were zero at first may not be so any more
         return True
+
+    def adapt(self, location: Location, weights: Weights) -> None:
+        """Add an adapter to the weights of its base, which are kept where an adapter changes them."""
+        changed = changes(self.module, weights, adapters.read(Path(location.path)), location.path)
+        parameters = dict(self.module.named_parameters())
+        with torch.no_grad():
+            for name, tensor in self._of_base.items():  # subtracting an adapter would leave errors of rounding
+                parameters[name].copy_(tensor)
+            for name, change in changed.items():
+                tensor = self._of_base.setdefault(name, parameters[name].clone())
+                parameters[name].copy_(change.of(tensor))
+        self.location, self.base = location, location.base
+        self._numbering.clear()
 
 
 class NetworkPool:
@@ -70,24 +90,55 @@ class NetworkPool:
         self._idle: OrderedDict[str, Network] = OrderedDict()
         self._lock = Lock()
 
-    def borrow(self, location: Location, dtype: torch.dtype, device: torch.device, read_ahead: bool = True) -> Network:
+    def borrow(
+        self, location: Location | InMemory, dtype: torch.dtype, device: torch.device, read_ahead: bool = True
+    ) -> Network:
         """A network with this checkpoint's weights, bit for bit as ``from_pretrained`` loads them.
 
         ``read_ahead=False`` leaves the weights that were read ahead to the checkpoint that is loaded next.
         """
+        if isinstance(location, InMemory):
+            module = location.module if location.module.dtype == dtype else deepcopy(location.module).to(dtype)
+            return Network(module, parts_of(module), f"{id(module)}", dtype, (), None, location)
         key = key_of(location, dtype, device)
         with self._lock:
             idle = self._idle.pop(key, None)
         if idle is not None and idle.location == location:
             return idle
         weights = (self.prefetch.take(location) if read_ahead else None) or open_weights(location)
+        if location.base is not None:
+            return self._adapted(idle, location, weights, dtype, device)
         if idle is not None and weights is not None and idle.swap(location, weights):
             return idle
         return load(location, dtype, device, key, weights)
 
+    def _adapted(
+        self,
+        idle: Network | None,
+        location: Location,
+        weights: Weights | None,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> Network:
+        """A network with the weights of an adapter's base, which are loaded if it has others, and the adapter."""
+        if weights is None:
+            raise DataError(f"Cannot load the adapter in '{location.path}': its weights cannot be read.")
+        base = location.base
+        assert base is not None
+        if idle is None or base not in (idle.base, idle.location):
+            if idle is not None:
+                self.give_back(idle)
+            idle = self.borrow(base, dtype, device, read_ahead=False)
+        try:
+            idle.adapt(location, weights)
+        except DataError:
+            self.give_back(idle)
+            raise
+        return idle
+
     def give_back(self, network: Network) -> None:
         """Return a network for the next checkpoint to use."""
-        if network.names is None:
+        if network.names is None and network.base is None:
             return
         with self._lock:
             self._idle[network.key] = network
@@ -101,6 +152,7 @@ NETWORKS = NetworkPool()
 
 def key_of(location: Location, dtype: torch.dtype, device: torch.device) -> str:
     """Key of an architecture: a digest of its configuration, the dtype and the device."""
+    location = location.base or location
     folder = folder_of(location)
     description: object = location.path
     if folder is not None and (folder / "config.json").is_file():
@@ -120,7 +172,10 @@ def load(
 
     Comparing it with the same weights as read from the files gives the names under which later weights are copied in.
     """
-    module = _from_pretrained(location, dtype)
+    module = load_module(location, dtype)
+    if location.rolling:  # its files are removed later: the parameters must not be views of them
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.data = tensor.data.clone()
     names = None if weights is None else match(module, weights)
     layout = () if weights is None else layout_of(weights)
     module = module.to(device)
@@ -156,15 +211,15 @@ def _parameters(module: Any) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **buffers}
 
 
-def _from_pretrained(location: Location, dtype: torch.dtype) -> Any:
+def load_module(location: Location, dtype: torch.dtype) -> Any:
+    """A network of transformers in evaluation mode, with every weight from the files."""
     if location.pickled and tuple(map(int, torch.__version__.split(".")[:2])) < SAFE_UNPICKLING:
         raise ConfigError(f"Pickled weights need torch 2.10 or later, this is {torch.__version__}.")
     try:
         transformers = import_transformers()
-        place = {"revision": location.revision or "main", "trust_remote_code": False}
-        config = transformers.AutoConfig.from_pretrained(location.path, **place)
+        place = {**source_of(location), "trust_remote_code": False}
+        config = transformers.AutoConfig.from_pretrained(**place)
         module, info = _auto_class(transformers, config).from_pretrained(
-            location.path,
             **place,
             dtype=dtype,
             use_safetensors=None if location.pickled else True,  # None: safetensors where there are some

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daskmetrics.config._checkpoints import TOKENIZER, Location, folder_of
+from daskmetrics.config._checkpoints import Location, folder_of, source_of, tokenizer_of
+from daskmetrics.config._content import TOKENIZER
 from daskmetrics.core._corpus import digest
 from daskmetrics.core.errors import DataError
 
@@ -60,6 +61,15 @@ class Tokens:
         return self.ids[self.starts[row] : self.starts[row] + self.lengths[row]]
 
 
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """A network of transformers and its tokenizer, in place of the location of a checkpoint."""
+
+    module: Any
+    tokenizer: Any
+    name: str  # in messages
+
+
 _TOKENIZERS: LRUCache[Any] = LRUCache(4)
 _TOKENS: LRUCache[Tokens] = LRUCache(8)
 
@@ -67,9 +77,19 @@ _TOKENS: LRUCache[Tokens] = LRUCache(8)
 class Tokenizer:
     """A checkpoint's tokenizer; checkpoints with equal tokenizer files share it and its cache."""
 
-    def __init__(self, location: Location) -> None:
-        self._key = _content_key(location)
-        self._tokenizer = _TOKENIZERS.get(self._key, lambda: _load(location))
+    def __init__(self, location: Location | InMemory) -> None:
+        if isinstance(location, InMemory):
+            self._key: Hashable = object()  # not the location, which the cache would keep in memory
+            self._tokenizer = location.tokenizer
+            _check_vocabulary(self._tokenizer, f"of {location.name}")
+        else:
+            self._key = _content_key(location)
+            self._tokenizer = _TOKENIZERS.get(self._key, lambda: _load(location))
+
+    @property
+    def of_transformers(self) -> Any:
+        """The tokenizer as transformers loads it."""
+        return self._tokenizer
 
     @property
     def pad(self) -> int:
@@ -109,27 +129,37 @@ class Tokenizer:
 
 def _content_key(location: Location) -> Hashable:
     """Digests of the tokenizer's files, or the hub id and revision if they are not on this machine."""
-    folder = folder_of(location)
+    folder = folder_of(location.base or location)
     if folder is None:
         return location.path, location.revision
-    files = sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()})
+    places = (tokenizer_of(location) or folder, folder)  # the configuration of the network may name the class
+    files = sorted({path for at in places for pattern in _FILES for path in at.glob(pattern) if path.is_file()})
     return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in files)
 
 
 def _load(location: Location) -> Any:
+    network, own = location.base or location, tokenizer_of(location)
+    options: dict[str, Any] = {"trust_remote_code": False}
     try:
-        tokenizer = import_transformers().AutoTokenizer.from_pretrained(
-            location.path, revision=location.revision or "main", trust_remote_code=False
-        )
+        transformers, place = import_transformers(), {**source_of(network), **options}
+        if own not in (None, folder_of(network)):  # no configuration beside it may say which class it is
+            options["config"] = transformers.AutoConfig.from_pretrained(**place)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(str(own), **options)
+        else:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
     except Exception as error:
         raise DataError(f"Cannot load the tokenizer in '{location.path}': {error}") from error
+    _check_vocabulary(tokenizer, f"in '{location.path}'")
+    return tokenizer
+
+
+def _check_vocabulary(tokenizer: Any, which: str) -> None:
     if len(tokenizer) - len(set(tokenizer.all_special_ids)) < _ORDINARY:
         raise DataError(
-            f"The tokenizer in '{location.path}' has no vocabulary ({len(tokenizer)} tokens, nearly all special): all "
+            f"The tokenizer {which} has no vocabulary ({len(tokenizer)} tokens, nearly all special): all "
             "texts would be the same to the model. Copy tokenizer.json and tokenizer_config.json of the base model "
             "into the folder, or write them with the save_pretrained of its tokenizer."
         )
-    return tokenizer
 
 
 def _check_distinct(texts: Sequence[str], rows: Sequence[np.ndarray], max_length: int) -> None:
@@ -263,8 +293,8 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
     if pooling not in ("mean", "last", "cls"):
         raise ValueError(f"Unknown pooling '{pooling}': mean, last or cls is expected.")
     if pooling == "mean":
-        weights = mask.unsqueeze(-1).to(torch.float32)
-        return (states.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
+        weights = mask.unsqueeze(1).to(torch.float32)
+        return ((weights @ states.float()) / weights.sum(-1, keepdim=True).clamp(min=1)).squeeze(1)
     positions = torch.arange(mask.shape[1], device=mask.device)
     index = torch.where(mask, positions, -1).argmax(1) if pooling == "last" else mask.float().argmax(1)
     return states[torch.arange(states.shape[0], device=states.device), index]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from threading import Thread
 
 from torch import Tensor
 
+from daskmetrics.config._adapters import WEIGHTS as ADAPTER
 from daskmetrics.config._checkpoints import Location, folder_of
 
 Weights = Mapping[str, Tensor]
+
+log = logging.getLogger(__name__)
 
 
 def open_weights(location: Location) -> Weights | None:
@@ -32,12 +37,28 @@ def _files(location: Location) -> list[Path]:
     folder = folder_of(location)
     if folder is None:
         return []
+    if location.base is not None:
+        return [folder / ADAPTER]
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file():
         return [whole]
     if not index.is_file():
         return []
     return [folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))]
+
+
+def pinned(tensor: Tensor) -> Tensor:
+    """A copy in pinned (page-locked) memory, from which a GPU reads beside its work; in ordinary memory without any."""
+    try:
+        return tensor.pin_memory()
+    except RuntimeError as error:
+        _warn_once(" ".join(str(error).split()))
+        return tensor.clone()
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    log.warning("Copies to the GPU wait for its work: no memory could be pinned (%s).", reason)
 
 
 class Prefetch:
@@ -48,7 +69,7 @@ class Prefetch:
         self._weights: Weights | None = None
         self._thread: Thread | None = None
 
-    def begin(self, location: Location, pinned: bool = False) -> None:
+    def begin(self, location: Location, pin: bool = False) -> None:
         """Start to read, unless another checkpoint is being read; weights that were read and not taken are dropped.
 
         A GPU copies asynchronously from pinned (page-locked) memory.
@@ -56,7 +77,7 @@ class Prefetch:
         if location == self._location or (self._thread is not None and self._thread.is_alive()):
             return
         self._location, self._weights = location, None
-        self._thread = Thread(target=self._read, args=(location, pinned), name="prefetch", daemon=True)
+        self._thread = Thread(target=self._read, args=(location, pin), name="prefetch", daemon=True)
         self._thread.start()
 
     def take(self, location: Location) -> Weights | None:
@@ -69,10 +90,10 @@ class Prefetch:
         self._location = self._weights = None
         return weights
 
-    def _read(self, location: Location, pinned: bool) -> None:
+    def _read(self, location: Location, pin: bool) -> None:
         mapped = open_weights(location)
         if mapped is None:
             return
-        weights = {name: tensor.pin_memory() if pinned else tensor.clone() for name, tensor in mapped.items()}
+        weights = {name: pinned(tensor) if pin else tensor.clone() for name, tensor in mapped.items()}
         if location == self._location:
             self._weights = weights

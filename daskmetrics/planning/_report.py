@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,29 @@ def proposal_table(proposal: Proposal, now: float) -> Table:
         for option in proposal.options
     ]
     return Table(header, tuple(rows), f"Plan of {proposal.name} (nothing is submitted)", tuple(_notes(proposal, now)))
+
+
+def proposal_document(proposal: Proposal) -> dict[str, Any]:
+    """A plan for other programs; see docs/json.md."""
+    return {
+        "name": proposal.name,
+        "at": proposal.at,
+        "options": [_option_document(proposal, option) for option in proposal.options],
+        "suggestions": [
+            {"label": each.label, "option": each.option.number, "reason": each.reason} for each in proposal.suggestions
+        ],
+        "front": [option.number for option in proposal.front],
+    }
+
+
+def _option_document(proposal: Proposal, option: Option) -> dict[str, Any]:
+    offer = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
+    own = ("number", "run", "total", "worker_hours", "cost", "efficiency", "walltime", "jobs", "possible", "problems")
+    return {
+        **{name: getattr(option.offer, name) for name in offer},
+        **{name: getattr(option, name) for name in own},
+        "command": proposal.command(option) if proposal.config and option.possible else None,
+    }
 
 
 def amount(number: float) -> str:

@@ -1,7 +1,9 @@
 """Results of a run, read from its files: texts for a terminal, figures, an HTML page and tables of numbers.
 
 ================ =================================================================================
-`_run`           `Run`: the configuration, the records and the answer of a run
+`_recorded`      what the files of a run hold: configuration, records, scores
+`_run`           `Run`: the same with its answer: best arm, verdict, leaderboard
+`_background`    `BackgroundRun`: a run that goes on in a thread
 `_best`          `Best`: the recommended arm beside the default arm
 `_fresh`         finalists on items that were kept back from the search
 `_tradeoffs`     `TradeOffs`: scores against what arms take
@@ -15,15 +17,22 @@
 `_posterior`     the posterior of the search, computed again from the journal
 `_paired`        two arms compared item by item
 `_ties`          which arms cannot be told from the best: the test
+`_leaderboard`   `Leaderboard`: arms ordered by their mean score, with errors and ties
 `_evidence`      what a verdict rests on
 `_verdict`       the best and the tied arms, over all tasks, by kind and by task
 `_settle`        what would settle a tie, with its cost and a command
+`_worth`         `Worths`: what each choice of a readout is worth, paired
 `_explain`       why the search chose an arm; which cheaper arms are nearly as good
-`_compare`       two runs, or a run and published scores
+`_compare`       runs side by side, or a run and published scores
+`_documents`     the same results for other programs, as plain values
 `_log`           the journal line by line, and the history of one work unit
 `_export`        all numbers in one file
+`_plots`         `Plots`: the figures as axes
 `plots`          the figures
+`_tables`        the tables of the page
 `_html`          the page
+`_overview`      the runs of a folder, one row each
+`_serve`         a server of pages of these runs
 ================ =================================================================================
 
 Nothing here measures anything, imports torch or needs a scheduler.
@@ -32,27 +41,37 @@ Nothing here measures anything, imports torch or needs a scheduler.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from daskmetrics.core._files import private
 from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.errors import room_for
-from daskmetrics.execution._score_tables import read as read_scores
+from daskmetrics.report._background import BackgroundRun
 from daskmetrics.report._best import Best
 from daskmetrics.report._export import export, frame
+from daskmetrics.report._leaderboard import Leaderboard, RankedArm
+from daskmetrics.report._plots import Plots
 from daskmetrics.report._run import Run
 from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
 from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report._verdict import Standing, Verdict
+from daskmetrics.report._worth import Worth, Worths
 
 __all__ = [
     "ArmCost",
+    "BackgroundRun",
     "Best",
     "Difference",
+    "Leaderboard",
+    "Plots",
+    "RankedArm",
     "Run",
     "Standing",
     "TradeOff",
     "TradeOffs",
     "Verdict",
+    "Worth",
+    "Worths",
     "best_text",
     "export",
     "frame",
@@ -62,6 +81,14 @@ __all__ = [
     "whereabouts",
     "write",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "read_scores":  # imported on first use: reading tables imports the replays of searches
+        from daskmetrics.execution._score_tables import read
+
+        return read
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def write(run: Run, vectors: bool = False) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import fsum
 from statistics import fmean, median, pstdev
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,9 +19,10 @@ from daskmetrics.core.status import cause
 from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
-from daskmetrics.report._run import Run
+from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report._tradeoffs import TradeOffs, mean_score
 
+T = TypeVar("T")
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
 
@@ -50,12 +52,12 @@ class Failure:
     reason: str
 
 
-def scores(run: Run) -> dict[Arm, dict[str, float]]:
+def scores(run: RecordedRun) -> dict[Arm, dict[str, float]]:
     """Raw scores by arm and task, in the order of the journal."""
     return {arm: {task: value["score"] for task, value in values.items()} for arm, values in run.recorded.items()}
 
 
-def mean_scores(run: Run) -> dict[Arm, float]:
+def mean_scores(run: RecordedRun) -> dict[Arm, float]:
     """Mean raw score of each arm that was scored on every task; means over fewer tasks are not comparable.
 
     The tasks are those of the objective, with its weights.
@@ -64,13 +66,43 @@ def mean_scores(run: Run) -> dict[Arm, float]:
     return {arm: mean[0] for arm, values in run.recorded.items() if (mean := mean_score(values, weights))}
 
 
-def compared(run: Run) -> TradeOffs | None:
+def marks(run: RecordedRun) -> dict[str, Arm]:
+    """The best and the default arm, which figures mark; empty while the search is not finished."""
+    answer = {"best": run.result.best, "default": run.result.default} if run.result else {}
+    return {what: Arm(**each["arm"]) for what, each in answer.items()}
+
+
+def compared(run: RecordedRun) -> TradeOffs | None:
     """Scores against what arms take; None if no arm was scored on every task of the objective."""
     needed = run.weights.keys()
     return run.trade_offs() if any(needed <= by_task.keys() for by_task in run.recorded.values()) else None
 
 
-def standard_scores(run: Run) -> dict[Arm, float]:
+def layer_of(arm: Arm) -> Arm:
+    """The layer of an arm as an arm of the default readout; metrics belong to it."""
+    return Arm(arm.model, arm.revision, arm.layer)
+
+
+def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
+    """The scored arm that stands for each layer in figures, by `layer_of` it: of a readout, or of the layer's best.
+
+    The best has the greatest mean score or, while none of the layer has one, the most scores.
+    """
+    means, chosen = mean_scores(run), dict[Arm, Arm]()
+    worth = {arm: (means.get(arm, -math.inf), len(by_task)) for arm, by_task in run.recorded.items()}
+    for arm in run.recorded:
+        if readout in (None, arm.readout):
+            other = chosen.setdefault(layer_of(arm), arm)
+            chosen[layer_of(arm)] = max(other, arm, key=worth.__getitem__)
+    return chosen
+
+
+def at_layers(run: RecordedRun, values: Mapping[Arm, T], readout: str | None = None) -> dict[Arm, T]:
+    """Values of the arms that stand for each layer, by layer."""
+    return {layer: values[arm] for layer, arm in by_layer(run, readout).items() if arm in values}
+
+
+def standard_scores(run: RecordedRun) -> dict[Arm, float]:
     """Mean of each scored arm's scores in standard deviations of their task, over the arms scored on it.
 
     Arms that were scored on different tasks become comparable if the search chose similar arms for each task.
@@ -85,7 +117,7 @@ def standard_scores(run: Run) -> dict[Arm, float]:
     return {arm: fmean(each) for arm, each in standard.items() if each}
 
 
-def errors(run: Run) -> dict[str, float]:
+def errors(run: RecordedRun) -> dict[str, float]:
     """Median standard error of the scores of each task and of the values of each metric, if there are any."""
     by_name: dict[str, list[float]] = {}
     for record in _of(run, "score"):
@@ -99,19 +131,21 @@ def errors(run: Run) -> dict[str, float]:
     return {name: median(values) for name, values in by_name.items()}
 
 
-def correlations(run: Run) -> dict[str, dict[str, tuple[float, int]]]:
+def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     """Whether a metric ranks arms as scores do: Spearman's rho and the number of cells, by metric and kind of task.
 
     Rho is computed over the arms scored on a task, and averaged over the tasks of a kind with the numbers of arms as
-    weights; ``all tasks`` is the average over all tasks. A task with fewer than `FEWEST` arms is left out.
+    weights; ``all tasks`` is the average over all tasks. A task with fewer than `FEWEST` arms is left out. Of several
+    readouts of a layer, the best counts.
     """
-    known, kinds = scores(run), {task: about["kind"].replace("_", " ") for task, about in run.tasks.items()}
+    known = at_layers(run, scores(run))
+    kinds = {task: about["kind"].replace("_", " ") for task, about in run.tasks.items()}
     groups = {"all tasks": list(kinds), **{kind: [t for t in kinds if kinds[t] == kind] for kind in kinds.values()}}
     table: dict[str, dict[str, tuple[float, int]]] = {}
     for name, values in metrics(run).items():
         each: dict[str, tuple[float, int]] = {}
         for task in kinds:
-            arms = [arm for arm, own in known.items() if task in own and arm in values]
+            arms = [layer for layer, own in known.items() if task in own and layer in values]
             sides = [values[arm] for arm in arms], [known[arm][task] for arm in arms]
             rho = rank_correlation(*sides) if len(arms) >= FEWEST else math.nan
             each[task] = rho, len(arms)
@@ -123,13 +157,13 @@ def correlations(run: Run) -> dict[str, dict[str, tuple[float, int]]]:
     return table
 
 
-def leader(run: Run) -> tuple[Arm, float] | None:
+def leader(run: RecordedRun) -> tuple[Arm, float] | None:
     """The arm with the greatest mean score so far, among those that were scored on every task."""
     return max(mean_scores(run).items(), key=lambda item: item[1], default=None)
 
 
-def metrics(run: Run) -> dict[str, dict[Arm, float]]:
-    """Metric values by metric and arm, without undefined values."""
+def metrics(run: RecordedRun) -> dict[str, dict[Arm, float]]:
+    """Metric values by metric and arm of the default readout, without undefined values."""
     by_metric: dict[str, dict[Arm, float]] = {}
     for record in _of(run, "measure"):
         for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
@@ -140,7 +174,7 @@ def metrics(run: Run) -> dict[str, dict[Arm, float]]:
     return by_metric
 
 
-def losses(run: Run) -> dict[str, list[tuple[int, float]]]:
+def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
     """Training loss by model, as (step, loss) in order of training; empty if the run trained no model."""
     by_model: dict[str, list[tuple[int, float]]] = {}
     for record in _of(run, "train"):
@@ -150,8 +184,10 @@ def losses(run: Run) -> dict[str, list[tuple[int, float]]]:
     return {model: sorted(by_model[model]) for model in run.models if model in by_model}
 
 
-def suites(run: Run) -> tuple[Suite, ...]:
-    """The checkpoints that the run has measured or tried to measure, and their layers, by model."""
+def suites(run: RecordedRun) -> tuple[Suite, ...]:
+    """The checkpoints that the run has measured or tried to measure, their layers and readouts, by model."""
+    plan = latest(run.entries, StorePlanned)
+    readouts = {each["model"]: tuple(each.get("readouts", ("",))) for each in plan.template["suites"]} if plan else {}
     layers: dict[str, set[int]] = {}
     revisions: dict[str, set[str]] = {}
     for record in run.records:
@@ -160,13 +196,19 @@ def suites(run: Run) -> tuple[Suite, ...]:
             revisions.setdefault(checkpoint.model, set()).add(checkpoint.revision)
             layers.setdefault(checkpoint.model, set()).update(record.value["layers"] if record.ok else ())
     return tuple(
-        Suite(model, training_order(revisions[model]), tuple(sorted(layers[model])), max(layers[model]))
+        Suite(
+            model,
+            training_order(revisions[model]),
+            tuple(sorted(layers[model])),
+            max(layers[model]),
+            readouts.get(model, ("",)),
+        )
         for model in run.models
         if layers.get(model)
     )
 
 
-def spending(run: Run) -> Spending:
+def spending(run: RecordedRun) -> Spending:
     """Measured seconds on the workers, by kind of work."""
     cells = {(r.kind, Cell.parse(r.name)): r for kind in ("score", "fresh") for r in _of(run, kind)}
     encoded = {(kind, c.arm.checkpoint, c.task): r.value["encode_seconds"] for (kind, c), r in cells.items()}
@@ -174,7 +216,7 @@ def spending(run: Run) -> Spending:
     return Spending(train, measure, fsum(encoded.values()), fsum(record.seconds for record in cells.values()))
 
 
-def failures(run: Run) -> tuple[Failure, ...]:
+def failures(run: RecordedRun) -> tuple[Failure, ...]:
     """Failed units and undefined metrics grouped by cause, the most frequent first."""
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for record in run.records:
@@ -188,13 +230,13 @@ def failures(run: Run) -> tuple[Failure, ...]:
     return tuple(sorted(grouped, key=lambda failure: -failure.count))
 
 
-def survived(run: Run) -> Counter[str]:
+def survived(run: RecordedRun) -> Counter[str]:
     """Failed attempts, by fault, of units that succeeded later."""
     succeeded = {record.key for record in run.records if record.ok}
     return Counter(e.fault for e in run.entries if isinstance(e, AttemptFailed) and e.key in succeeded)
 
 
-def units(run: Run, metric: str) -> str:
+def units(run: RecordedRun, metric: str) -> str:
     """Units of a metric in the run's store or, if it has no such metric, in the catalogue."""
     plan = latest(run.entries, StorePlanned)
     axis = plan.template["metrics"] if plan else {"names": (), "units": ()}
@@ -204,7 +246,7 @@ def units(run: Run, metric: str) -> str:
     return CATALOGUE[metric].units if metric in CATALOGUE else ""
 
 
-def _of(run: Run, kind: str) -> Iterator[Record]:
+def _of(run: RecordedRun, kind: str) -> Iterator[Record]:
     return (record for record in run.records if record.kind == kind and record.ok)
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: str) -> xarray.Dataset:
     """Metrics or scores of all models, (model, checkpoint, layer), with the models in the given order.
 
+    Scores of several readouts have a fourth dimension, readout.
+
     Per metric or task: the variables NAME with units and description, ``NAME_stderr`` and ``NAME_status``. A layer or
     checkpoint that a model lacks is NaN with status 0 (missing).
     """
@@ -24,6 +26,8 @@ def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: 
     kinds = (what, f"{what}_stderr", f"{what}_status")
     stored = {model: tree.children[model] for model in models if model in tree.children}
     nodes = {model: node.to_dataset()[list(kinds)].drop_vars("step") for model, node in stored.items() if what in node}
+    if any("arm" in node.dims for node in nodes.values()):
+        nodes = {model: _by_readout(node) for model, node in nodes.items()}
     if not nodes:
         return xarray.Dataset(attrs=dict(tree.attrs))
     joined = xarray.concat(
@@ -45,3 +49,13 @@ def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: 
                 array.attrs = {"units": about["units"][name], "description": about["descriptions"][name]}
             variables[name + suffix] = array
     return xarray.Dataset(variables, attrs=tree.attrs)
+
+
+def _by_readout(node: xarray.Dataset) -> xarray.Dataset:
+    """The scores of a model with the dimensions layer and readout, in place of that of its arms."""
+    if "arm" not in node.dims:
+        return node.expand_dims(readout=[""], axis=2)
+    status = [name for name in map(str, node) if name.endswith("_status")]
+    found = node.set_index(arm=["arm_layer", "readout"]).unstack("arm", fill_value=dict.fromkeys(status, 0))
+    order = dict.fromkeys(node["readout"].values.tolist())
+    return found.rename(arm_layer="layer").sel(readout=list(order)).transpose("checkpoint", "layer", "readout", ...)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from daskmetrics.core._events import SearchEnded
+from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report._format import apart, card, number, over, percent, probability
+from daskmetrics.report._snippet import snippet
+
+if TYPE_CHECKING:
+    from daskmetrics.models import Encoder
 
 NOISE = 2.0  #: standard errors; a smaller difference is within the error
 
@@ -52,6 +59,8 @@ class Best:
         sentences by label.
     code : str
         Python that loads the arm.
+    source : mapping
+        Where the arm's weights are, and how its texts become vectors.
     """
 
     arm: Arm
@@ -71,6 +80,75 @@ class Best:
     share: float
     outlook: Mapping[str, str]
     code: str
+    source: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what `Encoder.load` needs beside the layer
+
+    def load(self) -> Encoder:
+        """Load the arm; this imports torch.
+
+        Returns
+        -------
+        Encoder
+            ``encode(texts)`` gives vectors (texts, dimensions) as in the run, ``encode(texts, stored=True)`` what an
+            index stores of them, ``save(folder)`` a model that ends at the layer.
+
+        Raises
+        ------
+        DataError
+            If the weights cannot be loaded, or the folder says something else than when the run began.
+
+        Examples
+        --------
+        >>> run.best().load().encode(["Which layer is best?"]).shape  # doctest: +SKIP
+        (1, 384)
+        """
+        from daskmetrics.models import Encoder
+
+        return Encoder.load(layer=self.arm.layer, readout=self.arm.readout, **self.source)
+
+    def save(self, folder: str | Path, float32: bool = False) -> Path:
+        """Save the arm as a model of sentence-transformers that ends at its layer, with a model card.
+
+        Parameters
+        ----------
+        folder : str or Path
+            A new or an empty folder.
+        float32 : bool
+            Whether to save an arm that an index stores in another format as one that returns its vectors as float32.
+
+        Returns
+        -------
+        Path
+            The folder; ``SentenceTransformer(folder).encode`` gives the vectors of the arm.
+
+        Raises
+        ------
+        ConfigError
+            If the folder is not empty.
+        DataError
+            If the model cannot be loaded, cannot be cut after the layer, or if sentence-transformers cannot do what the
+            readout of the arm does.
+
+        Examples
+        --------
+        >>> run.best().save("my-model")  # doctest: +SKIP
+        """
+        with self.load() as encoder:
+            return encoder.save(folder, self._card, float32)
+
+    @property
+    def _card(self) -> str:
+        """What was measured, for a model card."""
+        rows = [
+            f"| {task} | {number(each['score'], each['stderr'])} | {_score(self.default_scores.get(task))} |"
+            for task, each in self.scores.items()
+        ]
+        table = "\n".join([f"| task | {self.arm} | {self.default} (default) |", "|---|---|---|", *rows])
+        return (
+            f"\n## What was measured\n\n{table}\n\n"
+            f"Scores ± standard errors. Compared with the default arm: {self.difference}\n\n"
+            f"{self.certainty}\n\nThe search paid for {percent(self.share)} of the cost of scoring everything "
+            "(assumed).\n"
+        )
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -153,18 +231,26 @@ class Best:
         return card(self.name[0].upper() + self.name[1:], rows, self.code)
 
 
+def _score(scored: Mapping[str, float] | None) -> str:
+    return "" if scored is None else number(scored["score"], scored["stderr"])
+
+
 def best_of(
     result: SearchEnded,
+    config: Mapping[str, Any],
     weights: Mapping[str, float],
     differences: Mapping[str, Difference],
     outlook: Mapping[str, str],
-    code: str,
+    folder: RunFolder,
 ) -> Best:
     """What a search recommends, with what its run knows beside it."""
+    arm, location = Arm(**result.best["arm"]), result.location
+    protocol = location.get("protocol", config["protocol"])
+    pickled = any(model.get("pickled") for model in config["models"] if model["name"] == arm.model)
     best, default, unknown = result.best, result.default, {"score": None, "stderr": None}
     mean, default_mean = (each["mean"] or unknown for each in (best, default))
     return Best(
-        arm=Arm(**best["arm"]),
+        arm=arm,
         score=mean["score"],
         stderr=mean["stderr"],
         scores=best["scores"],
@@ -180,5 +266,11 @@ def best_of(
         differences=differences,
         share=result.spent / result.exhaustive,
         outlook=outlook,
-        code=code,
+        code=snippet(arm, location, protocol, folder.path),
+        source={
+            **{key: location[key] for key in ("path", "revision", "base") if key in location},
+            "protocol": protocol,
+            "pickled": pickled,
+            "corpus": folder.corpus,
+        },
     )

@@ -1,13 +1,15 @@
-"""Two runs side by side, and a run beside published scores."""
+"""Runs side by side, and a run beside published scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import fsum
 from typing import Any
 
 import numpy as np
 
+from daskmetrics.core._outcomes import Difference
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import DataError
@@ -15,8 +17,9 @@ from daskmetrics.core.names import Cell
 from daskmetrics.execution._score_tables import KnownScore
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import FEWEST, rank_correlation
+from daskmetrics.report._documents import status_document
 from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, percent, probability
-from daskmetrics.report._paired import compare_arms
+from daskmetrics.report._paired import compare_arms, comparison_document
 from daskmetrics.report._run import Run
 from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks._mteb_subsets import Selection
@@ -28,25 +31,57 @@ Scores = Mapping[Cell, float]
 def compare_text(one: Run, other: Run) -> str:
     """Two runs for a terminal: their answers, costs, common scores and different settings."""
     lines = [line for name, run in zip(NAMES, (one, other), strict=True) for line in fact(name, str(run.folder.path))]
-    lines += ["", _answers(one, other), "", *_tasks(one, other)]
+    runs = dict(zip(NAMES, (one, other), strict=True))
+    lines += ["", answers(runs).as_text(WIDTH), "", *_tasks(one, other)]
     theirs, left_out = _alike(one, _known(other), NAMES[1])
-    lines += [*_agreement(cells(one), theirs, NAMES[1]), *left_out, "", _settings(one, other)]
+    differing = settings(runs)
+    lines += [*_agreement(cells(one), theirs, NAMES[1]), *_left_out(left_out), ""]
+    lines.append(differing.as_text(WIDTH) if differing.rows else "Both runs have the same settings.")
     return "\n".join(lines)
+
+
+def compare_document(one: Run, other: Run) -> dict[str, Any]:
+    """Two runs for other programs; see docs/json.md."""
+    theirs, left_out = _alike(one, _known(other), NAMES[1])
+    compared = None
+    if one.result and other.result:
+        compared = comparison_document(compare_arms(other, other.best().arm, one.best().arm, one, _unlike(one, other)))
+    return {
+        "runs": dict(zip(NAMES, map(status_document, (one, other)), strict=True)),
+        "best_arms": compared,
+        "shared": agreement(cells(one), theirs),
+        "left_out": left_out,
+        "settings": different_settings(one, other),
+    }
+
+
+def published_document(run: Run, published: Mapping[Cell, KnownScore], source: str) -> dict[str, Any]:
+    """A run beside published scores, for other programs; `DataError` if they share no cell."""
+    theirs, left_out = _published(run, published, source)
+    return {"published": {"source": source, "shared": agreement(cells(run), theirs), "left_out": left_out}}
 
 
 def compare_published_text(run: Run, published: Mapping[Cell, KnownScore], source: str) -> str:
     """A run beside published scores of the same models, for a terminal; `DataError` if they share no cell."""
+    theirs, left_out = _published(run, published, source)
+    agreeing = _agreement(cells(run), theirs, "published")
+    return "\n".join(fact("published", source) + agreeing + _left_out(left_out))
+
+
+def _published(run: Run, published: Mapping[Cell, KnownScore], source: str) -> tuple[dict[Cell, float], list[str]]:
+    """The published scores by the cells of a run, and what is left out; `DataError` if no cell remains."""
     mine = cells(run)
     theirs, left_out = _alike(run, published, "published")
     if not mine.keys() & theirs.keys():
         if left_out:
-            raise DataError(f"'{source}' has no score like those of the run. " + " ".join(left_out))
+            lines = " ".join(_left_out(left_out))
+            raise DataError(f"'{source}' has no score like those of the run. {lines}")
         raise DataError(
             f"'{source}' and the run in '{run.folder.path}' share no cell. The table has the models "
             f"{', '.join(sorted({cell.arm.model for cell in published}))}; the run has {', '.join(run.models)}, with "
             f"the tasks {', '.join(run.tasks)}."
         )
-    return "\n".join(fact("published", source) + _agreement(mine, theirs, "published") + left_out)
+    return theirs, left_out
 
 
 def cells(run: Run) -> dict[Cell, float]:
@@ -54,7 +89,8 @@ def cells(run: Run) -> dict[Cell, float]:
     return {Cell(arm, task): score for arm, scores in analysis.scores(run).items() for task, score in scores.items()}
 
 
-def _answers(one: Run, other: Run) -> str:
+def answers(runs: Mapping[str, Run]) -> Table:
+    """What runs have done and recommend, one column for each run."""
     describe: dict[str, Callable[[Run], str]] = {
         "state": lambda run: "finished" if run.finished else "unfinished",
         "arms": lambda run: f"{run.start.arms:,}",
@@ -67,7 +103,34 @@ def _answers(one: Run, other: Run) -> str:
         "default arm": _answered(lambda run: number(run.best().default_score, run.best().default_stderr)),
         "probability of being best": _answered(lambda run: probability(run.best().probability)),
     }
-    return Table(("", *NAMES), tuple((name, text(one), text(other)) for name, text in describe.items())).as_text(WIDTH)
+    return Table(("", *runs), tuple((name, *map(text, runs.values())) for name, text in describe.items()))
+
+
+def scores(runs: Mapping[str, Run]) -> Table:
+    """The scores of each run's recommended arm by task, and how much each exceeds that of the first run.
+
+    Tasks of mteb over other subsets or splits are not subtracted.
+    """
+    (first, one), *others = ((name, run) for name, run in runs.items() if run.result)
+    gains = [_gains(one, other) for _, other in others]
+    rows = []
+    for task in dict.fromkeys(task for run in runs.values() for task in run.tasks):
+        known = [run.best().scores.get(task) if run.result else None for run in runs.values()]
+        each = [number(score["score"], score["stderr"]) if score else "not measured" for score in known]
+        rows.append((task, *each, *(apart(gain.get(task), " *") for gain in gains)))
+    notes = (UNPAIRED,) if any(not gap.paired for gain in gains for gap in gain.values()) else ()
+    return Table(("task", *runs, *(f"{name} − {first}" for name, _ in others)), tuple(rows), notes=notes)
+
+
+def _gains(one: Run, other: Run) -> Mapping[str, Difference]:
+    """By how much the recommended arm of the other run is better, by task."""
+    return compare_arms(other, other.best().arm, one.best().arm, one, _unlike(one, other)).tasks
+
+
+def _unlike(one: Run, other: Run) -> list[str]:
+    """The tasks whose scores are over other subsets or splits."""
+    parts, others = _selections(one), _selections(other)
+    return [task for task in parts if task in others and parts[task] != others[task]]
 
 
 def _answered(text: Callable[[Run], str]) -> Callable[[Run], str]:
@@ -78,8 +141,7 @@ def _tasks(one: Run, other: Run) -> list[str]:
     """The scores of each run's recommended arm and their difference, task by task."""
     if not (one.result and other.result):
         return []
-    parts, others = _selections(one), _selections(other)
-    unlike = [task for task in parts if task in others and parts[task] != others[task]]
+    unlike = _unlike(one, other)
     compared, rows = compare_arms(other, other.best().arm, one.best().arm, one, unlike), []
     for task in dict.fromkeys([*one.tasks, *other.tasks]):
         first, second = (run.best().scores.get(task) for run in (one, other))
@@ -91,33 +153,56 @@ def _tasks(one: Run, other: Run) -> list[str]:
     return [Table(header, tuple(rows), notes=notes).as_text(WIDTH), "", *fact("difference", compared.sentence), ""]
 
 
-def _agreement(one: Scores, other: Scores, name: str) -> list[str]:
-    """How the scores of common cells differ."""
+@dataclass(frozen=True)
+class Agreement:
+    """How the scores of the cells that two sources share differ: those of the second minus those of the first."""
+
+    cells: int
+    mean: float | None = None
+    greatest: float | None = None
+    at: Cell | None = None  # where the difference is the greatest
+    rho: float | None = None  # Spearman's; None for few cells
+
+
+def agreement(one: Scores, other: Scores) -> Agreement:
+    """Compare the scores of common cells."""
     shared = sorted(one.keys() & other.keys())
     if not shared:
-        return fact("shared cells", "none")
+        return Agreement(0)
     a, b = (np.array([scores[cell] for cell in shared]) for scores in (one, other))
     worst = int(np.abs(b - a).argmax())
-    text = f"{len(shared):,}; {name} is {number(fsum(b - a) / len(shared), sign=True)} higher on average; the greatest "
-    lines = fact(
-        "shared cells", f"{text}difference is {number(float(b[worst] - a[worst]), sign=True)}, at {shared[worst]}"
-    )
-    if len(shared) >= FEWEST:
-        lines += fact("ranks", f"Spearman's rho over these cells {rank_correlation(a, b):+.3f}")
-    return lines
+    rho = rank_correlation(a, b) if len(shared) >= FEWEST else None
+    return Agreement(len(shared), fsum(b - a) / len(shared), float(b[worst] - a[worst]), shared[worst], rho)
 
 
-def _settings(one: Run, other: Run) -> str:
+def _agreement(one: Scores, other: Scores, name: str) -> list[str]:
+    """How the scores of common cells differ."""
+    found = agreement(one, other)
+    if not found.cells:
+        return fact("shared cells", "none")
+    text = f"{found.cells:,}; {name} is {number(found.mean, sign=True)} higher on average; the greatest "
+    lines = fact("shared cells", f"{text}difference is {number(found.greatest, sign=True)}, at {found.at}")
+    return lines + (fact("ranks", f"Spearman's rho over these cells {found.rho:+.3f}") if found.rho is not None else [])
+
+
+def settings(runs: Mapping[str, Run]) -> Table:
     """Settings that differ, since scores are comparable only if these do not matter."""
-    first, second = (_flat(run.config) for run in (one, other))
     rows = [
-        (key, str(first.get(key, "")), str(second.get(key, "")))
-        for key in dict.fromkeys([*first, *second])
-        if first.get(key) != second.get(key) and not key.startswith("name")
+        (key, *("" if value is None else str(value) for value in values))
+        for key, values in different_settings(*runs.values()).items()
     ]
-    if not rows:
-        return "Both runs have the same settings."
-    return Table(("different setting", *NAMES), tuple(rows)).as_text(WIDTH)
+    return Table(("different setting", *runs), tuple(rows))
+
+
+def different_settings(*runs: Run) -> dict[str, tuple[Any, ...]]:
+    """The settings of runs that differ, by key; None where a run has none."""
+    flat = [_flat(run.config) for run in runs]
+    found = {key: tuple(each.get(key) for each in flat) for key in dict.fromkeys(key for each in flat for key in each)}
+    return {
+        key: values
+        for key, values in found.items()
+        if any(value != values[0] for value in values) and not key.startswith("name")
+    }
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -149,7 +234,7 @@ def _selections(run: Run) -> dict[str, Selection]:
 
 
 def _alike(run: Run, others: Mapping[Cell, KnownScore], name: str) -> tuple[dict[Cell, float], list[str]]:
-    """Other scores over the same splits and subsets by the cells of a run, and lines about those that are left out.
+    """Other scores over the same splits and subsets by the cells of a run, and why others are left out.
 
     Names of models are compared without upper case and organisation, those of tasks of mteb without ``mteb:``.
     """
@@ -167,13 +252,17 @@ def _alike(run: Run, others: Mapping[Cell, KnownScore], name: str) -> tuple[dict
             alike[cell] = other.over(detail) if detail else other.score
         except DataError as error:
             left_out.append(f"{cell}: the score of {name} {error}")
-    lines = (
-        fact("left out", f"{len(left_out):,} of other splits or subsets; for example {left_out[0]}") if left_out else []
-    )
-    return alike, lines
+    return alike, left_out
 
 
-def _plain(cell: Cell) -> tuple[str, str, int, str]:
+def _left_out(reasons: list[str]) -> list[str]:
+    if not reasons:
+        return []
+    return fact("left out", f"{len(reasons):,} of other splits or subsets; for example {reasons[0]}")
+
+
+def _plain(cell: Cell) -> tuple[str, str, int, str, str]:
     """A cell without what differs between sources: case and organisation of the model, ``mteb:`` before the task."""
     arm = cell.arm
-    return arm.model.rpartition("/")[2].lower(), arm.revision, arm.layer, cell.task.removeprefix("mteb:")
+    model = arm.model.rpartition("/")[2].lower()
+    return model, arm.revision, arm.layer, arm.readout, cell.task.removeprefix("mteb:")

@@ -17,8 +17,9 @@ from daskmetrics.bandit._problem import Observations
 from daskmetrics.bandit._rewards import RewardScale, reward_scale
 from daskmetrics.core._events import SearchEnded
 from daskmetrics.core._outcomes import Difference, difference, joint_error, mean_difference
+from daskmetrics.core._readouts import Readout
 from daskmetrics.core.names import Arm, Cell, training_order
-from daskmetrics.report._ties import MeanScores
+from daskmetrics.report._ties import MeanScores, not_worse
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,7 @@ class Evidence:
     sizes: Mapping[str, float]  # of every model, in any unit
     recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]]  # scores by arm and task
     seconds: Mapping[Cell, float]  # of scoring
+    widths: Mapping[str, int]  # of every model
 
     @property
     def default(self) -> Arm:
@@ -105,19 +107,13 @@ class Evidence:
         return MeanScores.of(self.values(arms, tasks), self.shares(tasks), errors)
 
     def not_worse(self, arm: Arm, others: Sequence[Arm], tasks: Sequence[str], level: float) -> set[Arm]:
-        """The others that a coarse test does not tell from this arm: unpaired, by Bonferroni over all pairs."""
-        from scipy.special import ndtri
-
-        if not others:
-            return set()
+        """The others that a coarse test does not tell from this arm."""
         arms, shares = [arm, *others], self.shares(tasks)
-        rows, errors = self._rows(arms), np.zeros(len(arms))
+        rows, variance = self._rows(arms), np.zeros(len(arms))
         for share, task in zip(shares, tasks, strict=True):
             stderr = self._scores[1][rows, self._columns[task]]
-            errors += (share * self.scale.errors(self._on(task, rows)) * stderr) ** 2
-        mean = self.values(arms, tasks) @ shares
-        bound = -ndtri(level / len(arms) ** 2) * np.sqrt(errors[0] + errors[1:])
-        return {each for each, behind, most in zip(others, mean[0] - mean[1:], bound, strict=True) if behind <= most}
+            variance += (share * self.scale.errors(self._on(task, rows)) * stderr) ** 2
+        return set(compress(others, not_worse(self.values(arms, tasks) @ shares, variance, level)))
 
     def _rows(self, arms: Sequence[Arm]) -> np.ndarray:
         return np.array([self._arms[arm] for arm in arms], dtype=np.intp)
@@ -133,8 +129,9 @@ class Evidence:
         return mean_difference([difference(mine[t], theirs[t]) for t in tasks if t in mine and t in theirs])
 
     def simplicity(self, arm: Arm) -> tuple[Any, ...]:
-        """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier checkpoint."""
-        return self.sizes.get(arm.model, 0.0), arm.model, arm.layer, self._order[arm.revision]
+        """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier checkpoint, bytes."""
+        size = Readout.parse(arm.readout).bytes_per_vector(self.widths.get(arm.model, 1))
+        return self.sizes.get(arm.model, 0.0), arm.model, arm.layer, self._order[arm.revision], size, arm.readout
 
     @cached_property
     def _order(self) -> Mapping[str, int]:

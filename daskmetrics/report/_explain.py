@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,18 +11,26 @@ import numpy as np
 from daskmetrics.core._table import Table
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
+from daskmetrics.report._analysis import layer_of
 from daskmetrics.report._format import WIDTH, fact, number, percent, place, probability, si
 from daskmetrics.report._posterior import RunPosterior, posterior_of
-from daskmetrics.report._run import Run, cell_of
+from daskmetrics.report._recorded import cell_of
+from daskmetrics.report._run import Run
 from daskmetrics.report._tradeoffs import HEADER, ArmCost, on_front
 
 
 def explain_text(run: Run, name: str) -> str:
-    """Rank, decisions, scores and metrics of the arm ``MODEL@REVISION/LAYER``, for a terminal."""
-    posterior, (checkpoint, slash, layer) = posterior_of(run), name.rpartition("/")
-    index = posterior.index(run.measured_as.get(checkpoint, checkpoint) + slash + layer)
+    """Rank, decisions, scores and metrics of an arm such as ``tiny@step8/3``, for a terminal."""
+    posterior, aliases = posterior_of(run), run.measured_as.items()
+    renamed = (kept + name.removeprefix(other) for other, kept in aliases if name.startswith(f"{other}/"))
+    index = posterior.index(next(renamed, name))
     arm = posterior.problem.arms[index]
-    lines = [*fact(str(arm), place(arm)), "", *_verdict(run, posterior, index), *_decisions(run, arm)]
+    lines = [
+        *fact(str(arm), place(arm, posterior.problem.arms)),
+        "",
+        *_verdict(run, posterior, index),
+        *_decisions(run, arm),
+    ]
     return "\n".join([*lines, "", _scores(run, posterior, arm), "", _metrics(run, arm)])
 
 
@@ -72,18 +81,19 @@ def _scores(run: Run, posterior: RunPosterior, arm: Arm) -> str:
 
 
 def _metrics(run: Run, arm: Arm) -> str:
-    """The arm's metrics, which are features of the search, and how they compare with those of all arms."""
-    rows = []
+    """The metrics of the arm's layer, which are features of the search, and how they compare with those of all."""
+    rows, own = [], layer_of(arm)
+    others = "layers" if arm.readout else "arms"
     for name, values in analysis.metrics(run).items():
         value, share = "undefined", ""
-        if arm in values:
-            value = f"{values[arm]:.4g}"
-            share = f"{percent(float(np.mean(np.array(list(values.values())) < values[arm])))} of the arms"
+        if own in values:
+            value = f"{values[own]:.4g}"
+            share = f"{percent(float(np.mean(np.array(list(values.values())) < values[own])))} of the {others}"
         rows.append((name, value, analysis.units(run, name), share))
     return Table(("metric", "value", "units", "greater than"), tuple(rows)).as_text(WIDTH)
 
 
-TABLE_WIDTH = 120  # columns, since a row has ten cells
+TABLE_WIDTH = 132  # columns, since a row has nine cells
 
 
 @dataclass(frozen=True)
@@ -123,17 +133,19 @@ def near_best_text(run: Run, within: float, sure: float) -> str:
         "arm with few scores relies on its neighbours: score an arm on your tasks before you use it."
     )
     label = run.best().label if run.result else "leader"
-    lines = fact(label, f"{best.arm}: {place(best.arm)}") + fact("shallowest", _described(near[0], best))
-    return "\n".join([*lines, *fact("earliest", _described(earliest, best)), *fact("among", text)])
+    lines = fact(label, f"{best.arm}: {place(best.arm, posterior.problem.arms)}")
+    for name, one in (("shallowest", near[0]), ("earliest", earliest)):
+        lines += fact(name, _described(one, best, posterior.problem.arms))
+    return "\n".join([*lines, *fact("among", text)])
 
 
-def _described(one: NearBest, best: NearBest) -> str:
+def _described(one: NearBest, best: NearBest, among: Iterable[Arm]) -> str:
     if one.arm == best.arm:
         return "the best arm itself"
     mine, other = one.cost, best.cost
     weights, operations = _change(mine.parameters, other.parameters), _change(mine.flops, other.flops)
     return (
-        f"{one.arm}: {place(one.arm)}, good enough with probability {probability(one.chance)}; it needs "
+        f"{one.arm}: {place(one.arm, among)}, good enough with probability {probability(one.chance)}; it needs "
         f"{si(mine.parameters)} weights ({weights} than the best arm) and takes {si(mine.flops)} operations for a text "
         f"of {mine.tokens:,.0f} tokens ({operations})"
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import xarray
 
 Format = Literal["csv", "parquet", "netcdf"]
-COLUMNS = ("model", "revision", "step", "layer", "what", "name", "value", "stderr", "status", "units")
+COLUMNS = ("model", "revision", "step", "layer", "readout", "what", "name", "value", "stderr", "status", "units")
 SUFFIX: dict[str, str] = {"csv": ".csv", "parquet": ".parquet", "netcdf": ".nc"}
 
 
@@ -25,7 +25,8 @@ def frame(run: Run) -> pandas.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Columns: model, revision, step, layer, what (metric or score), name, value, stderr, status, units.
+        Columns: model, revision, step, layer, readout (if there are several, of scores), what (metric or score), name,
+        value, stderr, status, units.
 
     Raises
     ------
@@ -37,7 +38,8 @@ def frame(run: Run) -> pandas.DataFrame:
     parts = [part for what, arrays in _arrays(run) for part in _rows(what, arrays) if len(part)]
     if not parts:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
-    return pandas.concat(parts, ignore_index=True)
+    whole = pandas.concat(parts, ignore_index=True)
+    return whole[[name for name in COLUMNS if name in whole]]
 
 
 def export(run: Run, kind: Format, path: Path | None = None) -> Path:
@@ -86,7 +88,7 @@ def _rows(what: str, arrays: xarray.Dataset) -> list[pandas.DataFrame]:
         flat = flat[flat["status"] > 0].rename(columns={"checkpoint": "revision"})
         labels = flat["status"].map(lambda number: Status(int(number)).label)
         flat = flat.assign(what=what, name=name, units=arrays[name].attrs["units"], status=labels)
-        tables.append(flat[list(COLUMNS)])
+        tables.append(flat[[name for name in COLUMNS if name in flat]])
     return tables
 
 
@@ -104,5 +106,5 @@ def _dataset(run: Run) -> xarray.Dataset:
     if not both:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
     texts = {key: json.dumps(value) for key, value in both.attrs.items() if not isinstance(value, str | int | float)}
-    coordinates = {name: both[name].astype(str) for name in ("model", "checkpoint")}
+    coordinates = {name: both[name].astype(str) for name in ("model", "checkpoint", "readout") if name in both.coords}
     return both.assign_attrs(texts).assign_coords(coordinates)

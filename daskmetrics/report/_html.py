@@ -1,9 +1,19 @@
-"""The report as one self-contained page."""
+"""The report as one self-contained page.
+
+The page loads nothing and sends nothing. Its content policy forbids every connection, and every script but two, which
+it names by their digests: BokehJS and `page.js`. No text is evaluated as code. Without JavaScript the page shows static
+figures.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics.core._files import atomic_write
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _format as formats
+from daskmetrics.report import _tables as tables
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._fresh import fresh_items
@@ -19,7 +30,8 @@ from daskmetrics.report._run import Run
 if TYPE_CHECKING:
     from daskmetrics.report.plots._figures import Picture
 
-EXTRA = "No figures: they need matplotlib, which comes with the extra 'plot': pip install 'daskmetrics[plot]'"
+EMBEDDED = 1_000_000  # bytes of static figures within the page, for readers without JavaScript
+POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def write_page(run: Run, vectors: bool = False) -> Path:
@@ -31,13 +43,24 @@ def write_page(run: Run, vectors: bool = False) -> Path:
     folder.mkdir(exist_ok=True)
     if _is_fresh(folder / "index.html", run) and not vectors:
         return folder / "index.html"
-    pictures, note = _pictures(run)
+    pictures = _pictures(run)
+    if pictures:
+        _remove_others(folder, pictures)
     for picture in pictures:
         atomic_write(folder / f"{picture.name}.png", picture.png)
         if vectors:
             atomic_write(folder / f"{picture.name}.svg", picture.svg)
     atomic_write(folder / "summary.json", json.dumps(summary(run), indent=1))
-    return atomic_write(folder / "index.html", page(run, pictures, note))
+    return atomic_write(folder / "index.html", page(run, pictures))
+
+
+def _remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
+    """Delete the files of figures that the run no longer has; other files are not ours."""
+    from daskmetrics.report.plots._figures import NAMES
+
+    for name in NAMES - {picture.name for picture in pictures}:
+        for kind in ("png", "svg"):
+            (folder / f"{name}.{kind}").unlink(missing_ok=True)
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -49,10 +72,11 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def _is_fresh(page: Path, run: Run) -> bool:
-    """Whether this version wrote the page after the last line of the journal, with figures if matplotlib is there."""
+    """Whether this version wrote the page after the last line of the journal, with pictures if matplotlib is there."""
     if not page.is_file() or page.stat().st_mtime_ns <= run.folder.journal.stat().st_mtime_ns:
         return False
-    head = page.read_text(encoding="utf-8")[:1000]
+    with page.open(encoding="utf-8") as file:
+        head = file.read(1000)
     drawn = any(page.parent.glob("*.png")) or find_spec("matplotlib") is None
     return f'content="{_generator()}"' in head and drawn
 
@@ -61,8 +85,12 @@ def _generator() -> str:
     return f"daskmetrics {version('daskmetrics')}"
 
 
-def page(run: Run, pictures: list[Picture], note: str = "") -> str:
-    """The page as HTML with embedded figures; it loads nothing."""
+def page(run: Run, pictures: Sequence[Picture]) -> str:
+    """The page as HTML with its figures; it loads nothing."""
+    from bokeh.core.json_encoder import serialize_json
+
+    from daskmetrics.report.plots._explore import figures
+
     config = run.config
     about = {  # what a repetition of the run needs
         "Protocol": config["protocol"],
@@ -72,6 +100,8 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         "Run": {"name": run.start.name, "seed": config["seed"], "key": run.start.key},
         "Versions": run.start.environment,
     }
+    drawn = figures(run)
+    scripts = _scripts(drawn is not None)
     return formats.template("page.html").render(
         run=run,
         best=run.best() if run.result else None,
@@ -81,12 +111,45 @@ def page(run: Run, pictures: list[Picture], note: str = "") -> str:
         fresh=fresh_items(run),
         terminal=terminal,
         formats=formats,
+        board=tables.leaderboard(run, drawn.fields if drawn else ()),
+        metrics=tables.metrics_table(run),
+        predictors=tables.predictors(run),
+        figures=drawn,
+        # no text of a run can end the element that holds it
+        data=serialize_json(drawn.data).replace("<", "\\u003c") if drawn else "",
+        scripts=scripts,
+        policy=f"{POLICY}; script-src {' '.join(_digest(script) for script in scripts)}",
         pictures=pictures,
-        note=note,
+        embedded=_embedded(pictures),
+        no_pictures=terminal.NO_PICTURES,
         about=about,
         generator=_generator(),
         version=run.start.environment["daskmetrics"],
     )
+
+
+@cache
+def _scripts(figures: bool) -> tuple[str, ...]:
+    """The scripts of a page: BokehJS if it has figures, and its own."""
+    from daskmetrics.report.plots._explore import library
+
+    own = files("daskmetrics.report").joinpath("page.js").read_text(encoding="utf-8")
+    return (library(), own) if figures else (own,)
+
+
+def _digest(script: str) -> str:
+    """How a content policy names a script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _embedded(pictures: Sequence[Picture]) -> set[str]:
+    """The names of the pictures that fit into a page; the others are beside it."""
+    names, left = set(), EMBEDDED
+    for picture in pictures:
+        if len(picture.png) <= left:
+            names.add(picture.name)
+            left -= len(picture.png)
+    return names
 
 
 def _protocols(run: Run) -> dict[str, Any]:
@@ -96,11 +159,9 @@ def _protocols(run: Run) -> dict[str, Any]:
     return {"Protocol by model": done} if done else {}
 
 
-def _pictures(run: Run) -> tuple[list[Picture], str]:
-    try:
-        from daskmetrics.report.plots._figures import pictures
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        return [], EXTRA
-    return list(pictures(run)), ""
+def _pictures(run: Run) -> list[Picture]:
+    if find_spec("matplotlib") is None:
+        return []
+    from daskmetrics.report.plots._figures import pictures
+
+    return list(pictures(run))

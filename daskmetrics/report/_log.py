@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from daskmetrics.core import _events as events
-from daskmetrics.core._events import kind_of, to_json
+from daskmetrics.core._events import kind_of, kinds, to_json
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import printable
 from daskmetrics.core.errors import ConfigError, unknown
@@ -27,11 +27,10 @@ Numbered = tuple[int, events.Event]
 
 def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int | None = None) -> list[Numbered]:
     """Entries of a run's journal with their line numbers: of the given types, or only the last ones."""
-    entries = numbered(folder.must_exist().journal)
-    known = {kind_of(entry) for _, entry in entries}
     for name in types:
-        if name not in known:
-            raise unknown("type of entry", name, known)
+        if name not in kinds():
+            raise unknown("type of entry", name, kinds())
+    entries = numbered(folder.must_exist().journal)
     kept = [(number, entry) for number, entry in entries if not types or kind_of(entry) in types]
     return kept if tail is None else kept[max(0, len(kept) - tail) :]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._table import Table
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
+from daskmetrics.report._documents import difference_document
 from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, over, probability
 from daskmetrics.report._posterior import arm_named, objective_of
 from daskmetrics.report._run import Run
@@ -64,14 +66,29 @@ def compare_arms(
     )
 
 
-def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | None = None) -> str:
-    """Two arms ``MODEL@REVISION/LAYER`` on every task, for a terminal; the second may be of another run."""
+def compare_named(run: Run, name: str, other_name: str, elsewhere: Run | None = None) -> ArmComparison:
+    """Compare arms ``MODEL@REVISION/LAYER``; the second may be of another run. `DataError` without a common task."""
     there = elsewhere or run
     arm, other = (arm_named(one, each.recorded, "scored arm") for one, each in ((name, run), (other_name, there)))
     compared = compare_arms(run, arm, other, elsewhere)
     if not compared.tasks:
         raise DataError(f"{arm} and {other} have no scored task in common. Score both with search.policy=sweep.")
-    rows = []
+    return compared
+
+
+def comparison_document(compared: ArmComparison) -> dict[str, Any]:
+    """A comparison for other programs: differences of the first arm from the second."""
+    return {
+        "arms": [compared.arm, compared.other],
+        "difference": difference_document(compared.mean),
+        "tasks": {task: difference_document(each) for task, each in compared.tasks.items()},
+    }
+
+
+def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | None = None) -> str:
+    """Two arms ``MODEL@REVISION/LAYER`` on every task, for a terminal; the second may be of another run."""
+    compared, there, rows = compare_named(run, name, other_name, elsewhere), elsewhere or run, []
+    arm, other = compared.arm, compared.other
     for task, difference in compared.tasks.items():
         scores = [number(v["score"], v["stderr"]) for v in (run.recorded[arm][task], there.recorded[other][task])]
         better = probability(difference.probability)

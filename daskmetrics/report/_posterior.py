@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.bandit import Outcome, Problem, arm_features
+from daskmetrics.bandit._features import metrics_of_arms
 from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Observations
@@ -20,7 +21,7 @@ from daskmetrics.bandit._rewards import RewardScale, reward_scale
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._run import Run, cell_of
+from daskmetrics.report._recorded import RecordedRun, cell_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class RunPosterior:
     The problem has costs of one: costs decide what the search pays for and do not change the posterior.
     """
 
-    run: Run
+    run: RecordedRun
     problem: Problem
     posterior: Posterior
     observations: Observations
@@ -72,7 +73,7 @@ def arm_named(name: str, arms: Iterable[Arm], kind: str) -> Arm:
     return known[name]
 
 
-def posterior_of(run: Run) -> RunPosterior:
+def posterior_of(run: RecordedRun) -> RunPosterior:
     """The posterior of a run's latest search; `DataError` if the search has no score yet."""
     problem = _problem(run)
     cells, outcomes = _history(run)
@@ -84,7 +85,7 @@ def posterior_of(run: Run) -> RunPosterior:
     return RunPosterior(run, problem, posterior, observations)
 
 
-def objective_of(run: Run) -> tuple[Problem, RewardScale]:
+def objective_of(run: RecordedRun) -> tuple[Problem, RewardScale]:
     """The problem of a run's search, with the weights of its tasks, and the scale of its reward."""
     problem = _problem(run)
     return problem, reward_scale(problem, _observations(problem, *_history(run)))
@@ -98,7 +99,7 @@ def _observations(problem: Problem, cells: Sequence[Cell], outcomes: Sequence[Ou
     )
 
 
-def _problem(run: Run) -> Problem:
+def _problem(run: RecordedRun) -> Problem:
     blocks = {record.name: record.value for record in run.records if record.kind == "measure" and record.ok}
     suites = [
         replace(suite, revisions=revisions)
@@ -116,7 +117,7 @@ def _problem(run: Run) -> Problem:
     return Problem(
         arms=arms,
         tasks=tuple(run.tasks),
-        features=arm_features(suites, metrics),
+        features=arm_features(suites, metrics_of_arms(suites, metrics)),
         encode_cost=ones,
         score_cost=ones,
         baseline=checkpoints.get(baseline, arms[-1].checkpoint),
@@ -127,7 +128,7 @@ def _problem(run: Run) -> Problem:
     )
 
 
-def _history(run: Run) -> tuple[list[Cell], list[Outcome]]:
+def _history(run: RecordedRun) -> tuple[list[Cell], list[Outcome]]:
     """Cells with a result, in the order in which the search received them; those of earlier searches come first."""
     answered = {run.cells[record.key]: record for record in run.records if record.kind == "score"}
     order = run.result.order if run.result else range(len(run.picks))  # that of the decisions while a search goes on

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from daskmetrics.config import Model, Recipe, Section
+from daskmetrics.core._readouts import Readout
 from daskmetrics.core._text import duration, plural
 from daskmetrics.core.names import Arm, Cell, training_order
 from daskmetrics.report._evidence import Evidence
@@ -184,13 +186,29 @@ def _set(settings: Iterable[str]) -> Iterator[str]:
 
 
 def _grid(evidence: Evidence, arms: Sequence[Arm]) -> list[Arm]:
-    """The arms of a run whose models have these layers and these revisions: every layer of every revision."""
-    return [
-        each
-        for each in evidence.arms
-        if each.layer in {arm.layer for arm in arms if arm.model == each.model}
-        and each.revision in {arm.revision for arm in arms if arm.model == each.model}
-    ]
+    """The arms of a run whose models have these layers, revisions and readouts: every combination of them."""
+    known: dict[str, list[set[Any]]] = {}
+    for arm in arms:
+        for values, value in zip(known.setdefault(arm.model, [set() for _ in _parts(arm)]), _parts(arm), strict=True):
+            values.add(value)
+    same_model = [each for each in evidence.arms if each.model in known]
+    return [arm for arm in same_model if all(p in own for p, own in zip(_parts(arm), known[arm.model], strict=True))]
+
+
+def _parts(arm: Arm) -> tuple[Any, ...]:
+    return (arm.layer, arm.revision, *vars(Readout.parse(arm.readout)).values())
+
+
+def _readouts(arms: Iterable[Arm]) -> dict[str, list[Any]]:
+    """The section of a configuration whose readouts contain those of arms."""
+    found: dict[str, dict[Any, None]] = {}
+    for read in dict.fromkeys(Readout.parse(arm.readout) for arm in arms):
+        together = f"{read.join}({', '.join(map(str, read.together))})" if read.together else "each"
+        kept = read.kept if read.kept and not read.principal else read.dimensions or "all"
+        parts = {"pooling": read.pooling or "protocol", "layers": together, "dimensions": kept}
+        for name, value in {**parts, "whitening": read.whitening, "storage": read.storage}.items():
+            found.setdefault(name, {})[value] = None
+    return {name: list(values) for name, values in found.items()}
 
 
 def _models(evidence: Evidence, arms: Sequence[Arm]) -> list[str]:
@@ -198,18 +216,37 @@ def _models(evidence: Evidence, arms: Sequence[Arm]) -> list[str]:
     chosen: dict[str, dict[str, Any]] = {}
     for model in dict.fromkeys(arm.model for arm in arms):
         own = [arm for arm in arms if arm.model == model]
-        chosen[model] = {"layers": sorted({arm.layer for arm in own})}
+        read = {layer for arm in own for layer in Readout.parse(arm.readout).layers_of(arm.layer)}
+        chosen[model] = {"layers": sorted(read)}
+        if any(arm.readout for arm in evidence.arms if arm.model == model):
+            chosen[model]["readouts"] = _readouts(own)
         if len({arm.revision for arm in evidence.arms if arm.model == model}) > 1:
             chosen[model]["revisions"] = training_order({arm.revision for arm in own})
     models = evidence.config["models"]
     if len(models) > len(chosen):
-        given = [{key: value for key, value in model.items() if value is not None} for model in models]
-        return [f"models={json.dumps([each | chosen[each['name']] for each in given if each['name'] in chosen])}"]
+        given = [_not_default(Model, model) | chosen[model["name"]] for model in models if model["name"] in chosen]
+        for each in given:
+            if recipe := each.get("train"):
+                each["train"] = _not_default(Recipe, recipe)
+        return [f"models={json.dumps(given)}"]
     return [
-        f"models.{place}.{key}=[{','.join(map(str, value))}]"
+        f"models.{place}.{key}={_setting(value)}"
         for place, model in enumerate(models)
         for key, value in chosen[model["name"]].items()
     ]
+
+
+def _setting(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict) else f"[{','.join(map(str, value))}]"
+
+
+def _not_default(section: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a section says beside its defaults; a shape that stands beside a size may replace a part of it."""
+    fields = section.model_fields
+    kept = ("width", "depth", "heads") if values.get("size") else ()
+    return {
+        key: value for key, value in values.items() if key in kept or key not in fields or value != fields[key].default
+    }
 
 
 def _name(entry: str) -> str:

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.config._shipped import root_of
+from daskmetrics.core._readouts import Readout
 from daskmetrics.core.names import Arm
+
+RUN = Path("runs/demo")
 
 _FIND_NORM = """calls = []  # of the modules outside the blocks, whose names have no number
 hooks = [
@@ -47,19 +50,66 @@ _POOLING = {
     return states[torch.arange(len(states)), last].float()""",
     "cls": """first = batch["attention_mask"].argmax(1)  # the first real token
     return states[torch.arange(len(states)), first].float()""",
+    "weighted": """mask = batch["attention_mask"]
+    weights = (mask.cumsum(1) * mask).unsqueeze(-1)  # the n-th token counts n times
+    return (states.float() * weights).sum(1) / weights.sum(1)""",
+    "max": """mask = batch["attention_mask"].unsqueeze(-1).bool()
+    return states.float().masked_fill(~mask, -torch.inf).amax(1)""",
 }
 
+_STORED = {
+    "float32": "vectors",
+    "float16": "vectors.half().float()  # what an index that stores float16 returns",
+    "binary": "torch.where(vectors > 0, 1.0, -1.0)  # signs, of which an index stores the bits",
+}
 
-def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:
+_BY_RUN = """import daskmetrics as dm
+
+# {why}
+encoder = dm.open({folder!r}).best().load()
+print(encoder.encode(["Which layer is best?"]).shape)
+print(encoder.encode(["Which layer is best?"], stored=True).dtype)  # as an index stores it
+"""
+
+_ADAPTER = """from daskmetrics.models import Encoder
+
+encoder = Encoder.load(  # adds the adapter to its base model; encoder.save(FOLDER) writes the merged model
+    path={path!r},
+    base={base!r},
+    revision=None,
+    layer={layer},{readout}
+    protocol={protocol!r},
+)
+embed = encoder.encode
+
+print(embed(["Which layer is best?"]).shape)
+"""
+
+
+def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any], run: Path = RUN) -> str:
     """Python source of a function ``embed(texts)`` that returns the vectors of an arm, (n, D).
 
-    ``location`` has the ``path`` of the weights, their ``revision`` or None, and the model's ``depth``; ``protocol``
-    is what was done for the model: the keys of the section, perhaps with ``prompts`` and ``shipped``. If there are
-    prompts, the function takes one as its second argument.
+    ``location`` has the ``path`` of the weights, their ``revision`` or None, the model's ``depth``, and the folder of
+    the ``tokenizer`` if it is another; ``protocol`` is what was done for the model: the keys of the section, perhaps
+    with ``prompts`` and ``shipped``. If there are prompts, the function takes one as its second argument. A readout
+    that is fitted on the prompts of the run in the folder ``run``, or that reads layers together, is loaded from there.
     """
+    readout = Readout.parse(arm.readout)
+    if readout.together or readout.is_fitted:
+        why = f"layers {', '.join(map(str, readout.together))} are read together" if readout.together else ""
+        why = " and ".join(filter(None, (why, "its readout is fitted on the run's prompts" * readout.is_fitted)))
+        return _BY_RUN.format(why=why[0].upper() + why[1:], folder=str(run))
+    if base := location.get("base"):
+        base = {name: base[name] for name in ("path", "revision")}
+        given = f"\n    readout={arm.readout!r}," if arm.readout else ""
+        return _ADAPTER.format(
+            path=location["path"], base=base, layer=arm.layer, readout=given, protocol=dict(protocol)
+        )
     revision = f", revision={location['revision']!r}" if location["revision"] else ""
+    tokenizer = repr(location["tokenizer"]) if "tokenizer" in location else f"path{revision}"
     norm, states = _states(arm, location, protocol)
-    shipped, parameters, texts = _shipped(location, revision, protocol), "texts", "texts"
+    follows = readout.pooling in ("", "as_shipped")
+    shipped, parameters, texts = _shipped(location, revision, protocol) if follows else "", "texts", "texts"
     if prompts := protocol.get("prompts"):
         parameters = f"texts, prompt={prompts.get(protocol['default_prompt'], '')!r}"
         shipped += f"prompts = {prompts!r}  # to choose from\n"
@@ -70,7 +120,7 @@ def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) 
 from transformers import AutoModel, AutoTokenizer
 
 path = {location["path"]!r}
-tokenizer = AutoTokenizer.from_pretrained(path{revision}, padding_side="right")
+tokenizer = AutoTokenizer.from_pretrained({tokenizer}, padding_side="right")
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 model = AutoModel.from_pretrained(path{revision}, dtype=torch.{protocol["dtype"]}).eval()
 model = model.get_encoder() if model.config.is_encoder_decoder else model
@@ -82,7 +132,7 @@ max_length = min({protocol["max_length"]}, positions{"" if "shipped" in protocol
 def embed({parameters}):
     batch = tokenizer({texts}, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
     {states}
-    {_pooling(protocol)}
+    {_read(readout, _pooling(protocol) if follows else _POOLING[readout.pooling])}
 
 
 print(embed(["Which layer is best?"]).shape)
@@ -99,6 +149,15 @@ def _shipped(location: Mapping[str, Any], revision: str, protocol: Mapping[str, 
         "from sentence_transformers import SentenceTransformer\n\n"
         f'modules = list(SentenceTransformer({str(root)!r}{revision}, device="cpu").eval())[1:]  # after the network\n'
     )
+
+
+def _read(readout: Readout, pooled: str) -> str:
+    """Source that returns what an index stores of pooled vectors, as float32."""
+    if not (readout.kept or readout.storage != "float32"):
+        return pooled
+    before, _, vectors = pooled.rpartition("return ")
+    kept = f"[:, :{readout.kept}]" if readout.kept else ""
+    return f"{before}vectors = ({vectors}){kept}\n    return {_STORED[readout.storage]}"
 
 
 def _pooling(protocol: Mapping[str, Any]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from importlib.util import find_spec
+
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, equal_names
@@ -13,6 +16,13 @@ from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._outlook import interrupted
 from daskmetrics.report._run import Run
 
+NO_PICTURES = (
+    "No PNG or SVG files of the figures were written: they need matplotlib. Run pip install 'daskmetrics[plot]', then "
+    "daskmetrics report again."
+)
+WORTH = "What each choice is worth:"
+DETAILS = "The Python that loads the arm, the scores of each task, how sure the verdict is, what more would buy."
+
 
 def status_text(run: Run) -> str:
     """Progress, failures, the leading arm and the location of the files."""
@@ -20,18 +30,22 @@ def status_text(run: Run) -> str:
     if run.tasks:
         lines += fact("cost", cost(run))
         lines += fact("answer", run.headline) if run.result else fact("leader", leading(run))
+    lines += fact("watch", run.watched) if run.watched else []
     return "\n".join([*lines, *_time(run), *_notices(run), *_failures(run), "", whereabouts(run.folder)])
 
 
 def summary_text(run: Run) -> str:
-    """The answer with its certainty and its cost, and the scores of each task."""
+    """What a run ends with: the verdict, the best arm of every kind and task, and what they cost."""
     lines = [*fact(run.start.name, run.state)]
     if run.result:
-        best = run.best()
-        lines += ["", *_answer(run, best), *fact("certainty", best.certainty), *_outlook(best), *_fresh(run)]
-        lines += [*_effort(run), "", _scores(run, best)]
-        if (parts := run.verdict.table).rows:
-            lines += ["", parts.as_text(WIDTH)]
+        best, verdict = run.best(), run.verdict
+        short = " ".join(filter(None, (verdict.headline, verdict.advice, verdict.split)))
+        lines += ["", *fact("verdict", short), *_arms(run, best), *fact("difference", best.difference)]
+        lines += fact("watch", run.watched) if run.watched else []
+        lines += [*fact("certainty", best.certainty), *_outlook(best, ("ended", "changed")), *_fresh(run)]
+        lines += fact("readouts", f"{run.worth.sentence}.") if run.worth.each else []
+        lines += [*_effort(run), "", verdict.table.as_text(WIDTH) if verdict.parts else _scores(run, best)]
+        lines += ["", *fact("details", f"daskmetrics best {run.folder.path}"), *fact("", DETAILS)]
     else:
         lines += [*_progress(run), *_effort(run)]
         lines += fact("leader", leading(run)) if run.tasks else fact("search", "none: the run has no tasks")
@@ -39,20 +53,34 @@ def summary_text(run: Run) -> str:
 
 
 def best_text(run: Run) -> str:
-    """The best arm and the Python that loads it."""
-    best = run.best()
+    """The verdict with its reasons, the scores of each task, and the Python that loads the best arm."""
+    best, verdict = run.best(), run.verdict
     same = run.start.aliases.get(str(best.arm.checkpoint))
-    identical = fact("identical", equal_names(str(best.arm.checkpoint), same)) if same else []
-    about = _answer(run, best) + identical + fact("certainty", best.certainty) + _outlook(best)
-    lines = [f"# {line}" for line in about]
+    about = [*fact("verdict", verdict.text), *_arms(run, best), *fact("difference", best.difference), *_settle(run)]
+    about += fact("test", verdict.basis)
+    about += fact("identical", equal_names(str(best.arm.checkpoint), same)) if same else []
+    about += [*fact("certainty", best.certainty), *_outlook(best), "", *_scores(run, best).splitlines()]
+    about += ["", *fact("readouts", WORTH), "", *table.splitlines()] if (table := _worths(run)) else []
+    lines = [f"# {line}".rstrip() for line in about]
     return "\n".join([*lines, "", best.code.rstrip()])
 
 
+def _worths(run: Run) -> str:
+    """What each choice of the readouts is worth; empty for a run of one readout."""
+    return run.worth.table.as_text(WIDTH) if run.worth.each else ""
+
+
 def whereabouts(folder: RunFolder) -> str:
-    """The paths of the files of a run that exist."""
+    """The paths of the files of a run that exist; that of the report as a link, which terminals open.
+
+    Where no figures were written because matplotlib is missing, that is said below the link.
+    """
     page = folder.report / "index.html"
-    places = (("report", page), ("journal", folder.journal), ("arrays", folder.store), ("config", folder.config))
-    return "\n".join(f"{label:<{LABEL}}{path}" for label, path in places if path.exists())
+    lines = [f"{'report':<{LABEL}}{page.resolve().as_uri()}"] if page.exists() else []
+    if lines and find_spec("matplotlib") is None and not any(folder.report.glob("*.png")):
+        lines += fact("figures", NO_PICTURES)
+    places = (("journal", folder.journal), ("arrays", folder.store), ("config", folder.config))
+    return "\n".join([*lines, *(f"{label:<{LABEL}}{path}" for label, path in places if path.exists())])
 
 
 def _progress(run: Run) -> list[str]:
@@ -70,19 +98,16 @@ def _counted(run: Run, kind: str, of: str = "") -> str:
     return ", ".join(parts + [f"{n:,} {status}" for status, n in counts.items()])
 
 
-def _answer(run: Run, best: Best) -> list[str]:
-    """The verdict, the simplest of the tied arms, the best and the default arm."""
-    verdict = run.verdict
+def _arms(run: Run, best: Best) -> list[str]:
+    """The simplest of the tied arms, the best and the default arm."""
     named = [(best.label, best.arm, best.score, best.stderr)]
-    if (simplest := verdict.overall.simplest) != best.arm:
+    if (simplest := run.verdict.overall.simplest) != best.arm:
         named.insert(0, ("simplest", simplest, *run.mean_over(simplest, best.shared)))
     named.append(("default", best.default, best.default_score, best.default_stderr))
     width = max(len(str(arm)) for _, arm, _, _ in named)
-    lines = fact("verdict", verdict.text)
-    lines += [
+    return [
         f"{label:<{LABEL}}{arm!s:<{width}}  {number(score, error)}  {best.over}" for label, arm, score, error in named
     ]
-    return [*lines, *fact("difference", best.difference), *_settle(run), *fact("test", verdict.basis)]
 
 
 def _settle(run: Run) -> list[str]:
@@ -104,8 +129,9 @@ def _effort(run: Run) -> list[str]:
     return [*lines, *_time(run)]
 
 
-def _outlook(best: Best) -> list[str]:
-    return [line for label, text in best.outlook.items() for line in fact(label, text)]
+def _outlook(best: Best, labels: Container[str] | None = None) -> list[str]:
+    chosen = (each for each in best.outlook.items() if labels is None or each[0] in labels)
+    return [line for label, text in chosen for line in fact(label, text)]
 
 
 def _time(run: Run) -> list[str]:

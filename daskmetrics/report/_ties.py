@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from daskmetrics.core._outcomes import Difference, JointError
 
 LEVEL = 0.05  #: the probability that the best arm is not in the set
+MOST = 128  #: arms of which all pairs are tested: those with the greatest means
 DRAWS = 8192  #: of the errors; at a level of 5 % the critical value then has a standard error of about 0.02
 EXACT = 1e-6  #: a smaller error of a difference, relative to those of the two scores, is one of rounding
 MANY = 200.0  #: degrees of freedom with which an error counts as known
@@ -130,6 +131,14 @@ class MeanScores:
         apart, errors = self.mean - self.mean[:, None], self._errors
         exact = np.where(apart > EXACT * np.abs(self.mean).max(), np.inf, 0.0)
         return np.where(errors > 0, apart / np.where(errors > 0, errors, 1.0), exact)
+
+
+def not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]:
+    """Which of the arms after the first a coarse test does not tell from it: unpaired, by Bonferroni over all pairs."""
+    from scipy.special import ndtri
+
+    bound = -ndtri(level / len(mean) ** 2) * np.sqrt(variance[0] + variance[1:])
+    return np.asarray(mean[0] - mean[1:] <= bound)
 
 
 @lru_cache(maxsize=2)  # the parts of a verdict mostly compare equally many arms

@@ -1,4 +1,4 @@
-"""Scores against what an arm takes: layers, parameters, operations for a text, and the size of a vector."""
+"""Scores against what an arm takes: layers, parameters, operations and time for a text, and the size of a vector."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from daskmetrics.core._costs import pass_flops
 from daskmetrics.core._estimate import undominated
 from daskmetrics.core._events import Event, Record
 from daskmetrics.core._outcomes import Difference, mean_difference
+from daskmetrics.core._readouts import STORAGES, Readout
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import listed, plural
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.report._format import UNPAIRED, apart, number, si
 
-HEADER = ("layers", "parameters", "whole model", "operations", "dimensions", "bytes")
-NUMBER_BYTES = 4  # a vector is kept as float32
+HEADER = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class ArmCost:
         the blocks (Kaplan et al. 2020, section 2.1), and those of the attention (Hoffmann et al. 2022, appendix F).
     dimensions : int
         Numbers of a vector.
+    bytes : int
+        Of a vector, as an index stores it.
+    seconds : float or None
+        Of reading such a text: what the run measured for the model, times the share of the operations up to the layer.
+        It is 0 for the embedding, which has none; None if the run recorded no times.
     """
 
     layers: int
@@ -49,22 +54,27 @@ class ArmCost:
     tokens: float
     flops: float
     dimensions: int
+    bytes: int
+    seconds: float | None = None
 
     @property
-    def bytes(self) -> int:
-        """Bytes of a vector of float32."""
-        return NUMBER_BYTES * self.dimensions
+    def texts_per_second(self) -> float | None:
+        """How many such texts are read in a second; None if that is not known, as for the embedding."""
+        return 1 / self.seconds if self.seconds else None
 
     @property
     def compared(self) -> tuple[float, ...]:
-        """What arms are compared by: layers, parameters, operations and dimensions."""
-        return self.layers, self.parameters, self.flops, self.dimensions
+        """What arms are compared by: bytes of a vector and time, or, where no time is known, what determines it."""
+        if self.seconds is None:
+            return self.layers, self.parameters, self.flops, self.bytes
+        return self.bytes, self.seconds
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The columns of `HEADER`."""
-        whole = "unknown" if self.whole is None else si(self.whole)
-        shown = si(self.parameters), whole, si(self.flops), f"{self.dimensions:,}", f"{self.bytes:,}"
+        kept = si(self.parameters) + ("" if self.whole is None else f" of {si(self.whole)}")
+        speed = si(self.texts_per_second) if self.texts_per_second else "unknown" if self.seconds is None else "–"
+        shown = kept, si(self.flops), speed, f"{self.dimensions:,}", f"{self.bytes:,}"
         return f"{self.layers}", *shown
 
 
@@ -78,6 +88,14 @@ class LayerWeights:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """What a run measured of reading texts with a model."""
+
+    seconds: float  # for a token
+    layer: int  # the deepest that was read
+
+
+@dataclass(frozen=True)
 class ModelSize:
     """What a run recorded of a model, or assumes of one that an earlier version measured."""
 
@@ -85,17 +103,28 @@ class ModelSize:
     weights: LayerWeights | None  # None if not recorded
     tokens: float  # of a text
     is_measured: bool  # whether that is the mean over the tasks of the run, and not the greatest length
-    dimensions: int  # numbers of a vector
+    dimensions: Mapping[str, int]  # numbers of a vector, by readout; empty if not recorded
+    timing: Timing | None = None
 
-    def cost(self, layer: int) -> ArmCost:
-        """What a text costs with a layer."""
+    def cost(self, arm: Arm) -> ArmCost:
+        """What a text costs with an arm."""
+        readout, seconds = Readout.parse(arm.readout), None
+        kept, whole, flops = self._pass(arm.layer)
+        if self.timing:
+            deepest = self._pass(self.timing.layer)[2]
+            seconds = self.timing.seconds * self.tokens * (flops / deepest if deepest else 1.0)
+        dimensions = self.dimensions.get(arm.readout) or readout.width(self.dimensions.get("", self.width))
+        size = math.ceil(dimensions * STORAGES[readout.storage])
+        return ArmCost(arm.layer, kept, whole, self.tokens, flops, dimensions, size, seconds)
+
+    def _pass(self, layer: int) -> tuple[int, int | None, float]:
+        """Weights that must be kept for a layer, those of the whole model, and the operations for a text."""
         computed = kept = 12 * self.width**2 * layer
         whole, attention = None, self.width
         if self.weights and layer in self.weights.layers:
             kept, computed = self.weights.layers[layer]
             whole, attention = self.weights.whole, self.weights.attention
-        flops = pass_flops(computed, layer, attention, self.tokens, self.tokens)
-        return ArmCost(layer, kept, whole, self.tokens, flops, self.dimensions)
+        return kept, whole, pass_flops(computed, layer, attention, self.tokens, self.tokens)
 
 
 @dataclass(frozen=True)
@@ -123,7 +152,8 @@ class TradeOffs:
         Every arm that was scored on all tasks of the objective.
     front : tuple of TradeOff
         Those that no other arm beats in both score and cost, cheapest forward pass first: an arm is beaten by one with
-        at least its score that needs no more layers, parameters, operations or dimensions.
+        at least its score that needs no more bytes for a vector and no more time for a text. Where the run measured no
+        times, it is one that needs no more bytes, layers, parameters and operations.
     notes : tuple of str
         What the scores are means of, and how the costs are known.
     """
@@ -140,9 +170,11 @@ class TradeOffs:
         ]
         unpaired = any(each.gain and not each.gain.paired for each in self.front)
         notes = (*self.notes, UNPAIRED) if unpaired else self.notes
+        timed = all(each.cost.seconds is not None for each in self.arms)
+        least = "bytes and at least as many texts/s" if timed else "layers, parameters, operations and bytes"
         about = (
             f"arms: those of the {len(self.arms):,} scored on all tasks that no other arm beats in both score and "
-            "cost, by at least the score and no more layers, parameters, operations and dimensions"
+            f"cost, by at least the score and no more {least}"
         )
         return Table(("arm", "score", "gain", *HEADER), tuple(rows), "Trade-offs", (about, *notes))
 
@@ -152,6 +184,8 @@ class TradeOffs:
 
 def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     """Places of the arms that no other beats in both score and cost, cheapest forward pass first."""
+    if any(cost.seconds is None for cost in costs):
+        costs = [replace(cost, seconds=None) for cost in costs]
     kept = undominated([(-score, *cost.compared) for score, cost in zip(scores, costs, strict=True)])
     return sorted(compress(range(len(scores)), kept), key=lambda i: (costs[i].flops, scores[i]))
 
@@ -173,11 +207,17 @@ def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, 
     """What the numbers of a table are, and how they are known."""
     lines = [
         f"score: raw mean over {plural(len(tasks), 'task')} ± standard error; gain: above the row before, text by text",
-        "parameters: of the embeddings and the blocks up to the layer; bytes: of a vector of float32",
+        "parameters: of the embeddings and the blocks up to the layer, of those of the whole model",
+        "bytes: of a vector, as an index stores it",
         "operations (FLOPs): 2 x weights of these blocks x tokens of a text, and the attention (Kaplan et al. 2020; "
         "Hoffmann et al. 2022)",
         f"tokens of a text: {'; '.join(_tokens(sizes))}",
     ]
+    if all(size.timing for size in sizes.values()):
+        lines.append(
+            "texts/s: measured for the deepest layer on the workers of the run, without loading the model; computed "
+            "for the others by their share of the operations"
+        )
     if assumed := [model for model, size in sizes.items() if not size.weights]:
         lines.append(f"assumed for {', '.join(assumed)}, whose size was not recorded: 12 width² weights a block")
     return tuple(lines)
@@ -203,11 +243,27 @@ def recorded_size(
     """What a run recorded of a model: by its entries, the scores by arm and task, and the tasks of the objective."""
     values = [own for arm, by_task in recorded.items() if arm.model == model for own in by_task.items()]
     tokens = {task: value["tokens"] for task, value in values if value.get("tokens") and task in tasks}
-    dimensions = max((value["dimensions"] for _, value in values if value.get("dimensions")), default=width)
+    by_arm = ((arm, value.get("dimensions")) for arm, own in recorded.items() for value in own.values())
+    dimensions = {arm.readout: found for arm, found in by_arm if found and arm.model == model}
+    timing = _timing(model, recorded)
     own = next((each.get("max_length") for each in config["models"] if each["name"] == model), None)
     longest = float(own or config["protocol"]["max_length"])
     mean = fmean(tokens.values()) if tokens else longest
-    return ModelSize(width, _layer_weights(model, entries), mean, bool(tokens), dimensions)
+    return ModelSize(width, _layer_weights(model, entries), mean, bool(tokens), dimensions, timing)
+
+
+def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]]) -> Timing | None:
+    """The time for a token over all encodings down to the deepest layer; each has scores of several arms."""
+    read = {
+        (arm.revision, task): (value["reading"], value["reading"]["texts"] * value["tokens"])
+        for arm, by_task in recorded.items()
+        if arm.model == model
+        for task, value in by_task.items()
+        if value.get("reading") and value.get("tokens")
+    }
+    deepest = max((reading["layer"] for reading, _ in read.values()), default=0)
+    own = [(reading["seconds"], tokens) for reading, tokens in read.values() if reading["layer"] == deepest]
+    return Timing(math.fsum(s for s, _ in own) / math.fsum(t for _, t in own), deepest) if own else None
 
 
 def _layer_weights(model: str, entries: Sequence[Event]) -> LayerWeights | None:
@@ -232,7 +288,7 @@ def trade_offs_of(
     means = {arm: mean for arm, values in recorded.items() if (mean := mean_score(values, weights))}
     if not means:
         return None
-    arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm.layer)) for arm, mean in means.items())
+    arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm)) for arm, mean in means.items())
     front = [arms[i] for i in on_front([each.score for each in arms], [each.cost for each in arms])]
     above = [differences(arm.arm, before.arm) for before, arm in pairwise(front)]
     gains = [None, *(mean_difference([by_task[task] for task in weights], list(weights.values())) for by_task in above)]

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.core._outcomes import Difference
+from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report._evidence import Evidence
 from daskmetrics.report._format import UNPAIRED, apart, in_words, number, place
-from daskmetrics.report._ties import LEVEL
+from daskmetrics.report._ties import LEVEL, MOST
 
-MOST = 128  #: arms of which all pairs are tested: those with the greatest means
 OVERALL = "all tasks"
 NOTES = (
     "Tied: cannot be told from the best, of the arms scored on all tasks of the line (all lines: 95 %).",
@@ -139,19 +138,33 @@ class Verdict:
 
     @property
     def answer(self) -> str:
-        """The best arm, or the tied arms, in a few words."""
+        """The best arm, or how many are tied and the simplest of them; short, and without a full stop."""
+        one, best = self.overall, _capital(place(self.overall.arm, self.arms))
+        if not one.tied:
+            return f"{best} is expected to be the best"
+        if len(one.tied) > 1:
+            simplest = place(one.simplest, self.arms)
+            return f"{len(one.tied):,} arms are tied for the best; the simplest is {simplest}"
+        return f"{best} is the best{'' if one.next else ' by the model of the search'}"
+
+    @property
+    def explanation(self) -> str:
+        """The whole verdict after the `answer`, which it does not repeat."""
         one = self.overall
-        return f"{_capital(in_words(one.tied, self.arms))} are tied" if len(one.tied) > 1 else _capital(place(one.arm))
+        if not one.tied:
+            first = "It is the best by the model of the search, but lacks tasks"
+        elif len(one.tied) > 1:
+            first = f"The tied arms are {in_words(one.tied, self.arms)}{self._worse}"
+        elif one.next is None or one.lead is None:
+            first = "No other arm was scored on all tasks"
+        else:
+            first = f"It is {self._ahead(one.lead, one.next)}"
+        return " ".join(filter(None, (f"{first}.", self.advice, self.doubts, self.split)))
 
     @property
     def headline(self) -> str:
         """The best arm and by how much it is ahead, or the tied arms; and which arms are worse."""
-        one, text = self.overall, self._first()
-        if len(one.tied) > 1 and one.worse:
-            count, named = len(one.worse), in_words(one.worse, self.arms)
-            named = named if ", and" not in named else f"the other {plural(count, 'arm')} scored on all tasks"
-            text += f"; {named} {_are(count)} worse"
-        return text + "."
+        return f"{self._first()}{self._worse if len(self.tied) > 1 else ''}."
 
     @property
     def text(self) -> str:
@@ -180,7 +193,20 @@ class Verdict:
         parts = [(part, gap) for part, gap in parts if len(part.tasks) > 1 or (part.arm, part.tasks[0]) not in kinds]
         named = [f"for {p.title} {in_words([p.arm], self.arms)} exceeds {best} by {apart(gap)}" for p, gap in parts[:3]]
         more = [f"{len(parts) - 3} more in the table"] if len(parts) > 3 else []
-        return f"No arm is the best everywhere: {'; '.join([*named, *more])}." if named else ""
+        each, one = self.by_task, self.overall.gain
+        worth = (
+            f" An arm for each task would gain {apart(each)} over the default arm; one for all gains {apart(one)}."
+            if each and one
+            else ""
+        )
+        return f"No arm is the best everywhere: {'; '.join([*named, *more])}.{worth}" if named else ""
+
+    @property
+    def by_task(self) -> Difference | None:
+        """The mean gain over the default arm with the best arm of each task; None if a task has none."""
+        gains = {part.tasks[0]: part.gain for part in self.parts if len(part.tasks) == 1}
+        known = [gain for task in self.overall.tasks if (gain := gains.get(task))]
+        return mean_difference(known) if len(known) == len(self.overall.tasks) else None
 
     @property
     def basis(self) -> str:
@@ -236,6 +262,17 @@ class Verdict:
     def _unit(self) -> str:
         return "" if self.reward == "mean" else f" ({self.reward})"
 
+    @property
+    def _worse(self) -> str:
+        if not (count := len(self.overall.worse)):
+            return ""
+        named = in_words(self.overall.worse, self.arms)
+        named = named if ", and" not in named else f"the other {plural(count, 'arm')} scored on all tasks"
+        return f"; {named} {_are(count)} worse"
+
+    def _ahead(self, lead: Difference, following: Arm) -> str:
+        return f"{apart(lead)}{self._unit} above the next best, {in_words([following], self.arms)}"
+
     def _first(self) -> str:
         one, best = self.overall, _capital(in_words([self.overall.arm], self.arms))
         if not one.tied:
@@ -244,9 +281,7 @@ class Verdict:
             return f"{_capital(in_words(one.tied, self.arms))} are tied for the best"
         if one.next is None or one.lead is None:
             return f"{best} is the best by the model of the search: no other arm was scored on all tasks"
-        return (
-            f"{best} is the best: {apart(one.lead)}{self._unit} above the next best, {in_words([one.next], self.arms)}"
-        )
+        return f"{best} is the best: {self._ahead(one.lead, one.next)}"
 
 
 def verdict_of(evidence: Evidence) -> Verdict:

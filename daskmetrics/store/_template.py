@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from daskmetrics.core._events import Event, Record, StorePlanned
-from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
+from daskmetrics.core._readouts import Readout
+from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, without_default
 from daskmetrics.core.status import Status
 
 
@@ -45,27 +46,27 @@ class Template:
     @property
     def key(self) -> Key:
         """Names shape and meaning of the store: numbers of different keys must not be in one store."""
-        suites = [[s.model, s.revisions, s.layers, s.depth] for s in self.suites]
+        # a suite of default readouts has the key that it had before there were others
+        suites = [[*asdict(s, dict_factory=without_default).values()] for s in self.suites]
         return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON values; `of` reads them back."""
-        return {**asdict(self), "attributes": dict(self.attributes)}
+        return {**asdict(self, dict_factory=without_default), "attributes": dict(self.attributes)}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Template:
         """The inverse of `as_json`."""
-        suites = (Suite(s["model"], tuple(s["revisions"]), tuple(s["layers"]), s["depth"]) for s in plain["suites"])
         metrics, tasks = (
             Axis(*(tuple(plain[name][part]) for part in ("names", "units", "descriptions")))
             for name in ("metrics", "tasks")
         )
-        return cls(tuple(suites), metrics, tasks, plain["meaning"], plain["attributes"])
+        return cls(tuple(map(Suite.of, plain["suites"])), metrics, tasks, plain["meaning"], plain["attributes"])
 
 
 @dataclass(frozen=True)
 class Block:
-    """Values of one checkpoint along one axis: arrays (layers, names)."""
+    """Values of one checkpoint along one axis: arrays (layers, names), with readouts (layers and readouts, names)."""
 
     values: np.ndarray
     stderr: np.ndarray
@@ -143,11 +144,12 @@ class StorePlan:
         """The scores of every checkpoint of which at least one cell has a record."""
         by_key = {record.key: record for record in records if record.kind == "score"}
         suites, tasks = self.template.suites, self.template.tasks.names
+        corpus = self.template.attributes.get("corpus", {}).get("key", "")
         cells = {
-            (arm.model, arm.revision, arm.layer, task): _cell(by_key[key])
+            (arm, task): _cell(by_key[key])
             for arm in (grid(suites) if by_key else ())
             for task, encode in zip(tasks, self.encode[str(arm.checkpoint)], strict=True)
-            if (key := score_key(self.version, encode, arm, self.seed)) in by_key
+            if (key := score_key(self.version, encode, arm, self.seed, corpus)) in by_key
         }
         return blocks_of_cells(suites, tasks, cells)
 
@@ -165,26 +167,30 @@ class StorePlan:
         return cls(**{**vars(entry), "template": Template.of(entry.template), "encode": encode})
 
 
-def score_key(version: int, encode: Key, arm: Arm, seed: int) -> Key:
-    """Names everything that decides the score of an arm, given what encodes its checkpoint for the task."""
-    return content_key("score", version, encode, str(arm), arm.layer, seed)
+def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") -> Key:
+    """Names everything that decides the score of an arm, given what encodes its checkpoint for the task.
+
+    The corpus is part of it only if the arm's readout is fitted on it.
+    """
+    fitted = [corpus] if Readout.parse(arm.readout).is_fitted else []
+    return content_key("score", version, encode, str(arm), arm.layer, seed, *fitted)
 
 
 def blocks_of_cells(
     suites: Sequence[Suite],
     tasks: Sequence[str],
-    cells: Mapping[tuple[str, str, int, str], tuple[float, float, Status]],
+    cells: Mapping[tuple[Arm, str], tuple[float, float, Status]],
 ) -> dict[Checkpoint, Block]:
-    """The score chunks of all checkpoints that have a cell; ``cells`` maps (model, revision, layer, task)."""
+    """The score chunks of all checkpoints that have a cell; ``cells`` maps (arm, task)."""
     blocks: dict[Checkpoint, Block] = {}
     by_suite = {suite.model: suite for suite in suites}
     columns = {task: i for i, task in enumerate(tasks)}
-    for (model, revision, layer, task), (value, stderr, status) in cells.items():
-        suite = by_suite.get(model)
-        if suite is None or task not in columns or layer not in suite.layers or revision not in suite.revisions:
+    for (arm, task), (value, stderr, status) in cells.items():
+        suite, row = by_suite.get(arm.model), (arm.layer, arm.readout)
+        if suite is None or task not in columns or row not in suite.rows or arm.revision not in suite.revisions:
             continue  # of an earlier configuration of this run
-        block = blocks.setdefault(Checkpoint(model, revision), Block.empty(len(suite.layers), len(tasks)))
-        at = suite.layers.index(layer), columns[task]
+        block = blocks.setdefault(arm.checkpoint, Block.empty(len(suite.rows), len(tasks)))
+        at = suite.rows.index(row), columns[task]
         block.values[at], block.stderr[at], block.status[at] = value, stderr, status
     return blocks
 

@@ -75,6 +75,11 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
     _coordinate(group, "step", "checkpoint", np.array(steps, np.int64), about_step)
     about_layer = {"description": "0 is the embedding output, 1...n the transformer blocks"}
     _coordinate(group, "layer", "layer", np.array(suite.layers, np.int64), about_layer)
+    if suite.has_readouts:
+        layers, readouts = zip(*suite.rows, strict=True)
+        _coordinate(group, "arm_layer", "arm", np.array(layers, np.int64), {"description": "the deepest that is read"})
+        about_readout = {"description": "how vectors are read; empty: as the protocol says"}
+        _coordinate(group, "readout", "arm", np.array(readouts, np.dtypes.StringDType()), about_readout)
     for dimension, what, axis in (("metric", "metrics", template.metrics), ("task", "scores", template.tasks)):
         _create_axis(group, suite, dimension, what, axis)
 
@@ -85,7 +90,8 @@ def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axi
     about = {"units": dict(zip(axis.names, axis.units, strict=True))}
     about["descriptions"] = dict(zip(axis.names, axis.descriptions, strict=True))
     _coordinate(group, dimension, dimension, np.array(axis.names, np.dtypes.StringDType()), about)
-    shape = (len(suite.revisions), len(suite.layers), len(axis.names))
+    rows = "arm" if what == "scores" and suite.has_readouts else "layer"
+    shape = (len(suite.revisions), len(suite.rows if rows == "arm" else suite.layers), len(axis.names))
     kinds: tuple[tuple[str, str, Any, dict[str, Any]], ...] = (
         ("", "float64", float("nan"), about),
         ("_stderr", "float64", float("nan"), {"description": "standard error"}),
@@ -98,8 +104,8 @@ def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axi
             chunks=(1, *shape[1:]),
             dtype=dtype,
             fill_value=fill,
-            dimension_names=("checkpoint", "layer", dimension),
-            attributes={"coordinates": "step", **attributes},
+            dimension_names=("checkpoint", rows, dimension),
+            attributes={"coordinates": "step arm_layer readout" if rows == "arm" else "step", **attributes},
             # the checksum of every byte detects any flipped bit
             compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],
         )

@@ -62,6 +62,7 @@ class FileTask:
     pooling: None = None
     warnings: tuple[str, ...] = field(default=(), compare=False)  # about the data, as in `daskmetrics.tasks.Task`
     portion: Portion | None = None  # None: all items
+    held: Examples | None = field(default=None, repr=False, compare=False)  # of a table in memory, which has no file
 
     @property
     def main_score(self) -> str:
@@ -80,7 +81,7 @@ class FileTask:
 
     def examples(self) -> Examples:
         """The content of the file, or a part of it; an error if it has changed since the task was resolved."""
-        whole = _read_examples(self.path, self.kind, self.columns, self.content)
+        whole = self.held or _read_examples(self.path, self.kind, self.columns, self.content)
         return part_of(whole, self.kind, KINDS[self.kind].fits, self.name, self.portion)
 
     def part(self, portion: Portion) -> FileTask:
@@ -104,29 +105,34 @@ def file_task(place: str, options: Mapping[str, str]) -> FileTask:
 
     Options are ``kind``, ``probe``, and the column of each of `ROLES` that has another name.
     """
-    for name in options:
-        if name not in (*ROLES, "kind", "probe"):
-            raise unknown("option of a file task", name, (*ROLES, "kind", "probe"))
     path = Path(place).expanduser()
-    table = read_table(path)
-    columns = _columns(table, {name: value for name, value in options.items() if name in ROLES})
+    return table_task(read_table(path), options, f"file:{path.name}")
+
+
+def table_task(table: TextTable, options: Mapping[str, str], name: str, in_memory: bool = False) -> FileTask:
+    """The task on a table, which is checked; options are those of `file_task`, and become part of the name."""
+    for option in options:
+        if option not in (*ROLES, "kind", "probe"):
+            raise unknown("option of a file task", option, (*ROLES, "kind", "probe"))
+    columns = _columns(table, {role: value for role, value in options.items() if role in ROLES})
     kind = _kind(table, options.get("kind"), columns)
     probe = options.get("probe", probes.DEFAULT)
     probes.require(probe)
     if "probe" in options and kind != "classification":
-        raise ConfigError(f"'{place}' is a {kind} task, which has no probe; leave out 'probe={probe}'.")
+        raise ConfigError(f"'{table.path}' is a {kind} task, which has no probe; leave out 'probe={probe}'.")
     used = tuple((role, columns[role]) for role in columns if role in REQUIRED[kind] or (kind, role) == _OPTIONAL)
     examples = examples_of(table, kind, dict(used))
-    settings = ", ".join(f"{name}={value}" for name, value in options.items())
+    settings = ", ".join(f"{option}={value}" for option, value in options.items())
     return FileTask(
-        name=f"file:{path.name}" + (f"({settings})" if settings else ""),
+        name=name + (f"({settings})" if settings else ""),
         kind=kind,
-        path=str(path.resolve()),
+        path=str(table.path.resolve()),
         columns=used,
         probe=probe,
         content=_content_key(examples),
-        description=_description(path.name, kind, examples),
+        description=_description(table.path.name, kind, examples),
         warnings=checks.warnings_of(table, kind, dict(used)),
+        held=examples if in_memory else None,
     )
 
 

@@ -118,9 +118,9 @@ def selection_of(content: Mapping[str, Any]) -> Selection:
 
 def merge(parts: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
     """One result per model, revision, layer and task: variants of a task share a file of the benchmark."""
-    merged: dict[tuple[str, str, int, str], BenchmarkResult] = {}
+    merged: dict[tuple[Any, ...], BenchmarkResult] = {}
     for part in parts:
-        place = part.model, part.revision, part.layer, part.task
+        place = part.model, part.revision, part.layer, part.settings.get("readout"), part.task
         first = merged.get(place)
         merged[place] = _joined(first, part) if first else part
     return list(merged.values())

@@ -82,7 +82,7 @@ def summary(folder: Path, revision: str) -> dict[str, Any]:
     return dict(json.loads((folder / revision / _SUMMARY).read_text(encoding="utf-8")))
 
 
-def train_to(recipe: Recipe, folder: Path, revision: str) -> dict[str, float]:
+def train_to(recipe: Recipe, folder: Path, revision: str, reporter: ProgressReporter | None = None) -> dict[str, float]:
     """Train up to a revision in this process and write it, starting from the newest resume state before it.
 
     It may be repeated, killed, or run twice at once: the weights do not depend on interruptions.
@@ -94,6 +94,8 @@ def train_to(recipe: Recipe, folder: Path, revision: str) -> dict[str, float]:
         The folder of the suite, one per `recipe_key`; created if it does not exist.
     revision : str
         One of ``revisions(recipe)``.
+    reporter : ProgressReporter, optional
+        Receives the loss of steps; by default progress is not reported.
 
     Returns
     -------
@@ -110,7 +112,7 @@ def train_to(recipe: Recipe, folder: Path, revision: str) -> dict[str, float]:
         raise unknown("revision", revision, revisions(recipe))
     if not is_complete(folder, revision):
         write_corpus(recipe, folder)
-        train(recipe, folder, (revision,), DDP(loaders=0))
+        train(recipe, folder, (revision,), DDP(loaders=0), reporter=reporter)
     return summary(folder, revision)
 
 

@@ -238,6 +238,7 @@ def test_a_long_search_needs_few_rows(world, monkeypatch):
     small = world()
     for module in ("daskmetrics.bandit._posterior.LIMIT", "daskmetrics.bandit._incremental.LIMIT"):
         monkeypatch.setattr(module, 60)
+    monkeypatch.setattr("daskmetrics.bandit._incremental.REFIT", 0)  # it would come between two of these limits
     cells, outcomes = random_search(small, 200)
     growing = IncrementalPosterior(small.problem)
     sizes = [len(growing.posterior(cells[:n], outcomes[:n]).rows) for n in range(1, 201)]

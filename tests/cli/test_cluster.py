@@ -60,6 +60,44 @@ def test_a_mistake_gives_one_message_and_starts_nothing(tmp_path, words, message
     assert not (tmp_path / "runs").exists()
 
 
+# what every command of Slurm 22 prints on a machine without slurm.conf and without a controller in the DNS
+NO_SOURCE = """#!/bin/sh
+echo "{name}: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host" >&2
+echo "{name}: fatal: Could not establish a configuration source" >&2
+exit 1
+"""
+SENTENCE = "Run on the cluster's login node, or with: --cluster local"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cluster", "init"),
+        ("cluster", "test", "l40s"),
+        ("plan", "--profiles", "l40s"),
+        ("run", "--cluster", "l40s"),
+        ("run", "--cluster", "l40s", "--submit"),
+        ("map", "module.py:step", "--iterations", "1", "--cluster", "l40s"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("missing", ["commands", "configuration"])
+def test_every_command_says_in_one_sentence_that_there_is_no_slurm(tmp_path, words, missing):
+    (tmp_path / "module.py").write_text("def step(item):\n    return item\n")
+    for name in ("sinfo", "sbatch", "squeue", "scontrol") if missing == "configuration" else ():
+        (tmp_path / name).write_text(NO_SOURCE.format(name=name))
+        (tmp_path / name).chmod(0o755)
+    done = call(tmp_path, *words, PATH=str(tmp_path))
+    (error,) = [line for line in done.stderr.splitlines() if "Error" in line]
+    assert done.returncode in (1, 2) and SENTENCE in error and "Traceback" not in done.stderr
+    assert ("is not on PATH" if missing == "commands" else "Slurm is not configured on this machine") in error
+
+
+def test_doctor_says_that_there_is_no_slurm(tmp_path):
+    done = call(tmp_path, "doctor", "l40s", PATH=str(tmp_path))
+    assert "not on PATH: sbatch, squeue, scancel, sinfo, scontrol" in done.stdout
+
+
 def test_init_without_a_slurm_says_where_to_go(tmp_path):
     done = call(tmp_path, "cluster", "init", "-o", "site.yaml", PATH=str(tmp_path))
     assert done.returncode == 2 and "'sinfo' is not on PATH" in done.stderr

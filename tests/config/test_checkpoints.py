@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import transformers
 
-from daskmetrics.config import Model
+from daskmetrics.config import Model, _hub
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._content import fingerprint
 from daskmetrics.core.errors import ConfigError, DataError
@@ -150,8 +150,8 @@ def test_the_error_for_a_hub_id_of_unknown_shape_has_a_remedy():
 def test_a_revision_that_is_not_cached_is_an_error_offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match=r"step0 not in the hub's cache.*hf download org/model-7m --revision step0"):
-        checkpoints.require_on_hub(model("org/model-7m"), ["step0"])
-    checkpoints.require_on_hub(model("org/model-7m"), [])
+        _hub.require_on_hub(model("org/model-7m"), ["step0"])
+    _hub.require_on_hub(model("org/model-7m"), [])
 
 
 def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, minilm):

@@ -8,8 +8,11 @@ import sys
 
 import pytest
 
+from daskmetrics.config import Model
+from daskmetrics.config import _checkpoints as checkpoints
+from daskmetrics.core.errors import ConfigError
 from tests.config.weights import CONFIG, files
-from tests.hub import serve
+from tests.hub import Fault, serve, use
 
 REPOSITORY = "org/suite"
 SHAPE = {"depth": 2, "width": 8}
@@ -90,7 +93,7 @@ def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, tmp_path
 def test_a_hub_that_does_not_answer_is_refused_with_the_reason(tmp_path):
     with serve({}) as hub:
         here = hub.environment(tmp_path)
-        assert "The hub has no repository 'org/suite'" in locate(here, succeeds=False)
+        assert "The hub has no repository 'org/suite', or shows it to members only" in locate(here, succeeds=False)
     assert "the hub cannot be reached" in locate(here, succeeds=False)
 
 
@@ -124,6 +127,55 @@ def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(tmp_pa
 
 
 def test_a_named_revision_without_weights_is_refused(hub, tmp_path):
-    assert "org/suite has no .safetensors file in onnx" in locate(
-        hub.environment(tmp_path), succeeds=False, revisions=["step0", "onnx"]
-    )
+    error = locate(hub.environment(tmp_path), succeeds=False, revisions=["step0", "onnx"])
+    assert "of 2 revisions of org/suite 1 has safetensors, 1 no weights (onnx): leave them out of 'revisions'" in error
+
+
+def pickled(steps, safe):
+    """A suite of which only the latest steps have safetensors."""
+    branches = {f"step{step}": files(step) for step in range(steps)}
+    for name in list(branches)[: steps - safe]:
+        branches[name]["pytorch_model.bin"] = branches[name].pop("model.safetensors")
+    return branches
+
+
+def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(tmp_path, monkeypatch):
+    with serve({REPOSITORY: pickled(9, safe=2)}) as hub:
+        use(hub, tmp_path, monkeypatch)
+        about = {"name": "m", "source": REPOSITORY, "revisions": [f"step{step}" for step in range(9)], **SHAPE}
+        with pytest.raises(ConfigError) as refused:
+            checkpoints.locate(Model(**about), number=3)
+        allowed = checkpoints.locate(Model(**about, pickled=True))
+        partly = checkpoints.locate(Model(**{**about, "revisions": "all"}), number=3)
+        assert not any("resolve" in path for path in hub.requests)
+    names = "step0, step1, step2, step3, step4 and 2 more"
+    offered = f"of 9 revisions of org/suite 2 have safetensors, 7 only pickled weights ({names})"
+    remedy = "set models.3.pickled: true (no code in them is run), or leave them out of 'revisions'"
+    assert str(refused.value) == f"Model 'm': {offered}: {remedy}."
+    assert len(allowed.locations) == 9 and allowed.offered == offered and not allowed.warnings
+    assert partly.suite.revisions == ("step7", "step8") and partly.warnings == (f"m: {offered}: {remedy}",)
+
+
+def test_the_sizes_of_files_are_kept_with_their_digests(tmp_path, monkeypatch):
+    with serve({REPOSITORY: {"main": files(0)}}) as hub:
+        use(hub, tmp_path, monkeypatch)
+        about = Model(name="m", source=REPOSITORY, revisions="main", disk="1GB", **SHAPE)
+        (location,) = checkpoints.locate(about).locations
+        asked = len(hub.requests)
+        assert checkpoints.locate(about).locations == (location,)
+        assert sum("/tree/" in path for path in hub.requests[asked:]) == 0
+    assert {name: size for name, _, size in location.rolling.files} == {
+        name: len(data) for name, data in files(0).items() if name != "README.md"
+    }
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [(Fault("refs", 9, status=500), "the hub answers 500"), (Fault("refs", 9, status=403), "the hub answers 403")],
+)
+def test_a_hub_that_refuses_to_list_branches_is_named_with_its_answer(tmp_path, monkeypatch, fault, message):
+    with serve({REPOSITORY: {"main": files(0)}}) as hub:
+        use(hub, tmp_path, monkeypatch)
+        hub.faults.append(fault)
+        with pytest.raises(ConfigError, match=message):
+            checkpoints.locate(Model(name="m", source=REPOSITORY, revisions="all", **SHAPE))

@@ -17,6 +17,20 @@ def test_another_process_reads_the_same_documents() -> None:
     assert there.stdout.strip() == corpus.digest(d.name + d.text for d in corpus.stdlib_documents())
 
 
+def test_kept_documents_are_those_of_the_files_and_damage_is_noticed(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "none"))
+    read = corpus._docstrings()
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
+    assert corpus._docstrings() == read
+    (kept,) = tmp_path.rglob("*.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "_documented", None)  # not parsed again
+        assert corpus._docstrings() == read
+    kept.write_text(kept.read_text().replace("the", "teh", 1))
+    assert corpus._docstrings() == read
+
+
 def test_no_library_is_imported_to_read_the_corpus() -> None:
     code = """
 import sys

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Suite, content_key, grid, select_revisions, step_of, training_order
+from daskmetrics.core.names import Arm, Cell, Suite, content_key, grid, select_revisions, step_of, training_order
 
 FOLDER = ["step0", "step1", "step2", "step4", "step1000", "step2000", "main"]
 
@@ -66,3 +66,42 @@ def test_a_suite_in_a_notebook_shows_its_size_and_escapes_names():
     shown = Suite("<b>", ("step0", "step1"), (0, 1, 2), 5)._repr_html_()
     assert "2, step0 to step1" in shown and "3 of 6, 0 to 2" in shown and "&lt;b&gt;" in shown
     assert "color: inherit" in shown and "<script" not in shown
+
+
+def test_arms_and_suites_with_the_default_readout_are_written_as_before_there_were_readouts():
+    assert Arm("m", "step1", 3).as_dict() == {"model": "m", "revision": "step1", "layer": 3}
+    assert str(Arm("m", "step1", 3)) == "m@step1/3"
+    assert Arm("m", "step1", 3, "last").as_dict()["readout"] == "last"
+
+
+@pytest.mark.parametrize("name", ["m@step1/3", "m@refs/pr/1/3", "m@step1/3/last,256d,int8", "m@refs/1/6/mean3-6"])
+def test_names_of_arms_and_cells_parse_back(name):
+    assert str(Arm.parse(name)) == name
+    assert str(Cell.parse(f"{name}:file:reviews.csv")) == f"{name}:file:reviews.csv"
+
+
+@pytest.mark.parametrize("name", ["m@step1/3/lost", "m@step1/last", "m@step1/3/int8,last", "m/3/last"])
+def test_what_is_no_arm_is_refused(name):
+    with pytest.raises(ValueError, match="is not an arm"):
+        Arm.parse(name)
+
+
+def test_a_suite_has_every_readout_of_every_layer_and_layers_together_once():
+    suite = Suite("m", ("a", "b"), (0, 1, 2), 2, ("", "last", "mean0-2", "concat0+1"))
+    of_a = [str(arm) for arm in suite.arms() if arm.revision == "a"]
+    assert of_a == [
+        "m@a/0",
+        "m@a/0/last",
+        "m@a/1",
+        "m@a/1/last",
+        "m@a/1/concat0+1",
+        "m@a/2",
+        "m@a/2/last",
+        "m@a/2/mean0-2",
+    ]
+    assert len(suite.arms()) == 2 * len(of_a)
+
+
+def test_layers_that_are_read_together_must_be_among_those_of_the_suite():
+    with pytest.raises(ConfigError, match=r"reads layers \[1\], which are not among its layers \[0, 2\]"):
+        Suite("m", ("a",), (0, 2), 2, ("concat1+2",))

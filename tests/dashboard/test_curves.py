@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from daskmetrics.dashboard._curves import MAX_POINTS, TrainingCurves
+from daskmetrics.dashboard._curves import MAX_POINTS, RECENT, TrainingCurves
 
 
 def event(step, rank=0, **more):
@@ -27,8 +27,19 @@ def test_the_last_reports_are_those_of_the_latest_training():
     for rank in range(2):  # a rank was lost: training restarts from step 1 with two
         curves.receive(event(2, rank, model="tiny"), 2.0)
     assert list(curves.last) == ["tiny rank 0", "tiny rank 1"]
-    curves.receive(event(1, 0, model="small"), 3.0)
+    curves.receive(event(1, 0, model="small"), 3.0)  # two trainings at once
+    assert list(curves.last) == ["tiny rank 0", "tiny rank 1", "small rank 0"]
+    curves.receive(event(2, 0, model="small"), 3.0 + RECENT)
     assert list(curves.last) == ["small rank 0"] and len(curves.points) == 4
+
+
+def test_a_training_of_one_process_is_named_after_its_model():
+    curves = TrainingCurves()
+    for step in (1, 2):
+        for model in ("tiny-32", "tiny-64"):
+            curves.receive({"model": model, "step": step, "loss": 7.0 / step, "tokens_per_second": None}, 1.0)
+    assert list(curves.points) == list(curves.last) == ["tiny-32", "tiny-64"]
+    assert [point.loss for point in curves.points["tiny-64"]] == [7.0, 3.5]
 
 
 def test_the_points_of_a_long_training_are_thinned():

@@ -16,11 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.dashboard import History
 from daskmetrics.cluster import connect
-from daskmetrics.config import Cluster
+from daskmetrics.config import Cluster, Recipe
 from daskmetrics.core._events import RunFinished
 from daskmetrics.core.names import Suite
-from daskmetrics.dashboard import Publisher
+from daskmetrics.dashboard import RUN_PAGE, Publisher
+from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._plugin import NAME
+from daskmetrics.experiment._worker import train_to
 from tests.browser import chromium, complaints
 
 STEPS = tuple(f"step{2**i}" for i in range(8))
@@ -113,11 +115,26 @@ def test_prometheus_reads_the_metrics(client, plugin, prefix, history):
     assert "dask_scheduler_workers" in families  # beside Dask's own
 
 
+def test_the_printed_link_opens_the_page_of_the_run():
+    lines: list[str] = []
+    with connect(Cluster(workers=1), on_start=lines.append, page=RUN_PAGE):
+        (link,) = [line.partition(" ")[2] for line in lines if line.startswith("Dashboard: ")]
+        assert "prefers-color-scheme: dark" in get(link)  # which no page of Dask has
+
+
 def report_training(ranks: int) -> None:
     for step in range(20):
         for rank in range(ranks):
             event = {"rank": rank, "step": step, "loss": 7 / (step + 1) + rank / 10, "tokens_per_second": 900.0 + rank}
             get_worker().log_event("daskmetrics-train", event)
+
+
+def test_the_training_of_a_suite_by_one_process_is_received(client, plugin, tmp_path):
+    recipe = Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
+    client.submit(train_to, recipe, str(tmp_path / "suite"), "step8", "mine", pure=False).result()
+    wait_until(lambda: "mine" in plugin.training.points)
+    points = plugin.training.points["mine"]
+    assert points[-1].step == 8 and all(0 < point.loss < 10 for point in points)
 
 
 def test_a_scheduler_that_ended_does_not_remove_the_metrics_of_another(prefix, client):
@@ -169,7 +186,49 @@ def test_the_page_shows_new_values(client, plugin, prefix, history, width, tmp_p
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_page_shows_what_the_machine_has(client, plugin, prefix, history, scheme):
+    entries = [*history.opening(), *history.measured(), *list(history.searched())[:60]]
+    with publishing(client, plugin, entries), chromium() as browser:
+        client.submit(report_training, 1, pure=False).result()
+        page = browser.new_page(viewport={"width": 400, "height": 900}, color_scheme=scheme)
+        errors = complaints(page)
+        page.goto(f"{prefix}/individual-daskmetrics")
+        page.get_by_text("best mean score so far").wait_for()
+        page.wait_for_timeout(2000)
+        width = page.evaluate("document.scrollingElement.scrollWidth")
+        shown, gpu, painted = page.evaluate(
+            """() => {
+              const all = Bokeh.documents[0]._all_models.values().toArray()
+              const figures = all.filter(model => model.type == 'Figure')
+              const items = all.filter(model => model.type == 'LegendItem')
+              return [figures.filter(figure => figure.visible).map(figure => figure.title.text),
+                      items.filter(item => item.visible && item.label.value == 'GPU utilisation').length,
+                      figures.map(figure => figure.border_fill_color)]
+            }"""
+        )
+    assert not errors and width <= 400
+    assert {"Training loss", "Best so far", "Load of the workers"} <= set(shown) and gpu == 0
+    assert set(painted) == {"#14181d" if scheme == "dark" else "#ffffff"}
+
+
+@pytest.mark.browser
+def test_a_browser_that_closes_leaves_nothing_in_the_terminal(client, plugin, prefix, history, capfd):
+    entries = [*history.opening(), *history.measured()]
+    with publishing(client, plugin, entries), chromium() as browser:
+        for wait in (50, 400, 1500):
+            page = browser.new_page()
+            page.goto(f"{prefix}/individual-daskmetrics", wait_until="commit")
+            page.wait_for_timeout(wait)
+            entries += list(history.searched())[:40]
+            page.close()
+        time.sleep(3)
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.browser
 def test_the_page_of_training_draws_every_rank(client, plugin, prefix):
+    plugin.training = TrainingCurves()  # a training of a test before may count as recent
     client.submit(report_training, 4, pure=False).result()
     wait_until(lambda: "rank 3" in plugin.training.points)
     with chromium() as browser:

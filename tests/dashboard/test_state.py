@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from benchmarks.dashboard import COST, History
-from daskmetrics.core._events import HistorySent, Record, SearchStarted, UnitAsked, UnitsPlanned, UnitsRetried
+from daskmetrics.core._events import (
+    HistorySent,
+    ObjectiveSet,
+    Record,
+    SearchStarted,
+    UnitAsked,
+    UnitsPlanned,
+    UnitsRetried,
+)
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard._state import LATEST, MEAN, POSTERIOR_MEAN, POSTERIOR_SD, SCORED, Grid, LiveState, PhaseTimer
 from tests.events import joined
@@ -65,6 +73,19 @@ def test_an_arm_has_a_mean_when_all_tasks_are_scored(live):
     assert live.values(MEAN)[at] == live.best == 0.5
     assert live.curve[-1][:2] == (2 * COST, 0.5)
     assert (live.first[at], live.last[at], live.paid[at]) == (1, 2, 2)
+
+
+def test_the_best_mean_is_weighted_as_the_objective_is(live):
+    at = live.grid.index["b@step2/1"]
+    live.receive([ObjectiveSet({"s": 3.0, "t": 1.0})], 1.0)
+    scores = [record("score", f"b@step2/1:{task}", {"score": score}) for task, score in (("s", 0.25), ("t", 0.75))]
+    live.receive(scores, 1.0)
+    assert live.values(MEAN)[at] == live.best == 0.375
+
+
+def test_an_arm_needs_no_score_on_a_task_outside_of_the_objective(live):
+    live.receive([ObjectiveSet({"t": 2.0}), record("score", "b@step2/1:t", {"score": 0.75})], 1.0)
+    assert live.best == 0.75
 
 
 def test_a_score_that_is_received_twice_counts_once(live):

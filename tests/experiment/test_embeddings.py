@@ -24,9 +24,9 @@ def filled(budget: MemoryBudget, seed: int = 0) -> LayerEmbeddings:
     """Filled in batches of scattered texts, one of which is added twice."""
     made, vectors = LayerEmbeddings(LAYERS, TEXTS, WIDTH, budget, f"key{seed}"), truth(seed)
     order = np.random.default_rng(1).permutation(TEXTS)
-    made.put(order[:7], np.zeros((len(LAYERS), 7, WIDTH), np.float32))
+    made.put(order[:7], [np.zeros((len(LAYERS), 7, WIDTH), np.float32)])
     for start in range(0, TEXTS, 7):
-        made.put(order[start : start + 7], vectors[:, order[start : start + 7]])
+        made.put(order[start : start + 7], [vectors[:, order[start : start + 7]]])
     return made
 
 

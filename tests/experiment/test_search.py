@@ -116,8 +116,10 @@ def test_arms_with_equal_vectors_score_equally(prepared, tmp_path):
         for unit in same[:3]:
             layer = unit.args[1]
             embeddings = LayerEmbeddings((layer,), *vectors.shape[1:], MemoryBudget(tmp_path, 10**6), "key")
-            embeddings.put(np.arange(len(task.texts())), vectors)
-            values.append(unit.function(embeddings, *unit.args))
+            embeddings.put(np.arange(len(task.texts())), [vectors])
+            value = unit.function(embeddings, *unit.args)
+            assert value.pop("reading")["layer"] == layer
+            values.append(value)
         assert all(value == values[0] for value in values)
         assert difference(values[0], values[1]) == Difference(0.0, 0.0, paired=True)
 
@@ -254,3 +256,37 @@ def test_the_window_depends_on_the_workers_until_a_run_has_begun(prepared):
     assert search.window(few, begun) == search.fixed_window(few, begun) == 32
     assert search.fixed_window(few, ()) is None
     assert search.window(prepared(search={"window": 4}), begun) == 4
+
+
+def test_a_growing_search_goes_on_from_the_cells_of_earlier_searches(prepared):
+    exp = prepared(search={"budget": 0.6})
+    problem, tasks = search.problem(exp, measured(exp)), {task.name: task for task in exp.tasks}
+    cells = [problem.cell(arm, task) for arm, task in ((0, 1), (3, 0), (5, 1))]
+    records = [
+        Record(exp.score_key(cell.arm, tasks[cell.task]), str(cell), "score", "ok", value={"score": 0.5, "stderr": 0.1})
+        for cell in cells
+    ]
+    other = Record("of deleted weights", "a@gone/0:order", "score", "ok")
+    picks = search.carried_on(exp, problem, [], [records[0], other, *records[1:]])
+    assert [pick.cell for pick in picks] == cells
+    assert [pick.index for pick in picks] == [pick.known for pick in picks] == [0, 1, 2]
+    # a search that was interrupted after two decisions keeps these, and what they lack follows
+    again = search.carried_on(exp, problem, picks[:2], records)
+    assert again == picks
+    learner = Learner(problem, exp.policy, budget=0.6, window=4, seed=0, decided=picks)
+    assert [pick.cell for pick in learner.open] == cells and learner.spent > 0
+    source = search.SearchSource(exp, learner, "key", Path("scratch"))
+    asked = source.ask(3)
+    assert [unit.key for unit in asked] == [record.key for record in records]
+    for record in records:
+        source.tell(record)
+    new = source.ask(4)
+    assert new and not {unit.key for unit in new} & {record.key for record in records}
+
+
+def test_a_growing_search_pays_for_one_arm_at_least(prepared):
+    exp = prepared(search={"budget": 0.01})
+    problem = search.problem(exp, measured(exp))
+    assert search.budget(exp.config.search).share == 0.01
+    least = search.budget(exp.config.search, problem).within(problem.exhaustive_cost)
+    assert least >= problem.arm_cost.min() > 0.01 * problem.exhaustive_cost

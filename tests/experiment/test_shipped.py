@@ -138,7 +138,7 @@ def test_a_text_is_read_once_for_each_prompt(network: Path, tmp_path: Path, prom
         "key", prepared.locations[checkpoint], prepared.protocols[checkpoint], Twice(), (3,), str(tmp_path), 1 << 20
     )
     embeddings = worker.encode(spec)
-    assert embeddings.shape[0] == vectors and embeddings.at(3).shape[0] == 3
+    assert embeddings.texts == vectors and embeddings.at(3).shape[0] == 3
     assert Twice().evaluate(embeddings.at(3), 0).value == vectors
     embeddings.spill()
     assert Twice().evaluate(embeddings.at(3), 0).value == vectors

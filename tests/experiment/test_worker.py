@@ -108,7 +108,7 @@ def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared, equal)
     if equal:
         vectors[:] = vectors[:, :1] * (1 + 1e-7 * vectors)  # up to rounding
     embeddings = LayerEmbeddings((3,), texts, 8, MemoryBudget(tmp_path, 2 * vectors.nbytes), "key")
-    embeddings.put(np.arange(texts), vectors)
+    embeddings.put(np.arange(texts), [vectors])
     if equal:
         with pytest.raises(UndefinedError, match=f"layer 3 are equal for all {texts} texts"):
             worker.score(embeddings, task, 3, 0, "protocol")

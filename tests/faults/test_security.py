@@ -33,7 +33,7 @@ from daskmetrics.execution._journal import read
 from daskmetrics.experiment import _maintain as maintain
 from daskmetrics.models import LoadedModel
 
-PREFIX = re.compile(r"http://127\.0\.0\.1:\d+(/[\w-]{20,})/status")
+PREFIX = re.compile(r"http://127\.0\.0\.1:\d+(/[\w-]{20,})/(?:status|individual-daskmetrics)")
 
 
 def stranger(address: str, **how) -> None:

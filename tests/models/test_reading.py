@@ -146,6 +146,29 @@ def test_only_the_batch_that_ran_out_of_memory_is_repeated(neox, budgets, fresh_
     assert sorted(row for layer, rows in seen for row in rows if layer == 2) == list(range(len(TEXTS)))
 
 
+def test_a_library_of_cuda_without_memory_halves_the_budget_and_another_error_ends_the_reading(
+    neox, budgets, fresh_pool, monkeypatch
+):
+    read = LoadedModel(at(neox), Protocol(batch_tokens=200))
+    memory = Memory(read, 60)
+    texts = iter(["CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "an illegal access"])
+    monkeypatch.setattr(torch, "OutOfMemoryError", lambda _: RuntimeError(next(texts)))
+    with pytest.raises(RuntimeError, match="illegal"):
+        read.encode(TEXTS, [3], "mean")
+    assert len(memory.requests) == 2 and len(budgets) == 1
+
+
+def test_float32_is_multiplied_as_such_whatever_the_process_allows(neox, fresh_pool):
+    matmul, seen = torch.backends.cuda.matmul, []
+    before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
+    try:
+        read = LoadedModel(at(neox), Protocol())
+        read.read(TEXTS, [1], lambda *_: seen.append(matmul.fp32_precision))
+        assert set(seen) == {"ieee"} and matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before
+
+
 def test_one_text_that_does_not_fit_is_an_error(neox, budgets, fresh_pool):
     read = LoadedModel(at(neox), Protocol())
     Memory(read, 4)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import torch
+
 from daskmetrics.models._weights import Prefetch, open_weights
 
 from .architectures import at, build
@@ -26,3 +28,16 @@ def test_files_that_cannot_be_read_yet_are_not_an_error(tmp_path):
     assert prefetch.take(at(tmp_path / "not trained yet")) is None
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
     assert open_weights(at(tmp_path)) is None
+
+
+def test_weights_that_cannot_be_pinned_are_read_all_the_same_and_the_log_says_so(tmp_path, minilm, monkeypatch, caplog):
+    def refused(_):
+        raise RuntimeError("CUDA error: out of page-locked memory")
+
+    folder = build("gpt_neox", tmp_path, minilm)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", refused)
+    prefetch = Prefetch()
+    prefetch.begin(at(folder), pin=True)
+    found = prefetch.take(at(folder))
+    assert found and found.keys() == open_weights(at(folder)).keys()
+    assert caplog.text.count("no memory could be pinned (CUDA error: out of page-locked memory)") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,26 @@ from daskmetrics.bandit import (
     policy_named,
     task_weights,
 )
+from daskmetrics.bandit._features import metrics_of_arms
 from daskmetrics.bandit._problem import Reward
-from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, UnitAsked
+from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, StorePlanned, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import pack
+from daskmetrics.core._readouts import Readout
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
 from tests.events import started
 
+SWEEP = {"policy": "sweep"}
 STEPS = tuple(f"step{step}" for step in log_steps(8))
 SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3), 3))
 TASKS = ("stdlib:order", "stdlib:package", "stdlib:retrieval")
+LOST = {"last": 0.04, "16d": 0.01, "int8": 0.0005}  # by a readout
+READOUTS = tuple(
+    ",".join(filter(None, parts)) for parts in product(("mean", "last"), ("", "mean1-3"), ("", "16d"), ("", "int8"))
+)
 HOSTILE = "ValueError: <script>alert('x')</script> \x1b[2J"
 ENVIRONMENT = {"python": "3.11.7", "machine": "Linux x86_64, 2 CPUs", "daskmetrics": "0.1.0", "numpy": "2.0"}
 
@@ -64,6 +72,7 @@ class Story:
     reward: Reward = "mean"
     objective: str = "all"
     sized: bool = False  # whether weights, tokens and dimensions are recorded, as this version does
+    timed: bool = False  # whether the time of reading is, too
 
     def size(self, suite: Suite) -> dict[str, Any]:
         """Weights of a suite whose embeddings have 1,000 and whose blocks have 100 weights."""
@@ -87,9 +96,11 @@ class Story:
     def quality(self, arm: Arm) -> float:
         """Best in the middle layers of late checkpoints, unless all arms are equal."""
         suite = next(suite for suite in self.suites if suite.model == arm.model)
-        time = suite.revisions.index(arm.revision) / max(1, len(suite.revisions) - 1)
+        last = len(suite.revisions) - 1
+        time = suite.revisions.index(arm.revision) / last if last else 1.0
         depth = arm.layer / suite.depth
-        return 0.5 if self.flat else 0.35 + 0.3 * time * (1 - 1.5 * (depth - 0.6) ** 2)
+        lost = sum(LOST.get(part, 0.0) for part in arm.readout.split(","))
+        return 0.5 if self.flat else 0.35 + 0.3 * time * (1 - 1.5 * (depth - 0.6) ** 2) - lost
 
     def score(self, cell: Cell) -> float:
         if self.merits:
@@ -104,7 +115,11 @@ class Story:
         if cell.task.startswith("mteb:"):
             value["detail"] = self.detail(cell.task, score)
         if self.sized:
-            value |= {"tokens": 10.0 * (1 + self.tasks.index(cell.task)), "dimensions": 8 * len(cell.arm.model)}
+            width = Readout.parse(cell.arm.readout).width(8 * len(cell.arm.model))
+            value |= {"tokens": 10.0 * (1 + self.tasks.index(cell.task)), "dimensions": width}
+        if self.timed:
+            deepest = max(next(suite.layers for suite in self.suites if suite.model == cell.arm.model))
+            value["reading"] = {"texts": 50, "layer": deepest, "seconds": 0.01 * value["tokens"]}
         if not self.outcomes:
             return value
         items, own = (np.random.default_rng(list(seed.encode())) for seed in (cell.task, str(cell)))
@@ -120,6 +135,8 @@ def make_run(path: Path, story: Story) -> Run:
     with Journal(folder.journal, folder.lock) as journal:
         journal.append(_start(story))
         store.create(folder.store, _template(story))
+        if any(suite.has_readouts for suite in story.suites):
+            journal.append(StorePlanned(_template(story).as_json(), 1, 0, {}, {}, {}))
         measured = list(_measure(story, folder, journal))
         if story.tasks and not _search(story, folder, journal, measured):
             return Run(path)
@@ -181,7 +198,7 @@ def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suit
             store.write(folder.store, "metrics", checkpoint, block)
             kept.append(checkpoint.revision)
         if kept:
-            yield Suite(suite.model, tuple(kept), suite.layers, suite.depth)
+            yield replace(suite, revisions=tuple(kept))
 
 
 def _block(story: Story, suite: Suite, checkpoint: Checkpoint) -> store.Block:
@@ -199,7 +216,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     costs = np.ones((len(arms), len(story.tasks)))
     baseline = suites[-1].checkpoints()[-1]
     blocks = [_block(story, suite, checkpoint).values for suite in suites for checkpoint in suite.checkpoints()]
-    features = arm_features(suites, np.concatenate(blocks))
+    features = arm_features(suites, metrics_of_arms(suites, np.concatenate(blocks)))
     search, kinds = config.parse(_settings(story)).search, {task: kind(task) for task in story.tasks}
     weights = tuple(task_weights(kinds, search.objective))
     own = tuple(kinds.values())
@@ -234,7 +251,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
 def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
     run = Run(folder.path)
     cells = {
-        (cell.arm.model, cell.arm.revision, cell.arm.layer, cell.task): (r.value["score"], 0.01, store.Status.OK)
+        (cell.arm, cell.task): (r.value["score"], 0.01, store.Status.OK)
         for r in journal.records()
         if r.ok and (cell := run.cells.get(r.key))
     }
@@ -251,6 +268,14 @@ def _record(journal: Journal, key: str, name: str, kind: str, value: Any) -> Non
 def a_run(tmp_path: Path) -> Callable[..., Run]:
     """Makes a run in ``tmp_path/demo``; a second call continues in the same folder."""
     return lambda **changes: make_run(tmp_path / "demo", Story(**changes))
+
+
+@pytest.fixture(scope="session")
+def read_out(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished sweep of one checkpoint with 8 readouts of each layer, and 8 more of three layers together."""
+    suite = Suite("encoder", ("main",), (0, 1, 2, 3), 3, READOUTS)
+    story = Story((suite,), budget=1.0, outcomes=True, sized=True, timed=True, trained=False, settings=SWEEP)
+    return make_run(tmp_path_factory.mktemp("runs") / "demo", story)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import struct
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from daskmetrics.report import write
+from daskmetrics.core.names import Suite
+from daskmetrics.report import whereabouts, write
 from daskmetrics.report._html import page
+from daskmetrics.report._terminal import NO_PICTURES
+from daskmetrics.report.plots._figures import NAMES
 from tests.browser import chromium, complaints
 
 VOID = {"meta", "img", "br"}
@@ -24,12 +30,14 @@ class Checker(HTMLParser):
         self.open: list[str] = []
         self.tags: set[str] = set()
         self.loaded: list[str] = []
+        self.linked: list[str] = []
         self.feed(text)
         assert not self.open
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
-        self.loaded += [value for name, value in attrs if name in ("src", "href", "action")]
+        self.loaded += [value for name, value in attrs if name in ("src", "action")]
+        self.linked += [value for name, value in attrs if name == "href"]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -42,27 +50,39 @@ def written(finished):
     return write(finished).read_text(encoding="utf-8")
 
 
+def scripts(text):
+    return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+
+
 def test_the_page_is_valid_and_loads_nothing(finished, written):
     checked = Checker(written)
-    assert not checked.tags & {"script", "link", "iframe"}
+    assert not checked.tags & {"link", "iframe", "object", "embed", "form"}
     assert checked.loaded and all(source.startswith("data:image/png;base64,") for source in checked.loaded)
-    assert not re.search(r"https?:|url\(|@import", written)
-    assert "{{" not in written and "{%" not in written
+    assert checked.linked and all((finished.folder.report / name).is_file() for name in checked.linked)
+    rest = re.sub(r"<script.*?</script>", "", written, flags=re.DOTALL)
+    assert not re.search(r"https?:|url\(|@import", rest)
+    assert "{{" not in rest and "{%" not in rest
+
+
+def test_the_policy_allows_no_script_but_the_two_of_the_page(written):
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', written)[1].replace("&#39;", "'")
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts(written)]
+    assert policy.startswith("default-src 'none';") and len(digests) == 2
+    assert policy.endswith("script-src " + " ".join(f"'sha256-{digest}'" for digest in digests))
+    assert "unsafe-eval" not in policy and "connect-src" not in policy
 
 
 def test_names_and_reasons_are_escaped(written):
-    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in written
+    assert "<script>alert" not in written and "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in written
 
 
 def test_the_answer_is_at_the_top_of_the_page(finished, written):
     headings = re.findall(r"<h2>(.*?)</h2>", written)
     assert headings == [
-        "Scores by task",
         "The best arm of every kind and task",
-        "Leading arms",
-        "Load the arm",
-        "Trade-offs",
+        "Leaderboard",
         "Figures",
+        "Trade-offs",
         "Work and cost",
         "Missing values",
         "Settings and versions",
@@ -70,14 +90,16 @@ def test_the_answer_is_at_the_top_of_the_page(finished, written):
     ]
     best = finished.best()
     assert len(finished.verdict.tied) > 1 and best.arm in finished.verdict.tied
-    for said in (f">{finished.verdict.answer}<", finished.verdict.headline, finished.verdict.basis):
-        assert written.index(said) < written.index("Scores by task")
+    for said in (f">{finished.verdict.answer}<", f"<p>{finished.verdict.explanation}<", finished.verdict.basis):
+        assert written.index(said) < written.index("<h2>")
     for text in ("final_ln", "0.1.0", "seed", finished.start.key, "are computed from", "prefers-color-scheme"):
         assert text in written
 
 
 def test_the_figures_are_png_files_too(finished, written):
-    for name in ("scores", "metrics", "layers", "predictors", "agreement", "path", "training"):
+    names = {file.stem for file in finished.folder.report.glob("*.png")}
+    assert names == NAMES
+    for name in names:
         png = (finished.folder.report / f"{name}.png").read_bytes()
         assert png.startswith(b"\x89PNG")
         assert struct.unpack(">I", png[16:20])[0] == 1500  # pixels wide
@@ -92,25 +114,48 @@ def test_an_unfinished_run_has_a_page(a_run):
 def test_a_run_without_tasks_has_a_page(a_run):
     run = a_run(tasks=())
     text = write(run).read_text(encoding="utf-8")
-    assert Checker(text) and "Metrics only" in text and "Scores by task" not in text
+    assert Checker(text) and "Metrics only" in text and "Leaderboard" not in text
     assert sorted(p.stem for p in run.folder.report.glob("*.png")) == ["layers", "metrics", "training"]
 
 
 def test_a_run_without_measured_checkpoints_has_a_page(a_run):
     names = tuple(f"{model}@step{step}" for model in ("tiny", "small") for step in (0, 1, 2, 4, 8))
     text = write(a_run(tasks=(), failing=names, trained=False)).read_text(encoding="utf-8")
-    assert Checker(text) and "<figure>" not in text
+    assert Checker(text) and "<figure" not in text and len(scripts(text)) == 1  # no library without figures
 
 
-def test_without_matplotlib_the_page_names_the_extra(finished, monkeypatch):
+def test_without_matplotlib_the_page_is_whole_and_says_what_is_not_written(finished, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     for name in [name for name in sys.modules if name.startswith("daskmetrics.report.plots")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    (finished.folder.report / "index.html").unlink(missing_ok=True)
+    for file in finished.folder.report.glob("*"):
+        file.unlink()
     text = write(finished).read_text(encoding="utf-8")
-    assert Checker(text) and "daskmetrics[plot]" in text and "<figure>" not in text
+    assert Checker(text) and "daskmetrics[plot]" in text and not list(finished.folder.report.glob("*.png"))
+    assert f"figures     {NO_PICTURES[:60]}" in whereabouts(finished.folder)
+    assert all(f'<div id="figure-{name}">' in text for name in ("map", "lines", "comparison", "search", "losses"))
+
+
+def test_files_of_figures_that_a_run_no_longer_has_are_deleted_and_others_kept(a_run):
+    run = a_run(suites=(Suite("one", ("main",), (0, 1, 2, 3), 3),), budget=1.0, trained=False)
+    write(run)
+    drawn = {file.stem for file in run.folder.report.glob("*.png")}
+    assert drawn < NAMES and "No PNG" not in whereabouts(run.folder)
+    for name in ("scores.png", "training.png", "training.svg", "mine.png"):
+        (run.folder.report / name).write_bytes(b"old")
+    (run.folder.report / "index.html").unlink()
+    write(run)
+    assert {file.name for file in run.folder.report.glob("*.[ps][nv]g")} == {f"{name}.png" for name in drawn | {"mine"}}
+
+
+def test_single_checkpoints_have_points_with_errors_and_a_table_instead_of_maps(a_run):
+    run = a_run(suites=(Suite("one", ("main",), (0, 1, 2, 3), 3),), budget=1.0, trained=False)
+    text = write(run).read_text(encoding="utf-8")
+    assert re.findall(r'<div id="figure-(.*?)">', text) == ["points", "comparison", "search"]
+    assert "The metrics of every arm" in text and text.count("<tr data-arm=") == 4
+    assert not {"scores", "metrics"} & {file.stem for file in run.folder.report.glob("*.png")}
 
 
 def test_the_page_of_a_hostile_name(finished, monkeypatch):
@@ -143,22 +188,113 @@ def test_a_page_is_written_again_only_after_new_entries(finished):
     assert page.stat().st_mtime_ns > written
 
 
+@contextmanager
+def opened(run, **options):
+    """The page of a run in a browser without a network; it must not complain or ask for anything."""
+    with chromium() as browser:
+        view = browser.new_context(
+            **{"offline": True, "viewport": {"width": 1280, "height": 900}, **options}
+        ).new_page()
+        complained, asked = complaints(view), []
+        view.on("request", lambda request: asked.append(request.url))
+        address = write(run).resolve().as_uri()
+        view.goto(address)
+        if options.get("java_script_enabled", True):
+            view.wait_for_selector("html[data-drawn]", state="attached")
+        yield view
+        assert not complained and all(url == address or url.startswith("data:") for url in asked)
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280, 1920])
 def test_the_page_opens_from_a_file_with_the_network_off(finished, tmp_path, scheme, width):
-    page_file = write(finished)
-    with chromium() as browser:
-        context = browser.new_context(offline=True, color_scheme=scheme, viewport={"width": width, "height": 900})
-        page = context.new_page()
-        complained, asked = complaints(page), []
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(page_file.resolve().as_uri())
-        page.screenshot(path=tmp_path / "report.png", full_page=True)
-        images = page.evaluate("[...document.images].map(image => image.complete && image.naturalWidth)")
-        shown = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
-        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert not complained and len(images) == 8 and all(image == 1500 for image in images)
-    assert all(url.startswith(("file:", "data:")) for url in asked)
+    with opened(finished, color_scheme=scheme, viewport={"width": width, "height": 900}) as view:
+        view.screenshot(path=tmp_path / "report.png", full_page=True)
+        shown = view.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
+        paper = view.evaluate("getComputedStyle(document.body).backgroundColor")
+        label = view.evaluate("figures.figure('map').below[0].axis_label_text_color")
+        drawn = view.evaluate("[...document.querySelectorAll('.figures figure')].map(each => each.offsetHeight)")
+    assert len(drawn) == 5 and min(drawn) > 200
     assert shown[0] <= shown[1]
     assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")
+    assert label == ("#1c2128" if scheme == "light" else "#e3e7ec")
+
+
+@pytest.mark.browser
+def test_without_javascript_the_page_shows_static_figures_and_whole_tables(finished):
+    with opened(finished, java_script_enabled=False) as view:
+        images = view.locator("noscript img, img")
+        assert images.count() >= 5 and all(image.is_visible() for image in images.all())
+        assert view.locator("table.sortable tbody tr").first.is_visible()
+        assert not view.locator(".interactive").is_visible()
+
+
+@pytest.mark.browser
+def test_the_leaderboard_sorts_by_any_column(finished):
+    with opened(finished) as view:
+        column = "[...document.querySelectorAll('table.sortable tbody tr')].map(row => row.cells[{}].dataset.value)"
+        head = view.locator("table.sortable th").nth(3)
+        head.locator("button").click()
+        falling = [float(value) for value in view.evaluate(column.format(3)) if value]
+        assert head.get_attribute("aria-sort") == "descending" and falling == sorted(falling, reverse=True)
+        head.locator("button").click()
+        assert [float(value) for value in view.evaluate(column.format(3)) if value] == falling[::-1]
+        view.locator("table.sortable th button").nth(2).click()
+        means = view.evaluate(column.format(2))
+        assert "" in means and "" not in means[: means.index("")] and set(means[means.index("") :]) == {""}
+
+
+@pytest.mark.browser
+def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(finished):
+    with opened(finished) as view:
+        view.select_option("#choose-model", "tiny")
+        view.select_option("#choose-shown", "curvature")
+        view.select_option("#choose-against", "stdlib:order")
+        assert view.evaluate("figures.document.get_model_by_name('one').group") == "tiny"
+        assert view.evaluate("figures.figure('comparison').below[0].axis_label") == "stdlib:order, accuracy"
+        values = view.evaluate(
+            "Object.fromEntries([...figures.source.data.value].map((v, i) => [figures.names[i], v]))"
+        )
+        stored = finished.metrics["curvature"].sel(model="tiny", checkpoint="step8", layer=1).item()
+        assert (
+            values["tiny@step8/1"] == pytest.approx(stored, rel=1e-4)
+            and values["small@step0/0"] != values["small@step0/0"]
+        )
+        view.locator("#figure-map").scroll_into_view_if_needed()
+        box = view.locator("#figure-map").bounding_box()
+        view.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        view.locator(".bk-Tooltip").get_by_text("tiny@step").wait_for()
+        row = view.locator("tr[data-arm^=small]").first
+        row.click()
+        arm = row.get_attribute("data-arm")
+        assert view.evaluate("figures.names[figures.source.selected.indices[0]]") == arm
+        assert arm in view.locator("#selected").text_content() and view.input_value("#choose-model") == "small"
+        assert view.evaluate(
+            "figures.figure('map').renderers[0].data_source === figures.figure('comparison').renderers[0].data_source"
+        )
+
+
+@pytest.mark.browser
+def test_the_figures_follow_a_change_to_dark_mode(finished):
+    with opened(finished, color_scheme="light") as view:
+        colour = "figures.figure('map').below[0].axis_label_text_color"
+        light = view.evaluate(colour)
+        view.emulate_media(color_scheme="dark")
+        frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        dark = view.evaluate(f"{frame}.then(() => {colour})")  # a page learns of the change with its next frame
+        assert light == "#1c2128" and dark == "#e3e7ec"
+
+
+@pytest.mark.browser
+def test_the_page_refuses_other_scripts_and_connections(finished):
+    with chromium() as browser:
+        view = browser.new_page()
+        refused = complaints(view)
+        view.goto(write(finished).resolve().as_uri())
+        view.evaluate(
+            "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
+        )
+        assert view.evaluate("window.ran") is None
+        assert view.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')") == "refused"
+    assert len(refused) >= 2 and all("Content Security Policy" in text for text in refused[:2])

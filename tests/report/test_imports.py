@@ -1,4 +1,4 @@
-"""A report does not import torch; a text for a terminal imports neither xarray nor matplotlib."""
+"""A report does not import torch; a text for a terminal imports no xarray, no matplotlib and no Dask cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import pytest
 
 HEAVY = ("torch", "transformers", "sklearn")
-TERMINAL = (*HEAVY, "xarray", "zarr", "matplotlib")
+TERMINAL = (*HEAVY, "xarray", "zarr", "matplotlib", "distributed")
 
 
 def modules_after(code: str, path) -> set[str]:

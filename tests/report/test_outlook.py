@@ -25,9 +25,11 @@ def test_terminal_page_and_notebook_say_why_the_search_ended_and_what_more_would
     run = a_run(budget=0.1)
     best = run.best()
     assert list(best.outlook) == ["ended", "more", "metrics"]
-    for text in (summary_text(run), best_text(run), page(run, [])):
+    for text in (best_text(run), page(run, [])):
         for label in ("ended", "more"):
             assert best.outlook[label] in flat(text)
+    text = summary_text(run)
+    assert best.outlook["ended"] in flat(text) and f"daskmetrics best {run.folder.path}" in flat(text)
     assert best.outlook["ended"].startswith("The budget was spent") and best.outlook["more"] in best._repr_html_()
 
 

@@ -33,7 +33,7 @@ def test_outcomes_make_the_error_of_a_difference_smaller(paired, finished):
 def test_an_unpaired_error_is_marked(finished, paired):
     assert "(unpaired)" in summary_text(finished) and "* not paired" in summary_text(finished)
     assert "(unpaired)" in page(finished, []) and "two independent scores" in page(finished, [])
-    assert "unpaired" not in summary_text(paired) and "* not paired" not in summary_text(paired)
+    assert "(unpaired)" not in summary_text(paired) and "* not paired" not in summary_text(paired)
 
 
 def test_an_arm_differs_from_itself_by_zero(paired):

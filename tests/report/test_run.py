@@ -71,3 +71,30 @@ def test_a_task_that_was_removed_is_left_out(a_run):
         journal.append(replace(before.start, key="fewer tasks", tasks=tasks))
     scores = analysis.scores(Run(before.folder.path))
     assert {task for own in scores.values() for task in own} == {"stdlib:order"}
+
+
+def test_the_leaderboard_begins_with_the_verdict_and_ends_with_arms_that_lack_tasks(finished):
+    frame = finished.leaderboard().to_frame()
+    complete = frame[frame["rank"].notna()]
+    names = [str(Arm(*row)) for row in complete[["model", "checkpoint", "layer"]].itertuples(index=False)]
+    assert names[0] == str(finished.verdict.overall.arm)
+    assert {name for name, tied in zip(names, complete["tied"], strict=True) if tied} == {
+        str(arm) for arm in finished.verdict.tied
+    }
+    assert len(frame) == len(finished.recorded) > len(complete)
+    assert complete.index.tolist() == list(range(len(complete))) and complete["mean"].is_monotonic_decreasing
+
+
+def test_a_running_search_has_a_leaderboard_of_what_is_scored(a_run):
+    board = a_run(decisions=8).leaderboard()
+    assert board.arms and board.reward == "mean"
+
+
+def test_the_frame_has_a_row_for_every_scored_cell(finished):
+    frame = finished.to_frame()
+    assert list(frame) == ["model", "checkpoint", "layer", "task", "kind", "score", "stderr", "seconds"]
+    assert len(frame) == finished.counts["score", "ok"] and (frame["seconds"] > 0).all()
+    row = frame.iloc[0]
+    recorded = finished.recorded[Arm(row["model"], row["checkpoint"], row["layer"])][row["task"]]
+    assert (row["score"], row["stderr"]) == (recorded["score"], recorded["stderr"])
+    assert row["kind"] == finished.kinds[row["task"]]

@@ -72,6 +72,16 @@ def test_of_several_models_only_those_with_tied_arms_are_run(tmp_path):
     assert [(model.name, model.layers) for model in settled.models] == [("minilm", (5, 6))]
 
 
+@pytest.mark.parametrize("recipe", [{"steps": 2, "depth": 6}, {"size": "14m", "width": 64, "heads": 2}])
+def test_the_command_leaves_out_defaults_and_runs_the_same_models(tmp_path, recipe):
+    evidence = tie_of(tmp_path, (FILE,), suites=(Suite("small", ("step1", "step2"), (0, 1, 2), 2), MODEL))
+    trained = config.Model(name="minilm", train=recipe, pooling="last")
+    models = [trained.model_dump(mode="json") if m["name"] == "minilm" else m for m in evidence.config["models"]]
+    command = found_of(replace(evidence, config={**evidence.config, "models": models})).command
+    assert loaded(command, None).models == (trained.model_copy(update={"layers": (5, 6)}),)
+    assert "vocabulary" not in command and "null" not in command.partition("models=")[2].partition("]}]")[0]
+
+
 def test_a_fixed_task_cannot_settle_a_tie(tmp_path):
     found = found_of(tie_of(tmp_path, (STDLIB,)))
     assert found.text.startswith("This data cannot") and "loses at most" in found.text and not found.command

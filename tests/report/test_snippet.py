@@ -13,7 +13,7 @@ from daskmetrics.config import Model, Protocol
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._protocol import protocol_of
 from daskmetrics.core.names import Arm
-from daskmetrics.models import LoadedModel, Readout
+from daskmetrics.models import Encoder, LoadedModel, Pooler
 from daskmetrics.report._snippet import snippet
 from tests.embedders import build as build_embedder
 from tests.models.architectures import build
@@ -118,9 +118,30 @@ def test_the_snippet_of_a_sentence_transformers_folder(tmp_path, kind, layer, in
     exec(code, space)
     prompt = space["prompts"]["query"]
     with LoadedModel(Location(str(folder), None, str(folder)), protocol.base) as model:
-        readout = Readout(model, protocol, TEXTS, prompt)
-        vectors = torch.empty(len(TEXTS), readout.width)
-        model.read(
-            readout.texts, [layer], lambda _, rows, *states: vectors.index_copy_(0, rows, readout(rows, *states))
-        )
+        pooler = Pooler(model, protocol, TEXTS, prompt)
+        vectors = torch.empty(len(TEXTS), pooler.width)
+        model.read(pooler.texts, [layer], lambda _, rows, *states: vectors.index_copy_(0, rows, pooler(rows, *states)))
     agree(space["embed"](TEXTS, prompt).numpy(), vectors.numpy())
+
+
+@pytest.mark.parametrize("readout", ["weighted", "max,16d", "last,8d,float16", "cls,binary"])
+def test_the_snippet_reads_out_as_the_encoder_does(neox, readout):
+    protocol = Protocol()
+    location = {"path": str(neox), "revision": None, "depth": 2}
+    space: dict = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(snippet(Arm("m", "step0", 1, readout), location, protocol.model_dump()), space)
+    read = protocol_of(protocol, Model(name="m", source=str(neox)), neox)
+    with Encoder.load(str(neox), None, 1, read.as_dict(), readout=readout) as encoder:
+        expected = encoder.encode(TEXTS)
+    assert space["embed"](TEXTS).shape == expected.shape
+    np.testing.assert_allclose(space["embed"](TEXTS).numpy(), expected, atol=2e-3 if "16" in readout[-7:] else 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("readout", "why"), [("pca8", "fitted on the run's prompts"), ("mean1+2", "Layers 1, 2 are read")]
+)
+def test_a_readout_that_needs_the_run_is_loaded_from_it(tmp_path, readout, why):
+    code = snippet(Arm("m", "step0", 2, readout), {}, {}, tmp_path)
+    assert why in code and f"dm.open({str(tmp_path)!r}).best().load()" in code
+    compile(code, "snippet", "exec")

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import re
+import webbrowser
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
+from daskmetrics.cli import main
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
 from daskmetrics.report import _analysis as analysis
@@ -30,7 +33,7 @@ def test_the_summary_gives_the_answer_its_confidence_and_its_price(finished):
     assert f"{best.share:.0%}".replace("%", " %") + " of the exhaustive sweep's cost" in text
     assert "train 10 s, measure 9.0 s, encode" in text
     for task in finished.tasks:
-        assert f"\n{task}" in text
+        assert f"\n{task}" in text and f"\n# {task}" in best_text(finished)
 
 
 def test_the_best_arm_of_every_kind_and_task_is_below_the_scores(finished):
@@ -65,7 +68,7 @@ def test_an_arm_that_was_scored_on_every_task_is_the_best_of_these(a_run):
     assert "xpected to be the best" not in text + page(run, []) and "units of the reward" not in text
     listed = [each["measured"] for each in run.result.top if each["measured"] is not None]
     assert len(listed) > 1 and listed == sorted(listed, reverse=True)
-    assert all(f">{value:.3f}<" in page(run, []) for value in listed)
+    assert all(f">{value:.3f}" in page(run, []) for value in listed)
 
 
 def test_mean_scores_are_over_the_tasks_of_the_objective(a_run):
@@ -127,6 +130,22 @@ def test_the_best_text_is_python(finished):
 def test_the_repr_and_the_locations_of_files(finished):
     assert repr(finished).startswith("<Run ") and "best arm" in repr(finished)
     assert "journal.jsonl" in whereabouts(finished.folder) and "store.zarr" in whereabouts(finished.folder)
+
+
+def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
+    opened = []
+    monkeypatch.setenv("BROWSER", "true %s")  # a command that takes the link and shows nothing
+    run = a_run()
+    page = run.folder.report / "index.html"
+    assert "file://" not in whereabouts(run.folder)
+    done = CliRunner().invoke(main, ["report", str(run.folder.path), "--open"])
+    assert done.exit_code == 0, done.output
+    assert f"report      {page.resolve().as_uri()}\n" in done.output and "No browser" not in done.output
+    monkeypatch.setattr(webbrowser, "open", lambda link: opened.append(link))
+    assert "No browser could be started" in CliRunner().invoke(main, ["report", str(run.folder.path), "--open"]).output
+    assert opened == [page.resolve().as_uri()]
+    done = CliRunner().invoke(main, ["report", str(run.folder.path), "--open", "--format", "csv"])
+    assert done.exit_code == 2 and "omit one of them" in done.output
 
 
 def test_equal_weights_are_shown_as_one_and_doubts_are_warnings(a_run):

@@ -65,8 +65,8 @@ def test_costs_are_those_that_the_run_recorded(run):
     tokens = 20.0  # the mean of 10, 20 and 30
     flops = tokens * (2 * 200 + 4 * 2 * 8 * tokens)  # two blocks of 100 weights, attention 8 wide
     depth = {"tiny": 2, "small": 3}[arm.model]
-    assert run.cost_of(arm) == ArmCost(2, 1200, 1000 + 100 * depth, tokens, flops, 8 * len(arm.model))
-    assert run.cost_of(arm).bytes == 32 * len(arm.model)
+    dimensions = 8 * len(arm.model)
+    assert run.cost_of(arm) == ArmCost(2, 1200, 1000 + 100 * depth, tokens, flops, dimensions, 4 * dimensions)
 
 
 def test_costs_of_an_older_run_are_assumed_and_said_to_be(a_run):
@@ -74,7 +74,7 @@ def test_costs_of_an_older_run_are_assumed_and_said_to_be(a_run):
     layer, width, tokens = 2, 32, 256
     cost = run.cost_of(next(arm for arm in run.recorded if arm.model == "tiny" and arm.layer == layer))
     flops = tokens * layer * (24 * width**2 + 4 * width * tokens)
-    assert cost == ArmCost(layer, 12 * width**2 * layer, None, tokens, flops, width)
+    assert cost == ArmCost(layer, 12 * width**2 * layer, None, tokens, flops, width, 4 * width)
     text = trade_offs_text(run)
     assert "whose size was not recorded: 12 width² weights a block" in text and "unknown" in text
     assert "tokens of a text: 256 (the greatest length, as the run recorded none)" in text
@@ -96,8 +96,8 @@ def test_arms_known_from_the_model_alone_are_shown_apart(run):
 
 
 def test_a_cost_that_grows_with_the_score_keeps_both_arms():
-    cheap, expensive = ArmCost(1, 10, None, 8.0, 80.0, 4), ArmCost(2, 20, None, 8.0, 160.0, 4)
-    wide = replace(cheap, dimensions=8)
+    cheap, expensive = ArmCost(1, 10, None, 8.0, 80.0, 4, 16), ArmCost(2, 20, None, 8.0, 160.0, 4, 16)
+    wide = replace(cheap, dimensions=8, bytes=32)
     assert on_front([0.1, 0.2], [cheap, expensive]) == [0, 1]
     assert on_front([0.2, 0.2], [cheap, expensive]) == [0]
     assert on_front([0.1, 0.1, 0.3], [wide, cheap, expensive]) == [1, 2]
@@ -134,12 +134,12 @@ def test_page_and_notebook_have_the_table(run):
 
 def test_the_panels_are_of_the_costs_that_differ(run):
     pytest.importorskip("matplotlib")
-    from daskmetrics.report.plots._tradeoffs import PANELS, trade_off_panels
+    from daskmetrics.report.plots._tradeoffs import COST_OF, trade_off_panels
 
     found = run.trade_offs()
-    assert [ax.get_xlabel() for ax in trade_off_panels(found).axes] == list(PANELS)
+    assert [ax.get_xlabel() for ax in trade_off_panels(found).axes] == list(COST_OF)[:-1]
     one = replace(found, arms=tuple(each for each in found.arms if each.arm.model == "small"))
-    assert [ax.get_xlabel() for ax in trade_off_panels(one).axes] == list(PANELS)[:-1]
+    assert [ax.get_xlabel() for ax in trade_off_panels(one).axes] == list(COST_OF)[:-2]
     for ax in trade_off_panels(one).axes:
         heights = list(ax.lines[0].get_ydata())
         assert heights == sorted(heights) and max(heights) == max(each.score for each in one.arms)

@@ -58,6 +58,19 @@ def test_a_tie_is_called_one_and_names_the_simplest_first(verdicts):
     assert text.index("simplest    minilm@main/5") < text.index("best        minilm@main/6")
 
 
+def test_the_short_answer_is_followed_by_an_explanation_that_does_not_repeat_it(verdicts, a_run):
+    clear, tie = verdicts["clear"].verdict, verdicts["tie"].verdict
+    assert clear.answer == "Layer 6 of minilm is the best"
+    assert clear.explanation == clear.text.replace("Layer 6 is the best: ", "It is ")
+    assert tie.answer == "2 arms are tied for the best; the simplest is layer 5 of minilm"
+    assert tie.explanation == tie.text.replace(
+        "Layers 5 and 6 are tied for the best", "The tied arms are layers 5 and 6"
+    )
+    many = a_run(flat=True, outcomes=True).verdict
+    count = f"{len(many.tied)} arms are tied for the best; the simplest is layer "
+    assert many.answer.startswith(count) and " at step " in many.answer and len(many.answer) < 100
+
+
 def test_where_tasks_disagree_the_verdict_says_so(verdicts):
     verdict = verdicts["split"].verdict
     best = {part.what: part.arm.layer for part in verdict.parts}
@@ -66,6 +79,9 @@ def test_where_tasks_disagree_the_verdict_says_so(verdicts):
     assert verdict.split.startswith(
         "No arm is the best everywhere: for classification layer 3 exceeds layer 6 by +0.020 ±"
     )
+    gains = [part.gain.value for part in verdict.parts if len(part.tasks) == 1]
+    assert verdict.by_task.value == pytest.approx(np.mean(gains)) and verdict.by_task.value > verdict.overall.gain.value
+    assert f"An arm for each task would gain {verdict.by_task.value:+.3f} ±" in verdict.split
 
 
 @pytest.mark.parametrize("name", ["clear", "tie", "split"])
@@ -85,8 +101,10 @@ def test_terminal_page_card_and_summary_say_the_same(verdicts, name):
     plain = json.loads(json.dumps(summary(run)))["verdict"]
     assert plain["headline"] == run.verdict.headline
     assert plain["standings"][0]["tied"] == [str(arm) for arm in run.verdict.tied]
-    for text in (summary_text(run), best_text(run).replace("\n# ", "\n"), page(run, []), run._repr_html_()):
+    for text in (summary_text(run), best_text(run).replace("\n# ", "\n")):
         assert run.verdict.headline in " ".join(text.split())
+    for text in (page(run, []), run._repr_html_()):
+        assert text.count(run.verdict.answer) == 1
     for part in run.verdict.parts:
         assert f"{part.gain.value:+.3f}" in summary_text(run) or part.is_default
 
@@ -129,6 +147,7 @@ def test_a_best_arm_that_lacks_tasks_is_not_called_tested(a_run):
     fewer = {**evidence.recorded, best: dict(list(evidence.recorded[best].items())[:1])}
     verdict = verdict_of(replace(evidence, recorded=fewer))
     assert verdict.overall.tied == () and "lacks tasks" in verdict.headline
+    assert verdict.answer.endswith(" is expected to be the best") and "but lacks tasks." in verdict.explanation
 
 
 def test_missing_outcomes_and_missing_errors_are_said(finished):

@@ -6,7 +6,7 @@ import xarray
 
 from daskmetrics import store
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.names import Arm, Checkpoint, Suite
 from daskmetrics.core.status import Status
 
 SUITES = (Suite("a", ("step0", "step1", "main"), (0, 1, 2), 2), Suite("b", ("step0",), (1, 2, 3, 4), 4))
@@ -100,10 +100,10 @@ def test_any_damage_is_seen_and_mended(path, damage, name):
 
 def test_score_blocks_hold_what_was_scored_and_say_what_was_not():
     cells = {
-        ("a", "step1", 2, "t"): (0.5, 0.01, Status.OK),
-        ("a", "step1", 0, "t"): (np.nan, np.nan, Status.NAN),
-        ("b", "step0", 4, "t"): (0.25, 0.02, Status.OK),
-        ("a", "step1", 9, "t"): (0.9, 0.0, Status.OK),  # of an earlier configuration
+        (Arm("a", "step1", 2), "t"): (0.5, 0.01, Status.OK),
+        (Arm("a", "step1", 0), "t"): (np.nan, np.nan, Status.NAN),
+        (Arm("b", "step0", 4), "t"): (0.25, 0.02, Status.OK),
+        (Arm("a", "step1", 9), "t"): (0.9, 0.0, Status.OK),  # of an earlier configuration
     }
     blocks = store.blocks_of_cells(SUITES, ["t"], cells)
     assert set(blocks) == {Checkpoint("a", "step1"), Checkpoint("b", "step0")}

@@ -179,14 +179,20 @@ def conclusion(differences: Sequence[PairedDifference], seeds: int) -> str:
 def write_csv(trials: Sequence[ReplayTrial], shares: Sequence[float], folder: Path) -> list[Path]:
     """Write ``trials.csv``, one line per search, and ``curves.csv``, the statistics at each share of the cost."""
     folder.mkdir(parents=True, exist_ok=True)
-    curves = [_curve_line(group, share) for group in by_setting(trials).values() for share in shares]
-    tables = {folder / "trials.csv": [_trial_line(trial) for trial in trials], folder / "curves.csv": curves}
-    for path, lines in tables.items():
-        with path.open("w", encoding="utf-8", newline="") as file:
+    paths = []
+    for name, lines in as_lines(trials, shares).items():
+        paths.append(folder / f"{name}.csv")
+        with paths[-1].open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, lines[0])
             writer.writeheader()
             writer.writerows(lines)
-    return list(tables)
+    return paths
+
+
+def as_lines(trials: Sequence[ReplayTrial], shares: Sequence[float]) -> dict[str, list[dict[str, object]]]:
+    """``trials``, one line per search, and ``curves``, the statistics at each share of the cost."""
+    curves = [_curve_line(group, share) for group in by_setting(trials).values() for share in shares]
+    return {"trials": [_trial_line(trial) for trial in trials], "curves": curves}
 
 
 def _trial_line(trial: ReplayTrial) -> dict[str, object]:
@@ -199,10 +205,10 @@ def _trial_line(trial: ReplayTrial) -> dict[str, object]:
         "seconds": last.seconds,
         "loss": last.loss,
         "probability_within": last.confidence,
-        "share_to_within": first.share if first else "",
-        "seconds_to_within": first.seconds if first else "",
-        "share_to_within_for_good": lasting.share if lasting else "",
-        "seconds_to_within_for_good": lasting.seconds if lasting else "",
+        "share_to_within": first.share if first else None,
+        "seconds_to_within": first.seconds if first else None,
+        "share_to_within_for_good": lasting.share if lasting else None,
+        "seconds_to_within_for_good": lasting.seconds if lasting else None,
         "utilisation": trial.utilisation,
     }
 

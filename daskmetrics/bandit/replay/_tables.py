@@ -10,6 +10,7 @@ import numpy as np
 
 from daskmetrics.bandit._features import arm_features
 from daskmetrics.bandit._problem import Bools, Floats
+from daskmetrics.core._readouts import Readout
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Suite, grid, training_order
 
@@ -130,7 +131,7 @@ def score_table(rows: Iterable[ScoreRow], metrics: Metrics | None = None) -> Sco
     Parameters
     ----------
     rows : iterable of ScoreRow
-        In any order. A model's layers are those of all its checkpoints; its depth is the greatest layer.
+        In any order. A model's layers and readouts are those of all its checkpoints; its depth is the greatest layer.
     metrics : mapping of Arm to (mapping of str to float), optional
         Label-free metrics; a metric that fewer than half of the arms have is left out.
 
@@ -166,11 +167,19 @@ def score_table(rows: Iterable[ScoreRow], metrics: Metrics | None = None) -> Sco
 def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
     revisions: dict[str, set[str]] = {}
     layers: dict[str, set[int]] = {}
+    readouts: dict[str, set[str]] = {}
     for arm in arms:
         revisions.setdefault(arm.model, set()).add(arm.revision)
-        layers.setdefault(arm.model, set()).add(arm.layer)
+        layers.setdefault(arm.model, set()).update(Readout.parse(arm.readout).layers_of(arm.layer))
+        readouts.setdefault(arm.model, set()).add(arm.readout)
     return tuple(
-        Suite(model, training_order(revisions[model]), tuple(sorted(numbers)), max(1, *numbers))
+        Suite(
+            model,
+            training_order(revisions[model]),
+            tuple(sorted(numbers)),
+            max(1, *numbers),
+            tuple(sorted(readouts[model])),
+        )
         for model, numbers in layers.items()
     )
 

@@ -24,7 +24,10 @@ PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPEC
 ALIVE = PENDING | {"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
 ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
          "TIMEOUT")  # fmt: skip
-TRANSIENT = re.compile(r"Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started")
+TRANSIENT = re.compile(
+    r"Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started|is not configured"
+)
+NO_CONFIGURATION = re.compile("establish a configuration source|nable to (read|process) (config|slurm)", re.IGNORECASE)
 
 
 class SlurmError(DaskmetricsError):
@@ -55,7 +58,12 @@ def _run(words: Sequence[str], script: str | None = None) -> subprocess.Complete
     if done.returncode:
         # Slurm's message in one line, without the program names that begin each line
         lines = (done.stderr or done.stdout).splitlines()
-        messages = (re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in lines)
+        messages = [re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in lines]
+        if any(map(NO_CONFIGURATION.search, messages)):  # also where the controller that hands it out is not reached
+            raise SlurmError(
+                f"Slurm is not configured on this machine: {words[0]} finds no slurm.conf and no controller. Run on "
+                "the cluster's login node, or with: --cluster local"
+            )
         raise SlurmError("; ".join(dict.fromkeys(filter(None, messages))) or f"{words[0]} failed without a message")
     return done
 

@@ -23,8 +23,8 @@ import yaml
 
 from daskmetrics import config as configuration
 from daskmetrics.config import Cluster, Config
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core._files import RUNS, RunFolder, run_names
+from daskmetrics.core.errors import ConfigError, did_you_mean
 from daskmetrics.planning.doctor import _collect, _history, _machine, _slurm, _storage
 from daskmetrics.planning.doctor._facts import Check, Facts, Finding, Severity
 
@@ -97,7 +97,7 @@ class Subject:
 
 
 def subject(text: str) -> Subject:
-    """The subject that the command line names: a run's folder, an experiment's YAML, a profile's name or YAML.
+    """The subject that the command line names: a run's folder, an experiment's YAML, a profile's name or YAML, a run.
 
     Raises
     ------
@@ -113,8 +113,16 @@ def subject(text: str) -> Subject:
         run.must_exist()
     if path.is_file() and _has_models(path):
         config = configuration.load(path)
-        return Subject(config.cluster, config, RunFolder(Path("runs") / config.name), False)
-    return Subject(configuration.cluster(text), None, RunFolder(Path("runs")), False)
+        return Subject(config.cluster, config, RunFolder(RUNS / config.name), False)
+    try:
+        return Subject(configuration.cluster(text), None, RunFolder(RUNS), False)
+    except ConfigError as error:
+        names = run_names(RUNS)
+        if text in names:
+            return subject(str(RUNS / text))
+        if not names or path.suffix:
+            raise
+        raise ConfigError(f"{error}{did_you_mean(text, names)} Runs in '{RUNS}': {', '.join(names)}.") from None
 
 
 def _has_models(path: Path) -> bool:

@@ -166,10 +166,10 @@ def suites(config: Config | None) -> SuiteFacts | None:
     if config is None:
         return None
     located, problems = [], []
-    for model in config.models:
+    for number, model in enumerate(config.models):
         if model.source:
             try:
-                located.append(locate(model))
+                located.append(locate(model, number=number))
             except DaskmetricsError as error:
                 problems.append(str(error))
     return SuiteFacts(tuple(located), tuple(problems))
@@ -183,7 +183,7 @@ def hub(config: Config | None, suites: SuiteFacts | None) -> HubFacts | None:
         return None
     required = tuple(model for model in config.models if model.source and is_hub_id(model.source))
     sources = {model.name: model.source for model in required}
-    missing = [f"{sources[each.suite.model]}@{name}" for each in suites.located for name in each.missing]
+    missing = [f"{sources[each.suite.model]}@{name}" for each in suites.located for name in each.to_fetch]
     home = Path(constants.HF_HUB_CACHE)
     return HubFacts(home, required, tuple(missing), constants.HF_HUB_OFFLINE, folder("hub", home).problem)
 

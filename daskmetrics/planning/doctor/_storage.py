@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from daskmetrics.core._text import equal_names
+from daskmetrics.core._text import equal_names, shortened
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.planning.doctor._facts import Check, Facts, Finding, FolderFacts, failure, good, warning
 from daskmetrics.planning.doctor._machine import LOCAL
@@ -96,8 +96,9 @@ def hub_cache(facts: Facts) -> Finding | None:
     if hub is None or not hub.required:
         return None
     if not hub.missing:
-        return good(f"all models are in {hub.home}")
-    names = ", ".join(hub.missing[:3]) + (f" and {len(hub.missing) - 3} more" if len(hub.missing) > 3 else "")
+        limited = ", ".join(f"{model.name} through {model.disk} of disk" for model in hub.required if model.disk)
+        return good(f"the run downloads {limited}" if limited else f"all models are in {hub.home}")
+    names = shortened(hub.missing, most=3)
     download = f"hf download {hub.missing[0].replace('@', ' --revision ')}"
     if hub.offline:
         message = f"HF_HUB_OFFLINE is set, and {hub.home} does not contain {names}"
@@ -134,7 +135,9 @@ def checkpoints(facts: Facts) -> Finding | None:
         return None
     if facts.suites.problems:
         return failure(facts.suites.problems[0], "correct 'models:' in the configuration, or provide the files")
-    return good(f"{sum(len(each.suite.revisions) for each in facts.suites.located):,} checkpoints of different content")
+    count = sum(len(each.suite.revisions) for each in facts.suites.located)
+    offered = [each.offered for each in facts.suites.located if each.offered]
+    return good("; ".join([f"{count:,} checkpoints of different content", *offered]))
 
 
 def equal_weights(facts: Facts) -> Finding | None:

@@ -8,15 +8,16 @@ from functools import cached_property
 
 from matplotlib.figure import Figure
 
-from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._run import Run, cell_of
+from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots._correlations import correlation_table, metric_against_score
 from daskmetrics.report.plots._heatmaps import Marks, Quantity, heat_maps
-from daskmetrics.report.plots._lines import DecisionPoint, layer_curves, search_path, training_loss
+from daskmetrics.report.plots._lines import layer_curves, search_path, training_loss
+from daskmetrics.report.plots._path import path_of
 from daskmetrics.report.plots._style import rendered
 from daskmetrics.report.plots._tradeoffs import trade_off_panels
 
+NAMES = frozenset(("scores", "tradeoffs", "metrics", "layers", "predictors", "agreement", "path", "training"))
 MOST_TASKS = 8  # that have a map of their own
 _MAP = "Each map shows the training steps of a model from left to right and its layers from below (0 is the embedding)."
 
@@ -41,16 +42,19 @@ class Picture:
         return rendered(self.figure, "svg", self.name)
 
 
-def pictures(run: Run) -> Iterator[Picture]:
+def pictures(run: RecordedRun) -> Iterator[Picture]:
     """All figures for which the run has data."""
     suites, scored = analysis.suites(run), bool(analysis.scores(run))
+    are_mapped = any(len(suite.revisions) > 1 for suite in suites)  # the map of one checkpoint is a stripe
     if suites and scored:
-        yield _scores(run)
+        if are_mapped:
+            yield _scores(run)
         if analysis.compared(run):
             yield trade_offs(run)
     if suites and (metrics := analysis.metrics(run)):
-        yield _metrics(run, metrics)
-        yield _layers(run, metrics)
+        if are_mapped:
+            yield _metrics(run, metrics)
+        yield _layers(run, metrics, by_task=not are_mapped)
         if scored:
             yield _predictors(run)
             yield _agreement(run, metrics)
@@ -61,12 +65,12 @@ def pictures(run: Run) -> Iterator[Picture]:
         yield Picture("training", "Training loss", caption, training_loss(losses))
 
 
-def _scores(run: Run) -> Picture:
-    scores, errors = analysis.scores(run), analysis.errors(run)
-    count = len(run.tasks)
+def _scores(run: RecordedRun) -> Picture:
+    scores, errors = analysis.at_layers(run, analysis.scores(run)), analysis.errors(run)
+    count, means = len(run.tasks), analysis.at_layers(run, analysis.mean_scores(run))
     paid = {arm: float(len(by_task)) for arm, by_task in scores.items()}
     rows = [
-        Quantity("mean score, arms scored on every task", "mean score", analysis.mean_scores(run), "cividis"),
+        Quantity("mean score, arms scored on every task", "mean score", means, "cividis"),
         Quantity("number of tasks scored", "tasks scored", paid, "cividis", most=count),
     ]
     for task, about in run.tasks.items() if count <= MOST_TASKS else ():
@@ -75,12 +79,12 @@ def _scores(run: Run) -> Picture:
     caption = (
         f"{_MAP} Hatched: not scored. An arm has a mean score only if it was scored on all {count} tasks, because "
         "means over different tasks are not comparable; the second row counts the tasks on which it was scored. "
-        "Scores are raw; the search compares tasks by its reward."
+        f"Scores are raw; the search compares tasks by its reward.{best_readout(run)}"
     )
-    return Picture("scores", "Scores", caption, heat_maps(rows, analysis.suites(run), _marks(run)))
+    return Picture("scores", "Scores", caption, heat_maps(rows, analysis.suites(run), marks(run)))
 
 
-def trade_offs(run: Run) -> Picture:
+def trade_offs(run: RecordedRun) -> Picture:
     """Scores against what arms take."""
     compared = run.trade_offs()
     caption = (
@@ -95,25 +99,28 @@ def _titled(name: str, errors: Mapping[str, float]) -> str:
     return f"{name} (standard error {errors[name]:.2g})" if name in errors else name
 
 
-def _metrics(run: Run, metrics: Mapping[str, analysis.Values]) -> Picture:
+def _metrics(run: RecordedRun, metrics: Mapping[str, analysis.Values]) -> Picture:
     errors = analysis.errors(run)
     rows = [Quantity(_titled(name, errors), analysis.units(run, name), values) for name, values in metrics.items()]
     caption = (
         f"{_MAP} All models of a row share its colours. Hatched: the metric is undefined, or the measurement of the "
         "checkpoint failed."
     )
-    return Picture("metrics", "Label-free metrics", caption, heat_maps(rows, analysis.suites(run), _marks(run)))
+    return Picture("metrics", "Label-free metrics", caption, heat_maps(rows, analysis.suites(run), marks(run)))
 
 
-def _layers(run: Run, metrics: Mapping[str, analysis.Values]) -> Picture:
-    means = analysis.mean_scores(run)
+def _layers(run: RecordedRun, metrics: Mapping[str, analysis.Values], by_task: bool) -> Picture:
+    means, scores = analysis.at_layers(run, analysis.mean_scores(run)), analysis.at_layers(run, analysis.scores(run))
     rows = [Quantity("mean score", "mean score", means)] if means else []
+    for task, about in run.tasks.items() if by_task and 1 < len(run.tasks) <= MOST_TASKS else ():
+        values = {arm: own[task] for arm, own in scores.items() if task in own}
+        rows.append(Quantity(task, about["main_score"], values))
     rows += [Quantity(name, analysis.units(run, name), values) for name, values in metrics.items()]
-    caption = "Each quantity by layer. A line is a checkpoint; later checkpoints are lighter."
+    caption = f"Each quantity by layer. A line is a checkpoint; later checkpoints are lighter.{best_readout(run)}"
     return Picture("layers", "Along the layers", caption, layer_curves(rows, analysis.suites(run)))
 
 
-def _predictors(run: Run) -> Picture:
+def _predictors(run: RecordedRun) -> Picture:
     caption = (
         "Spearman's ρ between metric and score over the arms scored on a task, averaged over the tasks of a kind, with "
         "the number of cells in brackets. 1: the metric ranks arms as the scores do; -1: in reverse order; 0: "
@@ -124,22 +131,21 @@ def _predictors(run: Run) -> Picture:
     return Picture("predictors", "Which metrics predict quality here", caption, figure)
 
 
-def _agreement(run: Run, metrics: Mapping[str, analysis.Values]) -> Picture:
+def _agreement(run: RecordedRun, metrics: Mapping[str, analysis.Values]) -> Picture:
     units = {name: analysis.units(run, name) for name in metrics}
-    figure = metric_against_score(metrics, units, analysis.standard_scores(run), run.models)
+    standard = analysis.at_layers(run, analysis.standard_scores(run))
+    figure = metric_against_score(metrics, units, standard, run.models)
     caption = (
         "Each point is an arm with at least one score: the mean of its scores, each in standard deviations of the "
         "scores of its task. Arms were scored on different tasks, which the search chose: compare the shapes rather "
-        "than the exact values."
+        f"than the exact values.{best_readout(run)}"
     )
     return Picture("agreement", "Metric against score", caption, figure)
 
 
-def _path(run: Run) -> Picture:
-    default = run.best().default_score if run.result and run.best().shared == tuple(run.weights) else None
-    share = run.result.exhaustive / 100 if run.result else 1.0
-    unit = "% of the exhaustive sweep (assumed)" if run.result else "assumed seconds"
-    figure = search_path(_points(run, share), analysis.suites(run), default, unit)
+def _path(run: RecordedRun) -> Picture:
+    path = path_of(run)
+    figure = search_path(path.points, analysis.suites(run), path.default, path.unit)
     caption = (
         "Above: the greatest mean score among the arms scored on every task so far. Below: every decision of the "
         "search at the arm that it paid for; within a checkpoint, deeper layers are higher. The search follows its "
@@ -151,24 +157,12 @@ def _path(run: Run) -> Picture:
     return Picture("path", "The search's path", caption, figure)
 
 
-def _points(run: Run, unit: float) -> list[DecisionPoint]:
-    """Every decision in order, as if each had its result before the next one."""
-    scores, weights = analysis.scores(run), run.weights
-    total, known = sum(weights.values()), dict[Arm, dict[str, float]]()
-    points, spent, best = [], 0.0, None
-    for pick in run.picks:
-        cell = cell_of(pick)
-        spent += pick["cost"] / unit
-        if cell.task in scores.get(cell.arm, {}):
-            values = known.setdefault(cell.arm, {})
-            values[cell.task] = scores[cell.arm][cell.task]
-            if weights.keys() <= values.keys():
-                mean = sum(values[task] * weight for task, weight in weights.items()) / total
-                best = max(mean, best if best is not None else float("-inf"))
-        points.append(DecisionPoint(spent, cell.arm, pick["stage"], best))
-    return points
+def best_readout(run: RecordedRun) -> str:
+    """Which of several readouts of a layer its place shows."""
+    several = len({arm.readout for arm in run.recorded}) > 1
+    return " Of the readouts of a layer, the best is shown, by the mean score." if several else ""
 
 
-def _marks(run: Run) -> Marks:
-    best = run.best() if run.result else None
-    return Marks(best.arm, best.default) if best else Marks()
+def marks(run: RecordedRun) -> Marks:
+    """The best and the default arm."""
+    return Marks(**analysis.marks(run))

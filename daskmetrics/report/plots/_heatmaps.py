@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.core._steps import step_label
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.report.plots._style import STYLE, blank, thinned
+from daskmetrics.report.plots._style import STYLE, axes_for, blank, thinned
 
 MOST_STEPS = 26  # checkpoints labelled along the whole width
 MOST_LAYERS = 7  # layers labelled beside one map
@@ -87,24 +87,50 @@ def plane(values: Mapping[Arm, float], suite: Suite) -> NDArray[np.float64]:
     return np.array(rows, dtype=float)
 
 
+@rc_context({**STYLE, "axes.grid": False})
+def heat_map(quantity: Quantity, suite: Suite, marks: Marks, ax: Axes | None = None) -> Axes:
+    """One quantity of one model by checkpoint and layer."""
+    ax = axes_for(ax, 3.2)
+    values = plane(quantity.values, suite)
+    norm = _norm(quantity, [values])
+    _map(ax, values, norm, quantity, suite, marks)
+    ax.grid(visible=False)
+    places = thinned(range(len(suite.revisions)), MOST_STEPS // 2)
+    ax.set_xticks(places, [step_label(suite.revisions[i]) for i in places])
+    ax.set(xlabel="training step", ylabel="layer", title=f"{quantity.title}, {suite.model}")
+    bar = ax.figure.colorbar(ScalarMappable(norm, quantity.colours), ax=ax, label=quantity.units)
+    bar.outline.set_visible(False)
+    return ax
+
+
+def _norm(quantity: Quantity, planes: Sequence[NDArray[np.float64]]) -> Normalize:
+    """The colours of values; of counts, one for each number."""
+    if quantity.most is not None:
+        return BoundaryNorm(np.arange(quantity.most + 1) + 0.5, 256)
+    finite = np.concatenate([values[np.isfinite(values)] for values in planes])
+    return Normalize(float(finite.min()), float(finite.max())) if len(finite) else Normalize(0, 1)
+
+
+def _map(
+    ax: Axes, values: NDArray[np.float64], norm: Normalize, quantity: Quantity, suite: Suite, marks: Marks
+) -> None:
+    ax.patch.set(**NO_VALUE)
+    ax.spines[:].set_visible(False)
+    ax.imshow(values, norm=norm, cmap=quantity.colours, origin="lower", aspect="auto", interpolation="nearest")
+    places = thinned(range(len(suite.layers)), MOST_LAYERS)
+    ax.set_yticks(places, [str(suite.layers[i]) for i in places])
+    ax.set_xticks([])
+    ax.tick_params(length=0)
+    for arm, look in ((marks.default, RING), (marks.best, STAR)):
+        if arm and arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
+            ax.plot(suite.revisions.index(arm.revision), suite.layers.index(arm.layer), **look)
+
+
 def _row(figure: Figure, row: Sequence[Axes], quantity: Quantity, suites: Sequence[Suite], marks: Marks) -> None:
     planes = [plane(quantity.values, suite) for suite in suites]
-    if quantity.most is None:
-        finite = np.concatenate([values[np.isfinite(values)] for values in planes])
-        norm = Normalize(float(finite.min()), float(finite.max())) if len(finite) else Normalize(0, 1)
-    else:
-        norm = BoundaryNorm(np.arange(quantity.most + 1) + 0.5, 256)
+    norm = _norm(quantity, planes)
     for ax, values, suite in zip(row, planes, suites, strict=True):
-        ax.patch.set(**NO_VALUE)
-        ax.spines[:].set_visible(False)
-        ax.imshow(values, norm=norm, cmap=quantity.colours, origin="lower", aspect="auto", interpolation="nearest")
-        places = thinned(range(len(suite.layers)), MOST_LAYERS)
-        ax.set_yticks(places, [str(suite.layers[i]) for i in places])
-        ax.set_xticks([])
-        ax.tick_params(length=0)
-        for arm, look in ((marks.default, RING), (marks.best, STAR)):
-            if arm in suite.arms():
-                ax.plot(suite.revisions.index(arm.revision), suite.layers.index(arm.layer), **look)
+        _map(ax, values, norm, quantity, suite, marks)
     row[0].set_title(quantity.title, loc="left", fontsize=9, fontweight="bold", pad=4)
     row[0].set_ylabel("layer")
     ticks = MaxNLocator(4) if quantity.most is None else FixedLocator(thinned(range(1, quantity.most + 1), 5))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from daskmetrics.core._files import atomic_write
 from daskmetrics.core._steps import step_label
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.report.plots._heatmaps import Quantity
-from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, blank, rendered, thinned
+from daskmetrics.report.plots._path import DecisionPoint
+from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, axes_for, blank, rendered, thinned
 
 LINES = 8  # checkpoints of a model that have a line: evenly chosen, the first and the last among them
 MOST_LAYERS = 9  # labelled below one panel
@@ -47,6 +48,20 @@ def layer_curves(quantities: Sequence[Quantity], suites: Sequence[Suite]) -> Fig
     figure.legend(handles=handles, title="training step", loc="outside right upper", handlelength=1.2)
     figure.supxlabel("layer (0 is the embedding)", fontsize=8.5)
     return figure
+
+
+@rc_context(STYLE)
+def layer_axes(quantity: Quantity, suite: Suite, ax: Axes | None = None) -> Axes:
+    """One quantity along the layers of a model, one line for each checkpoint."""
+    ax = axes_for(ax, 3.2)
+    known = {arm.revision for arm in quantity.values if arm.model == suite.model}
+    suite = replace(suite, revisions=tuple(name for name in suite.revisions if name in known) or suite.revisions)
+    _curves(ax, quantity.values, suite)
+    ax.set(xlabel="layer (0 is the embedding)", ylabel=quantity.units or quantity.title, title=quantity.title)
+    if len(suite.revisions) > 1:
+        handles = [Line2D([], [], color=c, lw=1.8, label=step_label(name)) for name, c in _colours(suite).items()]
+        ax.legend(handles=handles, title="training step", handlelength=1.2, loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
 
 
 def chosen(revisions: Sequence[str]) -> tuple[str, ...]:
@@ -76,29 +91,13 @@ def _colours(suite: Suite) -> dict[str, Any]:
     return {revision: shades(0.92 * i / max(1, len(shown) - 1)) for i, revision in enumerate(shown)}
 
 
-@dataclass(frozen=True)
-class DecisionPoint:
-    """One decision of the search: the total cost so far, its arm, and the best mean score known then."""
-
-    spent: float
-    arm: Arm
-    stage: str
-    best: float | None
-
-
 @rc_context(STYLE)
 def search_path(points: Sequence[DecisionPoint], suites: Sequence[Suite], default: float | None, unit: str) -> Figure:
     """Above the best mean score so far, below the arm of each decision, both by total cost."""
     figure = blank(5.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.2))
-    known = [(point.spent, point.best) for point in points if point.best is not None]
-    if known:
-        upper.step(*zip(*known, strict=True), where="post", color=COLOURS[0], lw=1.6)
-    if default is not None:
-        upper.axhline(default, color="0.35", lw=1, ls="--")
-        upper.annotate("default arm", (0, default), (5, 3), ("axes fraction", "data"), "offset points", fontsize=8)
+    _best(upper, points, default)
     upper.set_ylabel("best mean score\nso far")
-    upper.margins(y=0.2)
     _decisions(lower, points, suites)
     lower.set_xlabel(f"cost spent, {unit}")
     lower.set_xlim(left=0)
@@ -106,11 +105,31 @@ def search_path(points: Sequence[DecisionPoint], suites: Sequence[Suite], defaul
     return figure
 
 
+@rc_context(STYLE)
+def best_so_far(points: Sequence[DecisionPoint], default: float | None, unit: str, ax: Axes | None = None) -> Axes:
+    """The best mean score so far, by total cost."""
+    ax = axes_for(ax, 3.2)
+    _best(ax, points, default)
+    ax.set(xlabel=f"cost spent, {unit}", ylabel="best mean score so far")
+    ax.set_xlim(left=0)
+    return ax
+
+
+def _best(ax: Axes, points: Sequence[DecisionPoint], default: float | None) -> None:
+    known = [(point.spent, point.best) for point in points if point.best is not None]
+    if known:
+        ax.step(*zip(*known, strict=True), where="post", color=COLOURS[0], lw=1.6)
+    if default is not None:
+        ax.axhline(default, color="0.35", lw=1, ls="--")
+        ax.annotate("default arm", (0, default), (5, 3), ("axes fraction", "data"), "offset points", fontsize=8)
+    ax.margins(y=0.2)
+
+
 def _decisions(ax: Axes, points: Sequence[DecisionPoint], suites: Sequence[Suite]) -> None:
     """Arms from below: model by model, one unit per checkpoint, in which deeper layers are higher."""
     starts = np.cumsum([0, *(len(suite.revisions) for suite in suites)]).tolist()
     heights = {
-        arm: start + i // len(suite.layers) + (i % len(suite.layers) + 0.5) / len(suite.layers)
+        arm: start + i // len(suite.rows) + (i % len(suite.rows) + 0.5) / len(suite.rows)
         for start, suite in zip(starts, suites, strict=False)
         for i, arm in enumerate(suite.arms())
     }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 T = TypeVar("T")
@@ -44,6 +45,17 @@ STYLE: dict[str, Any] = {
 def blank(height: float) -> Figure:
     """An empty figure, ``height`` inches high, whose axes and legends make room for each other."""
     return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def axes_for(ax: Axes | None, height: float) -> Axes:
+    """The axes to draw on; without any, those of a new figure that a notebook shows by itself."""
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    with rc_context(STYLE):
+        axes: Axes = pyplot.subplots(figsize=(0.7 * WIDTH, height), layout="constrained")[1]
+    return axes
 
 
 def rendered(figure: Figure, kind: Literal["png", "svg"], name: str = "") -> bytes:

@@ -11,29 +11,34 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from daskmetrics.report._format import si
 from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
-from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, blank
+from daskmetrics.report.plots._fields import COST_OF, telling
+from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, axes_for, blank
 
-PANELS: dict[str, Callable[[ArmCost], float]] = {
-    "layers computed": lambda cost: cost.layers,
-    "parameters up to the layer": lambda cost: cost.parameters,
-    "operations for a text": lambda cost: cost.flops,
-    "dimensions of a vector": lambda cost: cost.dimensions,
-}
 LOGARITHMIC = 20  # a cost whose greatest value is so many times its least positive one
 
 
 @rc_context(STYLE)
 def trade_off_panels(trade_offs: TradeOffs) -> Figure:
     """Score against each cost that differs between arms; the line is the best score at each cost, with its error."""
-    chosen = [name for name, cost in PANELS.items() if len({cost(each.cost) for each in trade_offs.arms}) > 1]
+    chosen = telling([each.cost for each in trade_offs.arms])
     figure = blank(3.1)
     axes = figure.subplots(1, max(1, len(chosen)), squeeze=False, sharey=True)[0]
     for ax, name in zip(axes, chosen or ["layers computed"], strict=True):
-        _panel(ax, trade_offs, PANELS[name])
+        _panel(ax, trade_offs, COST_OF[name])
         ax.set_xlabel(name)
     axes[0].set_ylabel("mean score")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=7)
     return figure
+
+
+@rc_context(STYLE)
+def trade_off_axes(trade_offs: TradeOffs, name: str, ax: Axes | None = None) -> Axes:
+    """Score against one cost of `COST_OF`."""
+    ax = axes_for(ax, 3.2)
+    _panel(ax, trade_offs, COST_OF[name])
+    ax.set(xlabel=name, ylabel="mean score")
+    ax.legend(loc="best")
+    return ax
 
 
 def _panel(ax: Axes, trade_offs: TradeOffs, cost: Callable[[ArmCost], float]) -> None:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from daskmetrics.config._protocol import ModelProtocol
 from daskmetrics.config._shipped import NORMALIZE, Dense
 from daskmetrics.core.errors import DataError
+from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._tokens import pool
+
+OnVectors = Callable[[NDArray[np.intp], Sequence[NDArray[np.float32]], NDArray[np.int64]], None]
+"""Receives rows (B,), for each pooling the vectors (L, B, D) of these texts, and their numbers of tokens (B,)."""
 
 Pooled = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From states (B, T, D) of float32, the mask (B, T) of tokens that count and that of all tokens to vectors (B, D)."""
 
 
-class Readout:
+class Pooler:
     """Texts as a model is to read them, and their vectors from the states of any layer.
 
     Parameters
@@ -28,46 +34,83 @@ class Readout:
     texts : sequence of str
     prompts : str or sequence of str
         What is put before the texts: one for all, or one for each.
-    pooling : {"mean", "last", "cls"}, optional
-        In place of the protocol's, without what follows its pooling.
+    poolings : sequence of str
+        Names of `daskmetrics.core._readouts.POOLINGS`; others than ``as_shipped`` are without what follows the pooling
+        of a folder of sentence-transformers. An empty name, by default the only one, is as the protocol says.
 
     Attributes
     ----------
     texts : list of str
-        With their prompts, for `LoadedModel.read`.
-    width : int
-        Numbers of a vector.
+        With their prompts, for the model's ``read``.
     """
 
     def __init__(
         self,
-        model: LoadedModel,
+        model: LoadedModel | HookedModel,
         protocol: ModelProtocol,
         texts: Sequence[str],
         prompts: str | Sequence[str],
-        pooling: str | None = None,
+        poolings: Sequence[str] = ("",),
     ) -> None:
         each = [prompts] * len(texts) if isinstance(prompts, str) else list(prompts)
         shipped = protocol.shipped
         if shipped and shipped.lower_case:
             each, texts = [lower(prompt) for prompt in each], [lower(text) for text in texts]
-        self.texts = [prompt + text for prompt, text in zip(each, texts, strict=True)]
-        self._shipped = None if pooling else shipped
-        self._pooling = pooling or protocol.base.pooling
+        self.model = model
+        self.texts = [prompt + text if prompt else text for prompt, text in zip(each, texts, strict=True)]
+        self._poolings = tuple(name or protocol.base.pooling for name in poolings)
+        if "as_shipped" in self._poolings and shipped is None:
+            raise DataError("This model ships no pooling: it is no folder of sentence-transformers.")
+        self._shipped = shipped if "as_shipped" in self._poolings else None
         self._steps = [_step(step, model.device) for step in self._shipped.steps] if self._shipped else []
         self._skipped: Tensor | None = None  # tokens at the beginning of each text that are not pooled
         if self._shipped and not self._shipped.include_prompt:
+            assert isinstance(model, LoadedModel)  # a network that is read by hooks ships nothing
             lengths = {prompt: model.prompt_length(prompt) for prompt in set(each)}
             self._skipped = torch.tensor([lengths[prompt] for prompt in each], device=model.device)
-        none = torch.zeros(0, 1, model.width, device=model.device)
-        rows = torch.zeros(0, dtype=torch.long, device=model.device)
-        self.width = self(rows, none, none[..., 0].bool()).shape[1]
+
+    @property
+    def widths(self) -> list[int]:
+        """Numbers of a loaded model's vector, by pooling; modules that are read by hooks have widths of their own."""
+        assert isinstance(self.model, LoadedModel)
+        none = torch.zeros(0, 1, self.model.width, device=self.model.device)
+        rows = torch.zeros(0, dtype=torch.long, device=self.model.device)
+        return [self._pooled(name, rows, none, none[..., 0].bool()).shape[1] for name in self._poolings]
+
+    @property
+    def width(self) -> int:
+        """That of the first pooling."""
+        return self.widths[0]
+
+    def read(self, layers: Sequence[int], on_vectors: OnVectors) -> None:
+        """Read the texts, and call ``on_vectors`` with the vectors of each batch; rows may come again."""
+        batch: list[list[Tensor]] = [[] for _ in self._poolings]
+
+        def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
+            for name, vectors in zip(self._poolings, batch, strict=True):
+                if layer == layers[0]:
+                    vectors.clear()  # a batch that did not fit into memory is repeated
+                vectors.append(self._pooled(name, rows, states, mask))
+            if layer == layers[-1]:  # one transfer from the device per batch, not per layer
+                _check_widths(layers, batch[0])
+                pooled = [torch.stack(vectors).cpu().numpy() for vectors in batch]
+                on_vectors(rows.cpu().numpy(), pooled, mask.sum(1).cpu().numpy())
+
+        self.model.read(self.texts, layers, take)
+
+    def __call__(self, rows: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+        """Vectors (B, D) of float32 of the texts ``rows`` (B,), from states (B, T, D) and mask (B, T).
+
+        With several poolings, those of the first.
+        """
+        return self._pooled(self._poolings[0], rows, states, mask)
 
     @torch.inference_mode()
-    def __call__(self, rows: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """Vectors (B, D) of float32 of the texts ``rows`` (B,), from states (B, T, D) and mask (B, T)."""
-        if self._shipped is None:
-            return pool(states, mask, self._pooling).float()
+    def _pooled(self, pooling: str, rows: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+        if pooling in ("mean", "last", "cls"):
+            return pool(states, mask, pooling).float()
+        if self._shipped is None or pooling != "as_shipped":
+            return POOLINGS[OTHERS[pooling]](states.float(), mask, mask)
         counted = mask
         if self._skipped is not None:
             counted = mask & (mask.cumsum(1) > self._skipped[rows][:, None])
@@ -76,6 +119,14 @@ class Readout:
         for step in self._steps:
             vectors = step(vectors)
         return vectors[:, : self._shipped.dimensions]
+
+
+def _check_widths(layers: Sequence[int], vectors: Sequence[Tensor]) -> None:
+    if len(widths := {each.shape[1] for each in vectors}) > 1:
+        raise DataError(
+            f"The vectors of these {len(layers)} layers have different numbers of dimensions: "
+            f"{', '.join(map(str, sorted(widths)))}. Embed layers of one width at a time."
+        )
 
 
 def lower(text: str) -> str:
@@ -107,6 +158,9 @@ POOLINGS: dict[str, Pooled] = {
 }
 """The poolings of sentence-transformers."""
 
+OTHERS = {"weighted": "weightedmean", "max": "max"}
+"""Their names for those of our own poolings that `pool` does not know."""
+
 
 def _step(step: Dense | str, device: torch.device) -> Callable[[Tensor], Tensor]:
     if step == NORMALIZE:
@@ -122,7 +176,7 @@ def _dense(step: Dense, device: torch.device) -> Callable[[Tensor], Tensor]:
             f"The dense layer in '{step.weights}' has the activation '{step.activation}', which torch.nn lacks."
         )
     apply = activation()
-    weights = {name: tensor.float().to(device) for name, tensor in _load(step).items()}
+    weights = {name: tensor.float().to(device) for name, tensor in load_dense(step).items()}
     linear, bias, residual = (weights.get(name) for name in ("linear.weight", "linear.bias", "residual.weight"))
     if linear is None:
         raise DataError(f"'{step.weights}' has no linear.weight, but {', '.join(weights) or 'nothing'}.")
@@ -136,7 +190,8 @@ def _dense(step: Dense, device: torch.device) -> Callable[[Tensor], Tensor]:
     return dense
 
 
-def _load(step: Dense) -> dict[str, Tensor]:
+def load_dense(step: Dense) -> dict[str, Tensor]:
+    """The weights of a dense module, by their names."""
     try:
         if step.weights.endswith(".safetensors"):
             from safetensors.torch import load_file

@@ -18,9 +18,10 @@ from torch import nn
 
 from daskmetrics.config import Model, Protocol
 from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._protocol import protocol_of
-from daskmetrics.models import LoadedModel, Readout
-from daskmetrics.models._readout import POOLINGS
+from daskmetrics.config._protocol import ModelProtocol, protocol_of
+from daskmetrics.core.errors import DataError
+from daskmetrics.models import LoadedModel, Pooler
+from daskmetrics.models._pooler import POOLINGS
 from tests.embedders import DEPTH, KINDS, LENGTH, WIDTH, build, dense, network_of, save
 
 TEXTS = [
@@ -38,13 +39,13 @@ def shipped_vectors(folder: Path, role: str | None, layers: Any, texts: Any = TE
     protocol = protocol_of(Protocol(), Model(name="m", source=str(folder), **model), folder)
     assert protocol.shipped is not None
     with LoadedModel(Location(str(folder), None, str(folder)), protocol.base) as read:
-        readout = Readout(read, protocol, texts, protocol.prompts.of(role))
-        vectors = torch.empty(len(layers), len(texts), readout.width)
+        pooler = Pooler(read, protocol, texts, protocol.prompts.of(role))
+        vectors = torch.empty(len(layers), len(texts), pooler.width)
         place = {layer: i for i, layer in enumerate(layers)}
         read.read(
-            readout.texts,
+            pooler.texts,
             layers,
-            lambda layer, rows, states, mask: vectors[place[layer]].index_copy_(0, rows, readout(rows, states, mask)),
+            lambda layer, rows, states, mask: vectors[place[layer]].index_copy_(0, rows, pooler(rows, states, mask)),
         )
     return vectors.numpy()
 
@@ -164,3 +165,27 @@ def test_a_network_in_a_sub_folder_with_dense_weights_beside_it(tmp_path: Path, 
     modules.write_text(json.dumps(listed))
     expected = theirs(SentenceTransformer(str(inside.parent), device="cpu"), "query")
     np.testing.assert_allclose(shipped_vectors(inside, "query", [DEPTH])[0], expected, atol=1e-5)
+
+
+THEIRS = {"mean": "mean", "last": "lasttoken", "cls": "cls", "weighted": "weightedmean", "max": "max"}
+
+
+def test_one_pass_gives_every_pooling_as_sentence_transformers_gives_it(tmp_path: Path) -> None:
+    network = network_of("e5", tmp_path / "network")
+    protocol = ModelProtocol(Protocol(pooling="mean", max_length=LENGTH))
+    layers, pooled = (1, DEPTH), {name: np.empty((2, len(TEXTS), WIDTH), np.float32) for name in THEIRS}
+
+    def keep(rows: Any, vectors: Any, _: Any) -> None:
+        for kept, new in zip(pooled.values(), vectors, strict=True):
+            kept[:, rows] = new
+
+    with LoadedModel(Location(str(network), None, "network"), protocol.base) as model:
+        pooler = Pooler(model, protocol, TEXTS, "", [*THEIRS])
+        assert pooler.widths == [WIDTH] * len(THEIRS)
+        pooler.read(layers, keep)
+        with pytest.raises(DataError, match="ships no pooling"):
+            Pooler(model, protocol, TEXTS, "", ["as_shipped"])
+    for name, theirs_called in THEIRS.items():
+        folder = save(tmp_path / name, network, [Pooling(WIDTH, theirs_called)])
+        model = SentenceTransformer(str(folder), device="cpu")
+        np.testing.assert_allclose(pooled[name][1], model.encode(list(TEXTS)), atol=1e-5)

@@ -1,0 +1,85 @@
+"""The command ``layers``: every layer of one checkpoint, scored on one's own data in this process."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import click
+
+from daskmetrics.cli._common import Answer, answering
+from daskmetrics.cli._help import example
+from daskmetrics.core.errors import ConfigError
+
+
+@click.command(
+    epilog=example(
+        "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body --label stars",
+        "daskmetrics layers models/mine --task stdlib:order --json",
+    )
+)
+@click.argument("model")
+@click.option("--data", metavar="FILE", help="Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
+@click.option("--text", metavar="COLUMN", help="Column of the texts.  [default: text]")
+@click.option("--label", metavar="COLUMN", help="Column of the labels.  [default: label]")
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="A task in place of a file; may be repeated.")
+@click.option("--layers", default="all", show_default=True, metavar="N,N,...", help="Layers to score; 0: embeddings.")
+@click.option("--pooling", type=click.Choice(["as_shipped", "mean", "last", "cls"]), help="In place of the model's.")
+@click.option("--max-length", type=click.IntRange(2), help="Tokens of a text that are read.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of folds, draws and starting points.")
+@answering
+def layers(
+    model: str,
+    data: str | None,
+    text: str | None,
+    label: str | None,
+    tasks: tuple[str, ...],
+    layers: str,
+    pooling: str | None,
+    max_length: int | None,
+    seed: int,
+) -> Answer:
+    """Score every layer of MODEL on your own data, on this machine.
+
+    MODEL is a folder or a hub id; ID@REVISION names another revision than main. The scores are those of a run with the
+    same data and seed.
+    """
+    import daskmetrics
+
+    if (data is None) == (not tasks):
+        raise ConfigError("Give either --data FILE with your labelled texts, or --task NAME, such as stdlib:order.")
+    given = {"pooling": pooling, "max_length": max_length}
+    protocol: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    with warnings.catch_warnings(record=True) as caught:
+        board = daskmetrics.layers(
+            model,
+            list(tasks) or data,
+            text,
+            label,
+            layers=_numbers(layers),
+            seed=seed,
+            **protocol,
+        )
+    for warning in caught:
+        click.echo(f"Warning: {warning.message}", err=True)
+    return Answer(lambda: {"layers": _plain(board.to_frame())}, lambda: click.echo(str(board)))
+
+
+def _numbers(text: str) -> str | list[int]:
+    """``all``, ``blocks`` or the numbers of layers."""
+    if text in ("all", "blocks"):
+        return text
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--layers: got '{text}'; write all, blocks, or numbers such as 0,3,6.") from None
+
+
+def _plain(frame: Any) -> list[dict[str, Any]]:
+    """The rows of a table as JSON values; None where there is no value."""
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return rows
+
+
+COMMANDS = (layers,)

@@ -1,0 +1,125 @@
+"""The readouts that a configuration compares: a product of poolings, layers, dimensions, whitening and storage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from daskmetrics.config._section import Section, matching
+from daskmetrics.core._readouts import Readout, joined_name
+from daskmetrics.core.errors import ConfigError
+
+EACH = "each"
+_JOIN = re.compile(r"(mean|concat)\( *(?:(-?\d*) *: *(-?\d*)|(-?\d+(?: *, *-?\d+)+)) *\)")
+
+Joined = Annotated[
+    str, matching(f"{EACH}|{_JOIN.pattern}", "'each', or layers that are read together: 'mean(-4:)', 'concat(3, 7)'")
+]
+Components = Annotated[str, matching(r"all|pca[1-9]\d*", "'all', a number such as 256, or components such as pca128")]
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class Readouts(Section):
+    """How vectors are read from the states: an arm is a layer with one of each list. All share one forward pass."""
+
+    pooling: tuple[Literal["protocol", "as_shipped", "mean", "last", "cls", "weighted", "max"], ...] = Field(
+        ("protocol",),
+        min_length=1,
+        description="How token states become one vector: as the task or the protocol says, as a folder of "
+        "sentence-transformers says, their mean, the last or the first token, a mean weighted by position, or the "
+        "maximum.",
+        examples=[["mean", "last", "cls", "weighted", "max"]],
+    )
+    layers: tuple[Joined, ...] = Field(
+        (EACH,),
+        min_length=1,
+        description="Which layers are read: `each` alone, or several together, by their mean or one after the other. "
+        "As in Python, `3:6` leaves out 6, and -1 is the last layer.",
+        examples=[[EACH, "mean(-4:)", "concat(3, 7)"]],
+    )
+    dimensions: tuple[Count | Components, ...] = Field(
+        ("all",),
+        min_length=1,
+        description="Which dimensions are kept: `all`, the first so many, or so many principal components, `pca128`, "
+        "fitted on the corpus.",
+        examples=[["all", 256, "pca128"]],
+    )
+    whitening: tuple[bool, ...] = Field(
+        (False,),
+        min_length=1,
+        description="Whether vectors are whitened: centred, rotated and scaled to the identity as covariance of the "
+        "corpus.",
+        examples=[[False, True]],
+    )
+    storage: tuple[Literal["float32", "float16", "int8", "binary"], ...] = Field(
+        ("float32",),
+        min_length=1,
+        description="What an index stores of each dimension; tasks compare what it would return.",
+        examples=[["float32", "float16", "int8", "binary"]],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list_single_values(cls, data: Any) -> Any:
+        """``pooling: last`` stands for a list of one."""
+        if not isinstance(data, Mapping):
+            return data
+        return {name: value if isinstance(value, list | tuple) else [value] for name, value in data.items()}
+
+    def names(self, depth: int) -> tuple[str, ...]:
+        """Names of the readouts of a model with this many blocks; the first listed value of each part comes first.
+
+        Raises
+        ------
+        ConfigError
+            If layers that are read together do not exist.
+
+        Examples
+        --------
+        >>> Readouts(layers=["each", "mean(-2:)"], storage=["float32", "int8"]).names(depth=6)
+        ('', 'int8', 'mean5+6', 'mean5+6,int8')
+        """
+        parts = product(self.layers, self.pooling, self.dimensions, self.whitening, self.storage)
+        return tuple(
+            dict.fromkeys(
+                str(
+                    Readout(
+                        "" if pooling == "protocol" else pooling,
+                        "" if layers == EACH else _together(layers, depth),
+                        "" if dimensions == "all" else str(dimensions),
+                        whitening,
+                        storage,
+                    )
+                )
+                for layers, pooling, dimensions, whitening, storage in parts
+            )
+        )
+
+
+def _together(text: str, depth: int) -> str:
+    """The name of layers that are read together, such as ``mean(-4:)``, of a model with this many blocks.
+
+    >>> _together("mean(-4:)", 12), _together("mean(3:6)", 12), _together("concat(3, -1)", 12)
+    ('mean9-12', 'mean3-5', 'concat3+12')
+    """
+    found = _JOIN.fullmatch(text)
+    assert found is not None  # the section checks it
+    join, first, last, listed = found.groups()
+    if listed is None:
+        ends = [int(first or 0), int(last or depth + 1)]
+        start, end = (end + depth + 1 if end < 0 else end for end in ends)
+        chosen = list(range(start, end))
+    else:
+        chosen = [int(each) if int(each) >= 0 else int(each) + depth + 1 for each in listed.split(",")]
+    name = joined_name(join, tuple(sorted(chosen)))
+    if not name or chosen[0] < 0 or not all(0 <= layer <= depth for layer in chosen):
+        raise ConfigError(
+            f"'{text}' in readouts.layers is not two or more different layers of 0...{depth}"
+            + (f", but {', '.join(map(str, chosen))}" if chosen else "")
+            + ". Write others, or give the model 'readouts' of its own."
+        )
+    return name

@@ -1,0 +1,69 @@
+"""The section ``watch``: how `daskmetrics watch` follows a suite that grows."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from daskmetrics.config._section import Line, Section, matching
+from daskmetrics.core._text import parse_duration
+from daskmetrics.core.errors import ConfigError
+
+
+def _check_duration(text: str) -> str:
+    try:
+        parse_duration(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+Duration = Annotated[Line, AfterValidator(_check_duration)]
+Keep = Annotated[str, matching(r"best\([1-9]\d{0,3}\)", "best(N) with a number of checkpoints, such as best(3)")]
+
+
+class Watch(Section):
+    """How `daskmetrics watch` follows a suite that grows; `daskmetrics run` does not read it."""
+
+    poll: Duration = Field(
+        "5s",
+        description="Time between two looks at the folders; the hub is asked at most once a minute.",
+        examples=["30s"],
+    )
+    settle: Duration = Field(
+        "3s",
+        description="How long the files of a checkpoint must not have changed before it is read.",
+        examples=["10s"],
+    )
+    until_idle: Duration = Field(
+        "none", description="End when no new checkpoint appeared for this long. `none` does not end.", examples=["10m"]
+    )
+    rise: float = Field(
+        0.01,
+        gt=0,
+        lt=1,
+        description="The rise of the score that would matter, as a share of the best score.",
+        examples=[0.005],
+    )
+    ahead: int = Field(
+        3, ge=1, le=20, description="The number of future checkpoints for which a rise is predicted.", examples=[5]
+    )
+    stopped: float = Field(
+        0.1,
+        gt=0,
+        lt=1,
+        description="The score has stopped rising if the probability of such a rise is below this.",
+        examples=[0.05],
+    )
+    keep: Keep | None = Field(
+        None,
+        description="Name the other checkpoints as those that may be deleted; nothing is deleted.",
+        examples=["best(3)"],
+    )
+
+    @property
+    def kept(self) -> int | None:
+        """The number of checkpoints to keep; None to name none that may be deleted."""
+        return int(re.sub(r"\D", "", self.keep)) if self.keep else None

@@ -1,0 +1,238 @@
+"""From what a user calls a model (a folder, a hub id, a model in memory) to an encoder that reads as a run does."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from daskmetrics import config as configuration
+from daskmetrics.config import Config, Protocol
+from daskmetrics.config import _checkpoints as checkpoints
+from daskmetrics.config import _shipped as shipped
+from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._prompts import Prompts
+from daskmetrics.config._protocol import ModelProtocol, protocol_of
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.experiment import _prefetch as prefetch
+
+if TYPE_CHECKING:
+    from daskmetrics.models import Encoder
+
+_OWN = ("max_length", "pooling")  # keys that a model sets for itself: they also replace what its folder ships
+_HOOKED = ("pooling", "max_length")  # keys that hold for a network that is read by hooks
+_MAIN = "main"
+
+
+@contextmanager
+def opened(
+    model: Any, layers: Any, tokenizer: Any, protocol: Mapping[str, Any]
+) -> Iterator[tuple[Encoder, Checkpoint]]:
+    """The encoder of what a user calls a model, and the name of its checkpoint."""
+    if isinstance(model, (str, Path)) and not isinstance(layers, Mapping):
+        if tokenizer is not None:
+            raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
+        make = partial(_from_place, str(model), layers, protocol)
+    else:
+        import torch
+
+        if not isinstance(model, torch.nn.Module):
+            raise ConfigError(
+                f"A {type(model).__name__} is no model: give a folder, a hub id such as EleutherAI/pythia-14m, or a "
+                "model of transformers, sentence-transformers or torch."
+            )
+        if isinstance(layers, Mapping):
+            make = partial(_from_modules, model, layers, tokenizer, protocol)
+        elif _is_of("sentence_transformers", model):
+            make = partial(_from_sentence_transformer, model, layers, tokenizer, protocol)
+        elif _is_of("transformers", model):
+            make = partial(_from_transformers, model, layers, tokenizer, protocol)
+        else:
+            raise ConfigError(
+                f"The layers of a {type(model).__name__} are not known. Name the modules whose outputs are the layers, "
+                "such as layers={'first': model.blocks[0]}."
+            )
+    with _evaluating(model):
+        encoder, checkpoint = make()
+        with encoder:
+            yield encoder, checkpoint
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Put a model in memory into evaluation mode, and each of its modules back into training at the end."""
+    training = [] if isinstance(model, (str, Path)) else [each for each in model.modules() if each.training]
+    for each in training:
+        each.training = False
+    try:
+        yield
+    finally:
+        for each in training:
+            each.training = True
+
+
+def _is_of(library: str, model: Any) -> bool:
+    return any(kind.__module__.partition(".")[0] == library for kind in type(model).__mro__)
+
+
+def _settings(name: str, source: str, revision: str, layers: Any, protocol: Mapping[str, Any]) -> Config:
+    """These arguments as a configuration of one model, which checks them."""
+    chosen = layers if isinstance(layers, str) else [int(layer) for layer in layers]
+    own = {key: protocol[key] for key in _OWN if key in protocol}
+    about = {"name": name, "source": source, "revisions": revision, "layers": chosen, **own}
+    return configuration.parse({"name": "direct", "models": [about], "protocol": dict(protocol)}, where="arguments")
+
+
+def _name(text: str) -> str:
+    """The last part of a path or hub id, as a valid name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(text).name).lstrip("._-")[:96] or "model"
+
+
+def _from_place(place: str, layers: Any, protocol: Mapping[str, Any]) -> tuple[Encoder, Checkpoint]:
+    """The encoder of a folder or of a hub id, whose files are downloaded if they are not on this machine."""
+    from daskmetrics.models import Encoder, LoadedModel
+
+    source, _, revision = (place, "", "") if Path(place).expanduser().is_dir() else place.partition("@")
+    on_hub = checkpoints.is_hub_id(source)
+    # a trainer's checkpoints may lie in the folder of the model with which it ended
+    is_model = on_hub or checkpoints.is_model(Path(source).expanduser())
+    settings = _settings(_name(source), source, revision or (_MAIN if is_model else "all"), layers, protocol)
+    if on_hub and checkpoints.folder_of(Location(source, revision or _MAIN, "")) is None:
+        _download(source, revision or _MAIN)
+    (about,) = settings.models
+    located = checkpoints.locate(about)
+    if len(located.suite.revisions) > 1:
+        names = located.suite.revisions
+        raise ConfigError(f"'{place}' has {len(names)} checkpoints. Name one, such as '{place}@{names[-1]}'.")
+    if located.missing:
+        _download(source, located.missing[0])
+    (location,), (checkpoint,) = located.locations, located.suite.checkpoints()
+    read = protocol_of(settings.protocol, about, checkpoints.shipped_folder(location))
+    return Encoder(LoadedModel(location, read.base), read, located.suite.layers), checkpoint
+
+
+def _download(source: str, revision: str) -> None:
+    try:
+        prefetch.checkpoint(source, revision, prefetch.FILES).fetch()
+    except Exception as error:  # of the network, the hub or the disk
+        raise ConfigError(
+            f"'{source}' is neither a folder nor in the hub's cache on this machine, and it cannot be downloaded: "
+            f"{' '.join(str(error).split())[:300]}"
+        ) from None
+
+
+def _from_transformers(
+    model: Any, layers: Any, tokenizer: Any, protocol: Mapping[str, Any], modules: shipped.Shipped | None = None
+) -> tuple[Encoder, Checkpoint]:
+    """The encoder of a model of transformers in memory, without its head."""
+    from daskmetrics.models import Encoder, InMemory, LoadedModel
+
+    name = _name(str(getattr(model, "name_or_path", "") or type(model).__name__))
+    kept = {"dtype": str(model.dtype).removeprefix("torch."), **protocol}
+    if kept.get("pooling") == "as_shipped" and modules is None:
+        raise ConfigError("A model of transformers ships no pooling: choose 'mean', 'last' or 'cls'.")
+    own = {key: value for key, value in kept.items() if (key, value) != ("pooling", "as_shipped")}
+    settings = _settings(name, f"./{name}", _MAIN, layers, own)
+    (about,), base = settings.models, settings.protocol
+    if modules is None or about.pooling:
+        modules, base = None, base.model_copy(update={"pooling": about.pooling or "mean"})
+    else:
+        base = base.model_copy(update={"padding": modules.padding})
+        base = base.model_copy(update={"max_length": about.max_length or modules.max_length or base.max_length})
+    prompts = Prompts(modules.prompts, modules.default_prompt) if modules else Prompts({})
+    read = ModelProtocol(base, prompts, modules)
+    loaded = LoadedModel(InMemory(model.base_model, tokenizer or _tokenizer_of(model), name), base)
+    suite = Suite(name, (_MAIN,), checkpoints.layers_of(about, loaded.depth), loaded.depth)
+    return Encoder(loaded, read, suite.layers), Checkpoint(name, _MAIN)
+
+
+def _tokenizer_of(model: Any) -> Any:
+    """The tokenizer of the folder or hub id that a model was loaded from."""
+    from transformers import AutoTokenizer
+
+    place = getattr(model, "name_or_path", "")
+    try:
+        return AutoTokenizer.from_pretrained(place, trust_remote_code=False) if place else _no_tokenizer(model)
+    except (OSError, ValueError):
+        return _no_tokenizer(model)
+
+
+def _no_tokenizer(model: Any) -> Any:
+    raise ConfigError(f"No tokenizer was found beside this {type(model).__name__}: give it as 'tokenizer'.")
+
+
+def _from_sentence_transformer(
+    model: Any, layers: Any, tokenizer: Any, protocol: Mapping[str, Any]
+) -> tuple[Encoder, Checkpoint]:
+    """The encoder of a SentenceTransformer in memory: what follows its network is read from what it would save."""
+    first, *rest = model
+    network = getattr(first, "auto_model", None) or getattr(first, "model", None)
+    if network is None:
+        raise ConfigError(f"The first module of this SentenceTransformer is a {type(first).__name__}, no Transformer.")
+    place = TemporaryDirectory()
+    try:
+        modules = _shipped_by(model, first, rest, network, Path(place.name))
+        encoder, checkpoint = _from_transformers(network, layers, tokenizer or model.tokenizer, protocol, modules)
+    except BaseException:
+        place.cleanup()
+        raise
+    encoder.on_close(place.cleanup)  # a dense module is read from there
+    return encoder, checkpoint
+
+
+def _shipped_by(model: Any, first: Any, rest: Sequence[Any], network: Any, folder: Path) -> shipped.Shipped:
+    """What the modules after the network do, from the files that they save."""
+    kinds = [type(module).__module__.partition(".")[0] + f".models.{type(module).__name__}" for module in model]
+    paths = ["", *(str(number) for number in range(1, len(kinds)))]
+    entries = [{"idx": i, "path": path, "type": kind} for i, (path, kind) in enumerate(zip(paths, kinds, strict=True))]
+    (folder / shipped.MODULES).write_text(json.dumps(entries), encoding="utf-8")
+    about = {
+        "prompts": dict(model.prompts or {}),
+        "default_prompt_name": model.default_prompt_name,
+        "similarity_fn_name": model.similarity_fn_name,
+        "truncate_dim": model.truncate_dim,
+    }
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(about), encoding="utf-8")
+    network.config.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    first.save_config(str(folder))
+    for path, module in zip(paths[1:], rest, strict=True):
+        (folder / path).mkdir()
+        module.save(str(folder / path))
+    found = shipped.read(folder)
+    assert found is not None
+    return replace(found, max_length=model.max_seq_length)
+
+
+def _from_modules(
+    model: Any, layers: Mapping[str, Any], tokenizer: Any, protocol: Mapping[str, Any]
+) -> tuple[Encoder, Checkpoint]:
+    """The encoder of any network whose layers are modules of it."""
+    from daskmetrics.models import Encoder, HookedModel
+
+    for key in protocol:
+        if key not in _HOOKED:
+            raise unknown("argument for layers that are modules", key, _HOOKED)
+    if not layers:
+        raise ConfigError("No layers: name at least one module, such as layers={'first': model.blocks[0]}.")
+    inside = set(model.modules())
+    if wrong := next((name for name, module in layers.items() if module not in inside), None):
+        raise ConfigError(f"Layer '{wrong}' is not a module of this {type(model).__name__}.")
+    name = _name(type(model).__name__)
+    base: Protocol = _settings(name, f"./{name}", _MAIN, "all", {"pooling": "mean", **protocol}).protocol
+    if base.pooling == "as_shipped":
+        raise ConfigError("A network that is read by its modules ships no pooling: choose 'mean', 'last' or 'cls'.")
+    prepare = partial(_tokenized, tokenizer, base.max_length) if hasattr(tokenizer, "model_max_length") else tokenizer
+    read = ModelProtocol(base)
+    return Encoder(HookedModel(model, layers, prepare), read, range(len(layers)), list(layers)), Checkpoint(name, _MAIN)
+
+
+def _tokenized(tokenizer: Any, max_length: int, texts: list[str]) -> Mapping[str, Any]:
+    return dict(tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt"))

@@ -1,0 +1,326 @@
+"""A model that reads texts as runs do: vectors of its layers, their metrics, and a smaller model that ends at one."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from daskmetrics.config import Protocol
+from daskmetrics.config import _shipped as shipped
+from daskmetrics.config._checkpoints import Location, shipped_folder
+from daskmetrics.config._prompts import NO_PROMPTS, Prompts
+from daskmetrics.config._protocol import ModelProtocol
+from daskmetrics.core._fitted import Fitted, fit, joined
+from daskmetrics.core._readouts import Readout
+from daskmetrics.core._text import plural
+from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.names import seed_of
+from daskmetrics.metrics import Metric
+from daskmetrics.metrics import _views as views
+from daskmetrics.metrics._engine import Reducer
+from daskmetrics.models._hooks import HookedModel
+from daskmetrics.models._model import LoadedModel
+from daskmetrics.models._pooler import Pooler
+from daskmetrics.models._save import check_readout, save
+
+if TYPE_CHECKING:
+    import xarray
+
+
+DEFAULT = Readout()
+
+
+class Encoder:
+    """Reads texts with one or more layers of a model, exactly as a run does.
+
+    ``run.best().load()`` gives one that reads a single layer. As a context manager, it frees the model at the end.
+
+    Attributes
+    ----------
+    protocol : ModelProtocol
+        How texts become vectors.
+    layers : tuple of int
+        In ascending order; 0 is the embedding output.
+    names : tuple of int or str
+        What the layers are called: their numbers, or the names of modules.
+    readout : Readout
+        What is made of the vectors of the layers, and what an index stores of it.
+
+    Examples
+    --------
+    >>> encoder = run.best().load()  # doctest: +SKIP
+    >>> encoder.encode(["Which layer is best?"]).shape  # doctest: +SKIP
+    (1, 384)
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel | HookedModel,
+        protocol: ModelProtocol,
+        layers: Sequence[int],
+        names: Sequence[str] = (),
+        readout: Readout = DEFAULT,
+        corpus: Sequence[str] = (),
+    ) -> None:
+        self.model, self.protocol, self.layers = model, protocol, tuple(layers)
+        self.names: tuple[int | str, ...] = tuple(names) or self.layers
+        self.readout, self._corpus = readout, corpus
+        self._resources = ExitStack()
+
+    @classmethod
+    def load(
+        cls,
+        path: str,
+        revision: str | None,
+        layer: int,
+        protocol: Mapping[str, Any],
+        pickled: bool = False,
+        readout: str = "",
+        corpus: Path | None = None,
+        base: Mapping[str, Any] | None = None,
+    ) -> Encoder:
+        """Load the arm that a run recorded.
+
+        Parameters
+        ----------
+        path : str
+            Folder of the weights, or a hub id.
+        revision : str or None
+            Of the hub.
+        layer : int
+        protocol : mapping
+            What was done for the model, as the run recorded it.
+        pickled : bool
+            Whether pickled weights may be loaded.
+        readout : str
+            Name of the arm's readout.
+        corpus : Path, optional
+            The prompts that the run measured, on which a readout with principal components, whitening or int8 is fitted
+            again.
+        base : mapping, optional
+            ``path`` and ``revision`` of the model to which the weights in the folder, of a LoRA adapter, are added.
+
+        Raises
+        ------
+        DataError
+            If the weights cannot be loaded, the folder says something else than when the run began, or the prompts are
+            needed and missing.
+        """
+        # the network of another time may have had other weights, so the location is one of its own
+        identity = uuid.uuid4().hex
+        below = Location(base["path"], base["revision"], identity, pickled) if base else None
+        location = Location(path, revision, identity, pickled, base=below)
+        read_by = Protocol(**{name: protocol[name] for name in Protocol.model_fields})
+        folder = shipped_folder(location)
+        found = shipped.read(folder, pickled) if folder and "shipped" in protocol else None
+        prompts = Prompts(protocol["prompts"], protocol["default_prompt"]) if "prompts" in protocol else NO_PROMPTS
+        read = ModelProtocol(read_by, prompts, found)
+        if read.as_dict() != dict(protocol):
+            raise DataError(
+                f"'{path}' does not say any more how its states become vectors as it did when the run began. Restore "
+                "the folder, or run again."
+            )
+        parsed = Readout.parse(readout)
+        texts = _corpus_of(corpus, parsed) if parsed.is_fitted else ()
+        return cls(LoadedModel(location, read_by), read, parsed.layers_of(layer), readout=parsed, corpus=texts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the model; the encoder cannot be used afterwards."""
+        if isinstance(self.model, LoadedModel):
+            self.model.__exit__(None, None, None)
+        self._resources.close()
+
+    def on_close(self, release: Callable[[], None]) -> None:
+        """Call this when the model is freed."""
+        self._resources.callback(release)
+
+    def encode(self, texts: Sequence[Any], prompt: str | None = None, stored: bool = False) -> NDArray[Any]:
+        """Vectors of the deepest layer, or of the readout of an arm, (texts, dimensions).
+
+        Parameters
+        ----------
+        texts : sequence of str
+        prompt : str, optional
+            Name of one of the model's prompts, such as ``query``; by default its default prompt, if it has one.
+        stored : bool
+            Whether to return what an index stores, in place of the numbers that it stands for, which tasks score:
+            float16, int8, or bits packed into bytes for ``binary``.
+
+        Returns
+        -------
+        ndarray
+            Of float32, unless ``stored``.
+
+        Raises
+        ------
+        ConfigError
+            If the model has no such prompt.
+
+        Examples
+        --------
+        >>> encoder.encode(["one text", "another"]).shape  # doctest: +SKIP
+        (2, 384)
+        """
+        vectors = self._joined(texts, self._prompt(prompt))
+        return self.fitted.stored(vectors) if stored else self.fitted(vectors)
+
+    @cached_property
+    def fitted(self) -> Fitted:
+        """The readout with what it takes from the prompts of the run, such as principal components."""
+        before = self.protocol.prompts.of(None)
+        return fit(self.readout, self._joined(self._corpus, before) if self.readout.is_fitted else None)
+
+    def _joined(self, texts: Sequence[Any], before: str) -> NDArray[np.float32]:
+        """The vectors of the deepest layer, or of the layers that are read together."""
+        layers = self.readout.layers_of(self.layers[-1])
+        pooled = self._vectors(texts, layers, before, self.readout.pooling)
+        return joined(self.readout, dict(zip(layers, pooled, strict=True)), layers[-1])
+
+    def embed(self, texts: Sequence[Any], prompt: str | None = None) -> xarray.DataArray:
+        """Vectors of all layers, (text, layer, dimension); see `daskmetrics.embed`."""
+        import xarray
+
+        vectors = self._vectors(texts, self.layers, self._prompt(prompt)).transpose(1, 0, 2)
+        return xarray.DataArray(
+            vectors,
+            dims=("text", "layer", "dimension"),
+            coords={"layer": list(self.names)},
+            name="vectors",
+            attrs={"protocol": self.protocol.summary},
+        )
+
+    def measure(self, texts: Sequence[Any], metrics: Sequence[Metric], seed: int = 0) -> xarray.Dataset:
+        """Metrics of all layers, with dimension layer; see `daskmetrics.measure`."""
+        import xarray
+
+        texts = _checked(texts, least=2)
+        if compared := [metric.name for metric in metrics if metric.views > 1 and not isinstance(texts[0], str)]:
+            raise DataError(
+                f"{', '.join(compared)} compare views of a text, but the items are of type {type(texts[0]).__name__}. "
+                "Choose other metrics, such as metrics=['tokens', 'spectral', 'geometry', 'layers']."
+            )
+        reducer = Reducer(metrics, self.layers, len(texts))
+        self.reduce(texts, reducer, seed)
+        reduced, names = reducer.finish(), dict(zip(self.layers, self.names, strict=True))
+        parts: dict[str, NDArray[Any]] = {"": reduced.values, "_stderr": reduced.stderr, "_status": reduced.status}
+        variables: dict[str, Any] = {}
+        for column, metric in enumerate(metrics):
+            reasons = [f"layer {names[layer]}: {r}" for (layer, m), r in reduced.reasons.items() if m == metric.name]
+            about = {"units": metric.units, "description": metric.description}
+            undefined = {"undefined": "; ".join(reasons)} if reasons else {}
+            for suffix, attrs in (("", about | undefined), ("_stderr", about), ("_status", {})):
+                variables[metric.name + suffix] = ("layer", parts[suffix][:, column], attrs)
+        return xarray.Dataset(variables, {"layer": list(self.names)}, {"protocol": self.protocol.summary})
+
+    def reduce(self, texts: Sequence[Any], reducer: Reducer, seed: int) -> None:
+        """Add the states of all layers to a reducer, in one forward pass over each view of the texts."""
+        seed, before = seed_of(seed, "view"), self.protocol.prompts.of(None)
+        for number in range(reducer.views):
+            seen = [views.view(text, seed, number) for text in texts] if number else texts
+            if number and list(seen) == list(texts):
+                break  # views of a single word, such as a protein, are the word: the reducer reports what it lacks
+            pooler = Pooler(self.model, self.protocol, seen, before)
+
+            def take(
+                layer: int, rows: Tensor, states: Tensor, mask: Tensor, number: int = number, pooler: Pooler = pooler
+            ) -> None:
+                reducer.add(layer, rows, states, mask, pooler(rows, states, mask), number)
+
+            self.model.read(pooler.texts, self.layers, take)
+
+    def save(self, folder: str | Path, card: str = "", float32: bool = False) -> Path:
+        """Save the model, cut after the deepest layer, in the format of sentence-transformers.
+
+        The blocks after the layer are left out, so that the saved model has fewer parameters. Its vectors are compared
+        with this encoder's before it is kept.
+
+        Parameters
+        ----------
+        folder : str or Path
+            A new or an empty folder.
+        card : str
+            Text of the model card: what was measured.
+        float32 : bool
+            Whether to save a readout with another storage as one that returns its vectors as float32, before an index
+            stores them.
+
+        Returns
+        -------
+        Path
+            The folder.
+
+        Raises
+        ------
+        ConfigError
+            If the folder is not empty.
+        DataError
+            If the cut model cannot give the same vectors, as of layers that are read together.
+
+        Examples
+        --------
+        >>> encoder.save("my-model")  # doctest: +SKIP
+        """
+        if not isinstance(self.model, LoadedModel):
+            raise DataError("Only models of transformers can be saved; this network is read by hooks on its modules.")
+        check_readout(self.readout, float32)
+        return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.fitted)
+
+    def _vectors(
+        self, texts: Sequence[Any], layers: Sequence[int], before: str, pooling: str = ""
+    ) -> NDArray[np.float32]:
+        """Vectors (L, texts, D) of these layers."""
+        texts = _checked(texts, least=1)
+        pooler = Pooler(self.model, self.protocol, texts, before, [pooling])
+        kept: list[NDArray[np.float32]] = []
+
+        def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], _: NDArray[np.int64]) -> None:
+            (vectors,) = pooled
+            if not kept:
+                kept.append(np.empty((len(layers), len(texts), vectors.shape[2]), np.float32))
+            kept[0][:, rows] = vectors
+
+        pooler.read(layers, keep)
+        return kept[0]
+
+    def _prompt(self, name: str | None) -> str:
+        prompts = self.protocol.prompts
+        if name is not None and name not in prompts.texts:
+            raise unknown("prompt", name, prompts.texts)
+        return prompts.of(None) if name is None else prompts.texts[name]
+
+
+def _corpus_of(path: Path | None, readout: Readout) -> list[str]:
+    """The prompts of a run, of which a readout takes what it is fitted on."""
+    if path is None or not path.is_file():
+        where = f"'{path}' is missing" if path else "no file of them is given"
+        raise DataError(f"Readout '{readout}' is fitted on the prompts of the run, but {where}. Run again.")
+    return list(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _checked(texts: Sequence[Any], least: int) -> Sequence[Any]:
+    """The items as a list; a `DataError` if there are too few, or a single text is given."""
+    if isinstance(texts, str):
+        raise DataError(f"A list of texts is needed, got one text: {texts[:50]!r}. Write it as [text].")
+    items = list(texts)
+    if len(items) < least:
+        raise DataError(f"Got {plural(len(items), 'text')}; {least} or more are needed.")
+    if wrong := next(
+        (place for place, item in enumerate(items) if isinstance(item, str) != isinstance(items[0], str)), 0
+    ):
+        raise DataError(f"Item {wrong} is a {type(items[wrong]).__name__}, item 0 is a {type(items[0]).__name__}.")
+    return items

@@ -1,0 +1,246 @@
+"""A model cut after a layer, in the format of sentence-transformers, with a model card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._protocol import ModelProtocol
+from daskmetrics.config._shipped import MODULES, NORMALIZE, Dense, Shipped
+from daskmetrics.core._files import atomic_folder
+from daskmetrics.core._fitted import Fitted
+from daskmetrics.core._readouts import Readout
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.models._model import LoadedModel
+from daskmetrics.models._networks import load_module
+from daskmetrics.models._pooler import Pooler, load_dense
+
+TOLERANCE = 1e-5  #: of the saved model's vectors, relative to the greatest number in them; half precision has its own
+PROBE = ("Which layer is best?", "A longer text, of which the model reads every token until its end or its limit.")
+PLAIN = Fitted(Readout())
+IDENTITY = Dense("", "", "Identity", residual=False)
+_OF_ALL_BLOCKS = "contact_head"  # ESM's, which no layer reads; its size is that of all blocks together
+_LIBRARY = "sentence_transformers.models."  # the names that all versions of the library read
+_MODES = {
+    "mean": "mean_tokens",
+    "cls": "cls_token",
+    "last": "lasttoken",
+    "max": "max_tokens",
+    "weighted": "weightedmean_tokens",
+}
+
+
+def check_readout(readout: Readout, float32: bool) -> None:
+    """What sentence-transformers cannot do is refused: layers that are read together, and numbers as an index has them.
+
+    With ``float32`` the storage of the readout is left to the index.
+    """
+    if readout.together:
+        raise DataError(
+            f"Readout '{readout}' reads layers {', '.join(map(str, readout.together))} together, which a model of "
+            "sentence-transformers cannot. Use `run.best().load()`, or save an arm of one layer."
+        )
+    if readout.storage != "float32" and not float32:
+        raise DataError(
+            f"Readout '{readout}' is scored as an index stores it, in {readout.storage}, but a model of "
+            "sentence-transformers returns float32. Save with float32=True and let the index convert its vectors, or "
+            "use `run.best().load()`."
+        )
+
+
+def save(
+    model: LoadedModel, protocol: ModelProtocol, layer: int, folder: Path, card: str, fitted: Fitted = PLAIN
+) -> Path:
+    """Save the network up to a layer, and what makes vectors of its states, before an index stores them."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"'{folder}' exists and is not empty. Name a new folder.")
+    _check_norm(model, layer)
+    with atomic_folder(folder) as building:
+        network = _cut(model.network.module, layer, model.depth)
+        network.save_pretrained(building)
+        _save_tokenizer(model, building)
+        _save_modules(model, protocol, fitted, building)
+        (building / "README.md").write_text(_card(model, protocol, layer, network, card, fitted), encoding="utf-8")
+        _check_equal(model, protocol, layer, building, fitted.readout.pooling)
+    return folder
+
+
+def _check_norm(model: LoadedModel, layer: int) -> None:
+    """The saved model ends with its final norm, so a layer that was read without it cannot be saved."""
+    mode = model.protocol.state_norm
+    is_normed = mode == "final_ln" or (mode == "hidden_states" and layer == model.depth)
+    if model.network.parts.final_norm is not None and not is_normed:
+        raise DataError(
+            f"Layer {layer} was read with 'state_norm: {mode}', before the final norm of the model, which a saved "
+            "model applies. Run with 'state_norm: final_ln' to save a layer, or read it with the code of `best()`."
+        )
+
+
+def _cut(module: Any, layer: int, depth: int) -> Any:
+    """A copy of the network with its first blocks only."""
+    config = deepcopy(module.config)
+    for name, value in vars(config).items():
+        if isinstance(value, list) and len(value) == depth > 1:  # one entry for each block, such as layer_types
+            setattr(config, name, value[:layer])
+    config.num_hidden_layers = layer
+    network = type(module)(config).to(dtype=module.dtype, device=module.device).eval()
+    weights = {name: tensor for name, tensor in module.state_dict().items() if _OF_ALL_BLOCKS not in name}
+    missing = [n for n in network.load_state_dict(weights, strict=False).missing_keys if _OF_ALL_BLOCKS not in n]
+    if missing:
+        raise DataError(f"A {config.model_type} cannot be cut after layer {layer}: it would lack {missing[0]}.")
+    return network
+
+
+def _save_tokenizer(model: LoadedModel, folder: Path) -> None:
+    tokenizer = deepcopy(model.tokenizer.of_transformers)
+    tokenizer.padding_side = "right"  # positions then count from the first token, also without a mask
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.bos_token
+    tokenizer.model_max_length = model.max_length
+    tokenizer.save_pretrained(folder)
+
+
+def _save_modules(model: LoadedModel, protocol: ModelProtocol, fitted: Fitted, folder: Path) -> None:
+    """What sentence-transformers does before and after the network."""
+    lower, prompts = bool(protocol.shipped and protocol.shipped.lower_case), protocol.prompts
+    shipped = protocol.shipped if fitted.readout.pooling in ("", "as_shipped") else None  # what follows its pooling
+    kept = None if fitted.basis is not None else fitted.readout.kept or (shipped and shipped.dimensions)
+    _write(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": lower})
+    _write(
+        folder / "config_sentence_transformers.json",
+        {
+            "prompts": dict(prompts.texts),
+            "default_prompt_name": prompts.default,
+            "similarity_fn_name": shipped.similarity if shipped else "cosine",
+            **({"truncate_dim": kept} if kept else {}),
+        },
+    )
+    kinds = ["Transformer", "Pooling"]
+    pooling = fitted.readout.pooling or protocol.base.pooling
+    _write(folder / "1_Pooling" / "config.json", _pooling(model, shipped, pooling))
+    for step in shipped.steps if shipped else ():
+        kinds.append("Normalize" if step == NORMALIZE else "Dense")
+        place = folder / f"{len(kinds) - 1}_{kinds[-1]}"
+        place.mkdir()
+        if isinstance(step, Dense):
+            _save_dense(step, load_dense(step), place)
+    if fitted.basis is not None:
+        kinds.append("Dense")
+        place = folder / f"{len(kinds) - 1}_Dense"
+        place.mkdir()
+        _save_dense(IDENTITY, _projection(fitted, _whole_width(model, protocol, pooling)), place)
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": _LIBRARY + kind}
+        for number, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+    _write(folder / MODULES, modules)
+
+
+def _whole_width(model: LoadedModel, protocol: ModelProtocol, pooling: str) -> int:
+    """Numbers of a vector before any are left out, which sentence-transformers does last."""
+    whole = replace(protocol.shipped, dimensions=None) if protocol.shipped else None
+    return Pooler(model, replace(protocol, shipped=whole), [], "", [pooling]).width
+
+
+def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
+    """The projection to principal components, or the whitening, as a linear layer of vectors with this width."""
+    assert fitted.mean is not None and fitted.basis is not None
+    mean, basis = fitted.mean.astype(np.float64), fitted.basis.astype(np.float64)
+    weight = np.zeros((basis.shape[1], width))
+    weight[:, : len(basis)] = basis.T
+    parts = {"linear.weight": weight, "linear.bias": -(mean @ basis)}
+    return {name: torch.tensor(each, dtype=torch.float32) for name, each in parts.items()}
+
+
+def _pooling(model: LoadedModel, shipped: Shipped | None, pooling: str) -> dict[str, Any]:
+    if shipped is None:
+        return {"word_embedding_dimension": model.width, f"pooling_mode_{_MODES[pooling]}": True} | (
+            {"pooling_mode_mean_tokens": False} if pooling != "mean" else {}
+        )
+    mode = shipped.pooling[0] if len(shipped.pooling) == 1 else list(shipped.pooling)
+    prompt = {} if shipped.include_prompt else {"include_prompt": False}
+    return {"word_embedding_dimension": model.width, "pooling_mode": mode, **prompt}
+
+
+def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    out_features, in_features = weights["linear.weight"].shape
+    config = {
+        "in_features": in_features,
+        "out_features": out_features,
+        "bias": "linear.bias" in weights,
+        "activation_function": f"torch.nn.{step.activation}",
+        **({"use_residual": True} if step.residual else {}),
+    }
+    _write(folder / "config.json", config)
+    save_file(weights, folder / "model.safetensors")
+
+
+@torch.inference_mode()
+def _check_equal(model: LoadedModel, protocol: ModelProtocol, layer: int, folder: Path, pooling: str) -> None:
+    """Compare what the saved network gives, read as sentence-transformers reads it, with the vectors of the layer."""
+    module = load_module(Location(str(folder), None, "saved"), model.network.dtype).to(model.device)
+    reader = module.get_encoder() if module.config.is_encoder_decoder else module
+    pooler = Pooler(model, protocol, PROBE, protocol.prompts.of(None), [pooling])
+    wanted = np.empty((len(PROBE), pooler.width), np.float32)
+
+    def keep(rows: NDArray[np.intp], vectors: Sequence[NDArray[np.float32]], _: NDArray[np.int64]) -> None:
+        wanted[rows] = vectors[0][0]
+
+    pooler.read((layer,), keep)
+    tokens = model.tokenizer(pooler.texts, model.max_length)
+    for row, vector in enumerate(wanted):
+        ids = torch.tensor(tokens[row][None], device=model.device).long()
+        mask = torch.ones_like(ids)
+        states = reader(input_ids=ids, attention_mask=mask).last_hidden_state
+        got = pooler(torch.tensor([row], device=model.device), states, mask.bool())[0].cpu().numpy()
+        apart, allowed = np.abs(got - vector).max(), max(TOLERANCE, 4 * torch.finfo(states.dtype).eps)
+        if not apart <= allowed * np.abs(vector).max():
+            raise DataError(
+                f"A {module.config.model_type} cut after layer {layer} gives other vectors (by up to "
+                f"{apart:.2g}), so it is not saved. Read the layer with the code of `best()` instead."
+            )
+
+
+def _card(model: LoadedModel, protocol: ModelProtocol, layer: int, network: Any, text: str, fitted: Fitted) -> str:
+    """The model card."""
+    whole, kept = (sum(each.numel() for each in net.parameters()) for net in (model.network.module, network))
+    source = model.network.location
+    origin = source.path if isinstance(source, Location) else source.name
+    dimensions = fitted.readout.width(Pooler(model, protocol, [], "", [fitted.readout.pooling]).width)
+    read = f"; readout: {fitted.readout}" if str(fitted.readout) else ""
+    revision = f" (revision {source.revision})" if isinstance(source, Location) and source.revision else ""
+    return f"""---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags:
+- sentence-transformers
+- feature-extraction
+---
+
+# {Path(origin).name}, cut after layer {layer}
+
+The first {layer} of {model.depth} blocks of `{origin}`{revision}: {kept:,} of {whole:,} parameters. Vectors have
+{dimensions} dimensions; texts are read as: {protocol.summary}{read}.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+SentenceTransformer("this folder").encode(["Which layer is best?"])
+```
+{text}"""
+
+
+def _write(path: Path, content: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

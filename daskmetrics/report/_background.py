@@ -1,0 +1,181 @@
+"""A run in the background of a notebook: it goes on in a thread while other cells are run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.execution._display import Display, NotebookCell
+from daskmetrics.report import _analysis as analysis
+from daskmetrics.report._format import card, number
+from daskmetrics.report._run import Run
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+POLL = 0.2  # seconds between two attempts to stop
+READ_SHARE = 0.05  # of the time that may go into reading the journal for the card
+
+
+class BackgroundRun:
+    """A run that goes on in a background thread; made by `daskmetrics.run` with ``background=True``.
+
+    As a context manager it waits for the end of the run when the block ends, and raises the run's error, if any. If
+    the block itself fails, the run is stopped. What is recorded stays: the same call resumes a run that was stopped or
+    whose notebook was killed. In a notebook the object is shown as a card that changes while the run goes on.
+
+    Parameters
+    ----------
+    drive : callable
+        Drives the run to its end, and shows its progress on the display that it gets.
+    folder : RunFolder
+
+    Examples
+    --------
+    >>> with dm.run(background=True) as run:  # doctest: +SKIP
+    ...     run.state
+    'running: measure 4 of 20'
+    >>> run.wait().best()  # doctest: +SKIP
+    """
+
+    def __init__(self, drive: Callable[[Display], object], folder: RunFolder) -> None:
+        self._folder, self._drive = folder, drive
+        self._error: BaseException | None = None
+        self._cells: list[NotebookCell] = []
+        self._leader, self._next_read = "", 0.0
+        self._display = Display(on_change=self._refresh)
+        # a daemon: a notebook that is closed does not wait, and the run can be resumed
+        self._thread = threading.Thread(target=self._run, name=f"daskmetrics {folder.path}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with self._display as display:
+                self._drive(display)
+        except BaseException as error:  # raised again by `wait`
+            self._error = error
+        for cell in self._cells:
+            cell.draw(at_once=True)
+
+    def __enter__(self) -> BackgroundRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.stop()
+            return
+        try:
+            self.wait()
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
+    def __repr__(self) -> str:
+        return f"<BackgroundRun {self.folder}: {self.state}>"
+
+    def _repr_html_(self) -> str:
+        rows = {"state": self.state, **self.progress, **({"leader": self.leader} if self.leader else {})}
+        rows |= dict(zip(("message",), reversed(self._display.messages), strict=False))
+        return card(self.folder.name, {**rows, "folder": str(self.folder)})
+
+    def _ipython_display_(self) -> None:
+        cell = NotebookCell(self._repr_html_)
+        cell.draw(at_once=True)
+        self._cells.append(cell)
+
+    def _refresh(self) -> None:
+        for cell in self._cells:
+            cell.draw()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self._folder.path
+
+    @property
+    def running(self) -> bool:
+        """Whether the run goes on."""
+        return self._thread.is_alive()
+
+    @property
+    def state(self) -> str:
+        """Whether the run is running, finished, stopped or failed, in a few words."""
+        if self.running:
+            last = list(self.progress.items())[-1:]
+            return f"running{''.join(f': {name} {done}' for name, done in last)}"
+        if isinstance(self._error, KeyboardInterrupt):
+            return "stopped; the same call resumes it"
+        return f"failed: {self._error}" if self._error else "finished"
+
+    @property
+    def progress(self) -> dict[str, str]:
+        """How far each phase is, such as ``{'measure': '4 of 20'}``."""
+        return self._display.phases
+
+    @property
+    def leader(self) -> str:
+        """The arm with the greatest mean score so far, of those scored on every task; empty while there is none."""
+        now = time.monotonic()
+        if now >= self._next_read:
+            try:
+                found = analysis.leader(self.results)
+            except DaskmetricsError:  # the run has not started yet
+                found = None
+            self._leader = f"{found[0]}, mean score {number(found[1])}" if found else ""
+            self._next_read = time.monotonic() + (time.monotonic() - now) / READ_SHARE
+        return self._leader
+
+    @property
+    def results(self) -> Run:
+        """The run as its files are now.
+
+        Raises
+        ------
+        DataError, ConfigError
+            If nothing is recorded yet.
+        """
+        return Run(self.folder)
+
+    def wait(self, timeout: float | None = None) -> Run:
+        """Wait for the end of the run, and open its results.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; by default as long as it takes.
+
+        Raises
+        ------
+        TimeoutError
+            If the run still goes on.
+        DaskmetricsError
+            The error of the run.
+        KeyboardInterrupt
+            If the run was stopped.
+        """
+        self._thread.join(timeout)
+        if self.running:
+            raise TimeoutError(f"The run in '{self.folder}' still goes on: {self.state}.")
+        if self._error is not None:
+            raise self._error
+        return self.results
+
+    def stop(self) -> None:
+        """Stop the run, after a short time for units that are running; what is recorded stays."""
+        from daskmetrics.execution._runner import stop_thread  # with Dask, which who only reads a run does not need
+
+        asked = False
+        while self.running:
+            # between two phases there is nothing to stop yet
+            asked = asked or stop_thread(self._thread.ident)
+            self._thread.join(POLL)

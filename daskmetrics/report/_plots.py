@@ -1,0 +1,276 @@
+"""The figures of a run as axes of matplotlib or as figures of Bokeh that one can go on with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.names import Suite
+from daskmetrics.report import _analysis as analysis
+from daskmetrics.report._format import need_matplotlib
+from daskmetrics.report._recorded import RecordedRun
+from daskmetrics.report.plots._fields import (
+    COST_NAMES,
+    METRICS,
+    Field,
+    cost_field,
+    expected,
+    mean_field,
+    metric_fields,
+    task_field,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from daskmetrics.report.plots._heatmaps import Quantity
+
+SCORE = "score"  # the mean over the tasks
+
+
+class Plots:
+    """The figures of a run, one panel each; `Run.plot` makes it.
+
+    Every method draws on the axes that it is given, or on those of a new figure, and returns them; with
+    ``interactive=True`` it returns a Bokeh figure, as the report has it. What can be drawn as ``what`` is ``score``
+    (the mean over all tasks, of the arms scored on every one), a task, or a metric.
+
+    Parameters
+    ----------
+    run : Run
+
+    Examples
+    --------
+    >>> run.plot.layers("prompt_entropy").set_title("Entropy")  # doctest: +SKIP
+    >>> bokeh.io.show(run.plot.heatmap(interactive=True))  # doctest: +SKIP
+    """
+
+    def __init__(self, run: RecordedRun) -> None:
+        self._run = run
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
+    def __repr__(self) -> str:
+        return f"<Plots of {self._run.folder.path}: {', '.join(dir(self))}>"
+
+    def layers(
+        self,
+        what: str = SCORE,
+        model: str | None = None,
+        ax: Axes | None = None,
+        interactive: bool = False,
+        readout: str | None = None,
+    ) -> Any:
+        """A quantity along the layers of a model: one line for each of at most eight checkpoints.
+
+        Parameters
+        ----------
+        what : str
+            ``score``, or the name of a task or a metric.
+        model : str, optional
+            By default the model of the best arm, or the last one.
+        ax : matplotlib.axes.Axes, optional
+        interactive : bool
+            Whether to make a Bokeh figure with tooltips and zoom, which needs no matplotlib.
+        readout : str, optional
+            Name of a readout, such as ``last,256d``; by default of each layer the one with the best mean score.
+
+        Returns
+        -------
+        matplotlib.axes.Axes or bokeh.plotting.figure
+
+        Raises
+        ------
+        ConfigError
+            If there is no such model, task, metric or readout, if matplotlib is not installed, or if an interactive
+            figure gets axes.
+        DataError
+            If nothing is measured yet.
+
+        Examples
+        --------
+        >>> run.plot.layers()  # doctest: +SKIP
+        """
+        shown, suite = self._shown(what, ax, interactive), self._suite(model, readout)
+        if interactive:
+            from daskmetrics.report.plots._explore import drawn_arms
+            from daskmetrics.report.plots._interactive import arms_source, layer_lines, layer_points
+
+            source = arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
+            single = len(suite.revisions) == 1  # whose errors have room
+            return layer_points(source, [suite], shown) if single else layer_lines(source, suite, shown)
+        from daskmetrics.report.plots._lines import layer_axes
+
+        return layer_axes(self._quantity(shown, readout), suite, ax)
+
+    def heatmap(
+        self,
+        what: str = SCORE,
+        model: str | None = None,
+        ax: Axes | None = None,
+        interactive: bool = False,
+        readout: str | None = None,
+    ) -> Any:
+        """A quantity of a model by checkpoint (from left to right) and layer (from below).
+
+        Parameters
+        ----------
+        what : str
+            ``score``, or the name of a task or a metric.
+        model : str, optional
+            By default the model of the best arm, or the last one.
+        ax : matplotlib.axes.Axes, optional
+        interactive : bool
+            Whether to make a Bokeh figure with tooltips and zoom, which needs no matplotlib.
+        readout : str, optional
+            Name of a readout, such as ``last,256d``; by default of each layer the one with the best mean score.
+
+        Returns
+        -------
+        matplotlib.axes.Axes or bokeh.plotting.figure
+
+        Raises
+        ------
+        ConfigError
+            If there is no such model, task, metric or readout, if matplotlib is not installed, or if an interactive
+            figure gets axes.
+        DataError
+            If nothing is measured yet.
+
+        Examples
+        --------
+        >>> run.plot.heatmap("stdlib:order")  # doctest: +SKIP
+        """
+        shown, suite = self._shown(what, ax, interactive), self._suite(model, readout)
+        answer = analysis.marks(self._run)
+        if interactive:
+            from daskmetrics.report.plots._explore import drawn_arms
+            from daskmetrics.report.plots._interactive import arms_source
+            from daskmetrics.report.plots._interactive import heat_map as interactive_map
+
+            source = arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
+            return interactive_map(source, suite, shown, answer)
+        from daskmetrics.report.plots._heatmaps import Marks, heat_map
+
+        return heat_map(self._quantity(shown, readout), suite, Marks(**answer), ax)
+
+    def search(self, ax: Axes | None = None, interactive: bool = False) -> Any:
+        """The best mean score so far, by what the search has spent.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+        interactive : bool
+            Whether to make a Bokeh figure with tooltips and zoom, which needs no matplotlib.
+
+        Returns
+        -------
+        matplotlib.axes.Axes or bokeh.plotting.figure
+
+        Raises
+        ------
+        ConfigError
+            If matplotlib is not installed, or if an interactive figure gets axes.
+        DataError
+            If the search has not begun.
+
+        Examples
+        --------
+        >>> run.plot.search()  # doctest: +SKIP
+        """
+        _check(ax, interactive)
+        if not self._run.picks:
+            raise DataError(f"The run in '{self._run.folder.path}' has no search yet, so there is nothing to draw.")
+        if interactive:
+            from daskmetrics.report.plots._explore import drawn_path
+
+            return drawn_path(self._run, expected(self._run))
+        from daskmetrics.report.plots._lines import best_so_far
+        from daskmetrics.report.plots._path import path_of
+
+        path = path_of(self._run)
+        return best_so_far(path.points, path.default, path.unit, ax)
+
+    def tradeoff(self, cost: str = "layers", ax: Axes | None = None, interactive: bool = False) -> Any:
+        """Mean score against what arms take; on axes with the line of the best score at each cost.
+
+        Parameters
+        ----------
+        cost : {"layers", "parameters", "flops", "dimensions", "bytes"}
+        ax : matplotlib.axes.Axes, optional
+        interactive : bool
+            Whether to make a Bokeh figure with tooltips and zoom, which needs no matplotlib.
+
+        Returns
+        -------
+        matplotlib.axes.Axes or bokeh.plotting.figure
+
+        Raises
+        ------
+        ConfigError
+            If there is no such cost, if matplotlib is not installed, or if an interactive figure gets axes.
+        DataError
+            If no arm was scored on every task.
+
+        Examples
+        --------
+        >>> run.plot.tradeoff("flops")  # doctest: +SKIP
+        """
+        _check(ax, interactive)
+        if cost not in COST_NAMES:
+            raise unknown("cost", cost, COST_NAMES)
+        found = self._run.trade_offs()
+        if interactive:
+            from daskmetrics.report.plots._interactive import arms_source, comparison
+
+            suites, arms = analysis.suites(self._run), [each.arm for each in found.arms]
+            shown, against = mean_field(self._run), cost_field(self._run, arms, COST_NAMES[cost])
+            return comparison(arms_source(arms, suites, shown, against), suites, shown, against)
+        from daskmetrics.report.plots._tradeoffs import trade_off_axes
+
+        return trade_off_axes(found, COST_NAMES[cost], ax)
+
+    def _shown(self, what: str, ax: Axes | None, interactive: bool) -> Field:
+        """A quantity of the arms."""
+        _check(ax, interactive)
+        run, metrics = self._run, analysis.metrics(self._run)
+        if what not in (SCORE, *run.tasks, *metrics):
+            raise unknown("quantity", what, [SCORE, *run.tasks, *metrics])
+        if what == SCORE:
+            shown = mean_field(run)
+        elif what in run.tasks:
+            shown = task_field(run, what)
+        else:
+            shown = next(each for each in metric_fields(run) if each.name == what)
+        if not shown.values:
+            raise DataError(f"The run in '{run.folder.path}' has no {what} yet, so there is nothing to draw.")
+        return shown
+
+    def _quantity(self, shown: Field, readout: str | None) -> Quantity:
+        """The quantity of each layer for matplotlib."""
+        from daskmetrics.report.plots._heatmaps import Quantity
+
+        if shown.group == METRICS:
+            return Quantity(shown.name, shown.units or shown.name, shown.values)
+        values = analysis.at_layers(self._run, shown.values, readout)
+        return Quantity(shown.name, shown.units or shown.name, values, "cividis")
+
+    def _suite(self, model: str | None, readout: str | None = None) -> Suite:
+        suites = {suite.model: suite for suite in analysis.suites(self._run)}
+        if model is None:
+            best = self._run.result.best["arm"]["model"] if self._run.result else None
+            model = best if best in suites else next(reversed(suites))
+        if model not in suites:
+            raise unknown("model", model, suites)
+        if readout not in (None, *suites[model].readouts):
+            raise unknown("readout", str(readout), suites[model].readouts)
+        return suites[model]
+
+
+def _check(ax: Axes | None, interactive: bool) -> None:
+    """Raise before anything is drawn if matplotlib is missing, or not what the figure is made with."""
+    if not interactive:
+        need_matplotlib()
+    elif ax is not None:
+        raise ConfigError("An interactive figure cannot be drawn on axes of matplotlib: leave out ax or interactive.")

@@ -1,0 +1,141 @@
+"""What an interactive figure can show: one value for each arm, with its error, as scores, metrics and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Arm
+from daskmetrics.report import _analysis as analysis
+from daskmetrics.report._recorded import RecordedRun
+from daskmetrics.report._tradeoffs import ArmCost, mean_score
+
+SCORES, METRICS, COSTS = "Scores", "Label-free metrics", "Costs"
+COST_OF: dict[str, Callable[[ArmCost], float]] = {
+    "layers computed": lambda cost: cost.layers,
+    "parameters up to the layer": lambda cost: cost.parameters,
+    "operations for a text": lambda cost: cost.flops,
+    "dimensions of a vector": lambda cost: cost.dimensions,
+    "bytes of a vector": lambda cost: cost.bytes,
+}
+COST_NAMES = dict(zip(("layers", "parameters", "flops", "dimensions", "bytes"), COST_OF, strict=True))  # in Python
+EXPECTED = "expected score"
+SPARSE = 0.5  # a field that fewer of the arms have is stored with their indices
+
+
+@dataclass(frozen=True)
+class Field:
+    """A quantity of the arms; arms without a value are missing."""
+
+    name: str
+    group: str
+    units: str
+    values: Mapping[Arm, float]
+    errors: Mapping[Arm, float] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The name with its units, for an axis."""
+        return f"{self.name}, {self.units}" if self.units and self.units not in self.name else self.name
+
+    def key(self, arm: Arm) -> Arm:
+        """The arm by which a value is found: metrics belong to layers."""
+        return analysis.layer_of(arm) if self.group == METRICS else arm
+
+    def as_json(self, arms: Sequence[Arm]) -> dict[str, Any]:
+        """Values ``v`` and errors ``e`` in the order of the arms, rounded; ``i`` has the arms of a sparse field."""
+        about: dict[str, Any] = {"name": self.name, "group": self.group, "label": self.label}
+        arms = [self.key(arm) for arm in arms]
+        places = [i for i, arm in enumerate(arms) if arm in self.values]
+        if len(places) < SPARSE * len(arms):
+            about["i"], arms = places, [arms[i] for i in places]
+        about["v"] = [_rounded(self.values.get(arm), 5) for arm in arms]
+        return {**about, "e": [_rounded(self.errors.get(arm), 2) for arm in arms]} if self.errors else about
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None or value != value else float(f"{value:.{digits}g}")
+
+
+def fields(run: RecordedRun, arms: Sequence[Arm]) -> tuple[Field, ...]:
+    """Everything that the run knows of its arms; what is best shown first comes first."""
+    return (*_scores(run), *metric_fields(run), *_costs(run, arms))
+
+
+def _scores(run: RecordedRun) -> Iterator[Field]:
+    recorded = run.recorded
+    if not recorded:
+        return
+    everywhere = mean_field(run)
+    means, single = everywhere.values, len(run.tasks) == 1
+    # where most arms lack a task, what the search expects of them says more than their few means
+    if means and not single and len(means) == len(recorded):
+        yield everywhere
+    yield from expected(run)
+    if means and not single and len(means) < len(recorded):
+        yield everywhere
+    yield from (task_field(run, task) for task in run.tasks)
+    if not single:
+        yield Field("tasks scored", SCORES, "", {arm: float(len(values)) for arm, values in recorded.items()})
+
+
+def mean_field(run: RecordedRun) -> Field:
+    """The mean score of the arms that were scored on every task of the objective."""
+    means = {arm: mean for arm, values in run.recorded.items() if (mean := mean_score(values, run.weights))}
+    values, errors = ({arm: pair[which] for arm, pair in means.items()} for which in (0, 1))
+    return Field("mean score", SCORES, "", values, errors)
+
+
+def task_field(run: RecordedRun, task: str) -> Field:
+    """The scores of a task."""
+    own = {arm: values[task] for arm, values in run.recorded.items() if task in values}
+    errors = {arm: value["stderr"] for arm, value in own.items() if value["stderr"] is not None}
+    scores = {arm: value["score"] for arm, value in own.items()}
+    return Field(task, SCORES, run.tasks[task]["main_score"], scores, errors)
+
+
+def expected(run: RecordedRun) -> Iterator[Field]:
+    """The mean and the standard deviation of the search's posterior."""
+    from daskmetrics.report._posterior import posterior_of
+
+    try:
+        found = posterior_of(run)
+    except DataError:  # a run without tasks, scores or measured checkpoints has no posterior
+        return
+    arms, posterior = found.problem.arms, found.posterior
+    units = "" if run.config["search"]["reward"] == "mean" else f"in units of the reward ({found.problem.reward})"
+    values, sds = posterior.mean.tolist(), (posterior.variance.clip(min=0) ** 0.5).tolist()
+    yield Field(EXPECTED, SCORES, units, dict(zip(arms, values, strict=True)), dict(zip(arms, sds, strict=True)))
+
+
+def metric_fields(run: RecordedRun) -> Iterator[Field]:
+    """The metrics that were measured."""
+    errors: dict[str, dict[Arm, float]] = {}
+    for record in run.records:
+        if record.kind == "measure" and record.ok:
+            for layer, row in zip(record.value["layers"], record.value["stderr"], strict=True):
+                for name, value in zip(record.value["names"], row, strict=True):
+                    if value is not None:
+                        errors.setdefault(name, {})[Arm.parse(f"{record.name}/{layer}")] = value
+    for name, values in analysis.metrics(run).items():
+        yield Field(name, METRICS, analysis.units(run, name), values, errors.get(name, {}))
+
+
+def telling(costs: Sequence[ArmCost]) -> list[str]:
+    """The costs of `COST_OF` that differ between arms; bytes only where they are not those of float32."""
+    differing = [name for name, cost in COST_OF.items() if len(set(map(cost, costs))) > 1]
+    as_float32 = all(cost.bytes == 4 * cost.dimensions for cost in costs)
+    return [name for name in differing if not (as_float32 and name == "bytes of a vector")]
+
+
+def cost_field(run: RecordedRun, arms: Sequence[Arm], name: str) -> Field:
+    """A cost of `COST_OF`, for arms of models whose size is known."""
+    costs = {arm: run.cost_of(arm) for arm in arms if arm.model in run.start.widths}
+    return Field(name, COSTS, "", {arm: float(COST_OF[name](each)) for arm, each in costs.items()})
+
+
+def _costs(run: RecordedRun, arms: Sequence[Arm]) -> Iterator[Field]:
+    known = [run.cost_of(arm) for arm in arms if arm.model in run.start.widths]
+    yield from (cost_field(run, arms, name) for name in telling(known))

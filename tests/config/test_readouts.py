@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from daskmetrics import config
+from daskmetrics.config import Readouts
+from daskmetrics.core.errors import ConfigError
+
+BASE = {"name": "x", "models": [{"name": "a", "source": "somewhere"}]}
+
+
+def test_by_default_there_is_one_readout_and_it_is_the_default_one():
+    assert config.parse(BASE).readouts.names(depth=6) == ("",)
+
+
+def test_readouts_are_the_product_of_what_is_listed_and_the_first_of_each_comes_first():
+    parts = {
+        "pooling": ["mean", "last", "cls", "max"],
+        "dimensions": ["all", 128, "pca32"],
+        "whitening": [False, True],
+        "storage": ["float32", "int8", "binary"],
+    }
+    names = config.parse({**BASE, "readouts": parts}).readouts.names(depth=6)
+    assert len(set(names)) == len(names) == len(list(product(*parts.values())))
+    assert names[:4] == ("mean", "mean,int8", "mean,binary", "mean,whitened")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("mean(-4:)", "mean9-12"),
+        ("mean(3:6)", "mean3-5"),
+        ("mean(:)", "mean0-12"),
+        ("concat(3, 7)", "concat3+7"),
+        ("concat(7,3)", "concat3+7"),
+        ("concat(-1, 0)", "concat0+12"),
+    ],
+)
+def test_layers_together_count_as_in_python(text, name):
+    assert Readouts(layers=[text]).names(depth=12) == (name,)
+
+
+@pytest.mark.parametrize(
+    "text", ["mean(10:20)", "concat(3, 13)", "mean(-20:)", "concat(3, 3)", "mean(3:4)", "mean(5:3)"]
+)
+def test_layers_that_do_not_exist_are_refused_with_those_that_do(text):
+    with pytest.raises(ConfigError, match=r"readouts.layers is not two or more different layers of 0\.\.\.12"):
+        Readouts(layers=[text]).names(depth=12)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("pooling", ["men"], "readouts.pooling"),
+        ("layers", ["middle"], "'each', or layers that are read together"),
+        ("dimensions", ["pca"], "components such as pca128"),
+        ("dimensions", [0], "readouts.dimensions"),
+        ("storage", ["int4"], "readouts.storage"),
+        ("storage", [], "readouts.storage"),
+        ("poling", ["mean"], "Did you mean 'pooling'"),
+    ],
+)
+def test_what_is_not_a_part_of_a_readout_is_refused_and_named(part, value, message):
+    with pytest.raises(ConfigError) as caught:
+        config.parse({**BASE, "readouts": {part: value}})
+    assert message in str(caught.value)
+
+
+def test_a_single_value_stands_for_a_list_of_one():
+    given = config.parse({**BASE, "readouts": {"pooling": "last", "dimensions": 64, "whitening": True}})
+    assert given.readouts.names(depth=3) == ("last,64d,whitened",)
+
+
+def test_a_model_may_have_readouts_of_its_own():
+    own = {"name": "b", "source": "elsewhere", "readouts": {"pooling": ["cls"]}}
+    first, second = config.parse({**BASE, "models": [*BASE["models"], own]}).models
+    assert first.readouts is None
+    assert second.readouts is not None
+    assert second.readouts.names(3) == ("cls",)

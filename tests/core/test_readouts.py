@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.core._readouts import POOLINGS, STORAGES, Readout, joined_name
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Arm
+
+layers = st.sets(st.integers(0, 99), min_size=2, max_size=9).map(lambda each: tuple(sorted(each)))
+readouts = st.builds(
+    Readout,
+    pooling=st.sampled_from(["", *POOLINGS]),
+    layers=st.just("") | st.builds(joined_name, st.sampled_from(["mean", "concat"]), layers),
+    dimensions=st.sampled_from(["", "1", "256", "pca1", "pca128"]),
+    whitening=st.booleans(),
+    storage=st.sampled_from([*STORAGES]),
+)
+
+
+@given(readouts)
+def test_every_readout_has_a_name_that_parses_back_and_needs_no_quotes(readout):
+    assert Readout.parse(str(readout)) == readout
+    assert all(letter.isalnum() or letter in ",+-_" for letter in str(readout))
+    arm = Arm("m", "step8", 3, str(readout))
+    assert Arm.parse(str(arm)) == arm
+
+
+@given(st.sampled_from(["mean", "concat"]), layers)
+def test_layers_that_are_read_together_are_named_and_found_again(join, chosen):
+    readout = Readout(layers=joined_name(join, chosen))
+    assert (readout.join, readout.together) == (join, chosen)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["256", "last,mean", "int8,last", "float32", "mean3", "mean6-3", "mean3-4", "concat3+3", "pca0", "x", "last,"],
+)
+def test_what_is_not_the_canonical_name_of_a_readout_is_refused(name):
+    with pytest.raises(ConfigError):
+        Readout.parse(name)
+
+
+def test_a_wrong_part_is_answered_with_the_nearest_right_one():
+    with pytest.raises(ConfigError, match="Did you mean 'weighted'"):
+        Readout("weihgted")
+    with pytest.raises(ConfigError, match="Did you mean 'binary'"):
+        Readout(storage="binry")
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_"),
+    [
+        ("", 1536),
+        ("float16", 768),
+        ("256d,int8", 256),
+        ("pca100,binary", 13),
+        ("concat3+7,int8", 768),
+        ("mean3-6", 1536),
+    ],
+)
+def test_bytes_of_a_vector(name, bytes_):
+    assert Readout.parse(name).bytes_per_vector(384) == bytes_
+
+
+def test_more_dimensions_than_there_are_is_refused_with_both_numbers():
+    with pytest.raises(ConfigError, match="keeps 512 dimensions, but vectors have 384"):
+        Readout(dimensions="512").check(384, corpus=1000)
+    Readout(dimensions="512", layers="concat3+7").check(384, corpus=10)
+
+
+@pytest.mark.parametrize("name", ["pca256", "whitened", "256d,whitened"])
+def test_fitting_needs_more_texts_than_dimensions(name):
+    with pytest.raises(ConfigError, match=r"Set corpus.prompts to \d+ or more"):
+        Readout.parse(name).check(384, corpus=256)
+    Readout.parse(name).check(384, corpus=385)

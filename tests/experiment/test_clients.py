@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed import Client, LocalCluster
+
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.execution import Journal
+from daskmetrics.experiment import Display, client_of, run
+from daskmetrics.experiment._clients import require_workers
+
+LOCAL = {"dashboard_address": "127.0.0.1:0"}
+ONE = [{"name": "a", "train": {"width": 8, "depth": 1, "steps": 1}}]
+
+
+def values(folder: RunFolder) -> dict[str, object]:
+    """What was measured and scored, without seconds."""
+    with Journal(folder.journal, folder.lock) as journal:
+        records = [record for record in journal.records() if record.kind in ("measure", "score")]
+    assert records and all(record.ok for record in records), records
+    kept = ("values", "score", "stderr", "outcomes")
+    return {record.key: {name: record.value.get(name) for name in kept} for record in records}
+
+
+def test_workers_without_resources_give_equal_cells(prepared, client, tmp_path):
+    experiment = prepared(models=ONE, tasks=["stdlib:order"], metrics=["prompt_entropy"], search={"budget": 1.0})
+    ours, plain = (RunFolder(tmp_path / name).create() for name in ("ours", "plain"))
+    run(experiment, ours, Display(), client)
+    with LocalCluster(n_workers=1, threads_per_worker=2, **LOCAL) as cluster, client_of(None, cluster) as own:
+        run(experiment, plain, Display(), own)
+    assert values(plain) == values(ours)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_workers": 1, "resources": {"CPU": 1}}, "No worker offers the resource GPU"),
+        ({"n_workers": 0}, "No worker arrived within 1 s"),
+        ({"n_workers": 1, "processes": False}, "threads of this process"),
+    ],
+)
+def test_workers_that_cannot_run_units_are_refused(options, message):
+    patience = 120 if options["n_workers"] else 1
+    with LocalCluster(**options, **LOCAL) as cluster, Client(cluster) as given:
+        with pytest.raises(ConfigError, match=message):
+            require_workers(given, [], patience)
+        assert given.status == "running"
+
+
+def test_workers_must_see_the_files_of_the_run(client, tmp_path):
+    require_workers(client, [str(tmp_path)], 10)
+    with pytest.raises(ConfigError, match="does not see '/no/such/folder'"):
+        require_workers(client, [str(tmp_path), "/no/such/folder"], 10)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [(("tcp://a:1", None), "client: got a str"), ((None, 3), "cluster: got a int")]
+)
+def test_what_is_neither_client_nor_cluster_is_an_error(given, message):
+    with pytest.raises(ConfigError, match=message), client_of(*given):
+        pass
+
+
+def test_a_client_of_the_user_stays_open(client):
+    with client_of(client) as own:
+        assert own is client
+    assert client.status == "running"
+
+
+def test_a_closed_client_is_an_error():
+    with LocalCluster(n_workers=0, **LOCAL) as cluster:
+        with Client(cluster) as given:
+            pass
+        with pytest.raises(ConfigError, match="client: it is not connected"), client_of(given):
+            pass
+
+
+def test_an_asynchronous_client_works_from_another_thread_and_is_refused_where_it_would_be_blocked():
+    def known(given: Client) -> int:
+        with client_of(given) as own:
+            return len(own.scheduler_info()["workers"])
+
+    async def both() -> int:
+        async with (
+            LocalCluster(n_workers=0, asynchronous=True, **LOCAL) as cluster,
+            Client(cluster, asynchronous=True) as given,
+        ):
+            with pytest.raises(ConfigError, match="Pass background=True"):
+                known(given)
+            return await asyncio.to_thread(known, given)
+
+    assert asyncio.run(both()) == 0

@@ -1,0 +1,195 @@
+"""A watch as a user runs it: real training processes, killed and restarted, and a real Trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+import daskmetrics as dm
+from daskmetrics.config._arrivals import FINISHED
+from daskmetrics.core._events import Record
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.execution._journal import read
+from tests.experiment import loop
+
+LOOP = Path(loop.__file__)
+CONFIG = {
+    "name": "watched",
+    "models": [{"name": "out", "source": "./out"}],
+    "corpus": {"prompts": 8},
+    "metrics": ["prompt_entropy"],
+    "tasks": ["stdlib:package"],
+    "search": {"budget": 0.7},
+    "cluster": {"workers": 1},
+    "watch": {"poll": "200ms", "settle": "500ms", "keep": "best(2)"},
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
+    with (place / "output.txt").open("ab") as output:
+        return subprocess.Popen([sys.executable, *words], cwd=place, stdout=output, stderr=output)
+
+
+def watch(place: Path, *words: str) -> subprocess.Popen[bytes]:
+    (place / "watch.yaml").write_text(yaml.safe_dump(CONFIG))
+    return start(place, "-m", "daskmetrics", "watch", "watch.yaml", *words)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def until(condition, seconds: float = 200.0):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def events(run: Path, kind: str = "") -> list[dict]:
+    file = run / "events.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [line for line in lines if kind in ("", line["event"])]
+
+
+def measured(run: Path) -> Counter[str]:
+    """How often each checkpoint was measured, counted in the journal."""
+    records = [entry for entry in read(run / "journal.jsonl") if isinstance(entry, Record)]
+    return Counter(record.name for record in records if record.kind == "measure")
+
+
+def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_path):
+    run, out, training = tmp_path / "runs" / "watched", tmp_path / "out", (str(LOOP), "out", "90", "15", "0.1")
+    trainer, watcher = start(tmp_path, *training), watch(tmp_path)
+    until(lambda: (out / "step30").exists())
+    kill(trainer)
+    shutil.rmtree(out / "step30")
+    shutil.copytree(out / "step15", out / "step30")
+    os.truncate(out / "step30" / "model.safetensors", 5000)  # killed while it saves
+    until(lambda: events(run, "scored"))
+    kill(watcher)
+    before = measured(run)
+    assert before and "out@step30" not in before
+    trainer, watcher = start(tmp_path, *training), watch(tmp_path)
+    assert watcher.wait(300) == 0 and trainer.wait(30) == 0
+    assert measured(run) == dict.fromkeys((f"out@step{step}" for step in range(0, 91, 15)), 1)
+    assert before < measured(run)
+    assert [event["status"] for event in events(run, "measured")] == ["ok"] * 7
+    assert events(run)[-1]["reason"] == "the training has finished"
+    last = events(run, "updated")[-1]
+    best = dm.open(run).best().arm
+    assert last["best"]["arm"] == str(best)
+    assert (last["best"]["score"], last["best"]["stderr"]) == dm.open(run).mean_over(best, ["stdlib:package"])
+    assert 0 <= last["rise"]["probability"] <= 1 and last["rise"]["steps"] == [105, 120, 135]
+    assert {*last["keep"]} & {*last["deletable"]} == set() and "out@step90" in last["keep"]
+    assert {*last["keep"], *last["deletable"]} == set(measured(run))
+    assert all((tmp_path / "out" / name.partition("@")[2]).is_dir() for name in last["deletable"])
+    assert last["text"] in (run / "report" / "index.html").read_text().replace("&#39;", "'")
+    assert dm.open(run).finished
+    scored = Counter(record.name for record in dm.open(run).records if record.kind == "score")
+    assert set(scored.values()) == {1}
+
+
+def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(tmp_path):
+    run = tmp_path / "runs" / "watched"
+    for step in (0, 1, 2):
+        loop.save(loop.network(), tmp_path / "out" / f"step{step}")
+        with (tmp_path / "out" / f"step{step}" / "config.json").open("a") as file:
+            file.write(" " * step)  # three contents
+    watcher = watch(tmp_path)
+    until(lambda: events(run, "updated"))
+    watcher.send_signal(signal.SIGTERM)
+    assert watcher.wait(60) == 130
+    assert [event["event"] for event in events(run)][-1] == "stopped"
+    shutil.rmtree(tmp_path / "out" / "step0")
+    with pytest.raises(ConfigError, match="has 'train'"):
+        dm.watch(models=[{"name": "a", "train": {"width": 16, "depth": 1, "steps": 2}}], folder=tmp_path / "other")
+    assert watch(tmp_path, "--until-idle", "1s").wait(200) == 0
+    assert measured(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
+    assert events(run)[-1]["reason"] == "no new checkpoint for 1.0 s"
+    assert [event["checkpoints"] for event in events(run, "updated")] == [3, 2]
+    assert dm.open(run).best().arm.revision != "step0"
+
+
+def test_a_training_loop_hands_checkpoints_over_and_does_not_wait(tmp_path):
+    given = {name: part for name, part in CONFIG.items() if name != "models"}
+    watching = dm.watch(given, models=[tmp_path / "out"], folder=tmp_path / "run", background=True)
+    model, again = loop.network(), tmp_path / "elsewhere" / "again"
+    for step in (10, 20):
+        folder = tmp_path / "elsewhere" / str(step)
+        loop.save(model, folder)
+        model.gpt_neox.embed_in.weight.data.mul_(1.1)
+        watching.saved(folder, step)
+        watching.saved(folder, step)
+    again.mkdir()
+    with pytest.raises(ConfigError, match="another checkpoint of step 10"):
+        watching.saved(again, 10)
+    with pytest.raises(ConfigError, match="no step in its name"):
+        watching.saved(again)
+    with pytest.raises(ConfigError, match="is no folder"):
+        watching.saved(tmp_path / "nothing", 3)
+    until(lambda: events(tmp_path / "run", "started"))
+    assert (
+        watching.running
+        and dm.watch(given, models=[tmp_path / "out"], folder=tmp_path / "run", background=True).running
+    )
+    with pytest.raises(TimeoutError, match="still goes on"):
+        watching.wait(0.01)
+    watching.finish()
+    watching.wait(200)
+    assert not watching.running
+    assert measured(tmp_path / "run") == {"out@step10": 1, "out@step20": 1}
+
+
+def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path):
+    pytest.importorskip("accelerate", reason="the Trainer of transformers needs accelerate (extra 'dev')")
+    from datasets import Dataset
+    from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
+
+    own = loop.tokenizer()
+    rows = Dataset.from_dict(dict(own(list(loop.TEXTS[:32]), truncation=True, max_length=16)))
+    given = {name: part for name, part in CONFIG.items() if name not in ("models", "name")}
+    with pytest.raises(ConfigError, match="leave it out"):
+        dm.WatchCallback(models=["./out"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch and accelerate, about missing devices
+        trainer = Trainer(
+            model=loop.network(),
+            args=TrainingArguments(
+                tmp_path / "fine-tuned", max_steps=6, save_steps=2, report_to="none", use_cpu=True, disable_tqdm=True
+            ),
+            train_dataset=rows,
+            data_collator=DataCollatorForLanguageModeling(own, mlm=False),
+            processing_class=own,
+        )
+        scoring = dm.WatchCallback(folder=tmp_path / "run", wait=True, **given)
+        trainer.add_callback(scoring)
+        trainer.train()
+    assert measured(tmp_path / "run") == {f"fine-tuned@checkpoint-{step}": 1 for step in (2, 4, 6)}
+    assert (tmp_path / "fine-tuned" / FINISHED).exists()
+    assert dm.open(tmp_path / "run").best().load().encode(["a text"]).shape == (1, 16)
+
+
+def test_a_watch_that_fails_says_why(tmp_path):
+    loop.save(loop.network(), tmp_path / "out" / "step0")
+    (tmp_path / "out" / "step0" / "config.json").write_text('{"model_type": "nothing", "vocab_size": 3}')
+    with (
+        pytest.raises(DaskmetricsError, match=r"config\.json"),
+        dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", background=True, watch={"settle": "100ms"}),
+    ):
+        pass

@@ -1,0 +1,106 @@
+"""Protein models: sequences of residues are read as transformers reads them, by a tokenizer without a fast version."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, EsmConfig, EsmModel
+
+import daskmetrics as dm
+from daskmetrics import config
+from daskmetrics.config import Protocol
+from daskmetrics.core.errors import DataError
+from daskmetrics.models import LoadedModel
+from daskmetrics.models._tokens import Tokenizer
+
+from .architectures import at
+
+RESIDUES = "LAGVSERTIDPKQNFYMHWC"
+TOKENS = ["<cls>", "<pad>", "<eos>", "<unk>", *RESIDUES, *"XBUZO.-", "<null_1>", "<mask>"]  # those of ESM-2
+DEPTH = 2
+
+
+def sequences(count, seed=0, residues=RESIDUES):
+    rng = random.Random(seed)
+    return ["".join(rng.choices(residues, k=rng.randint(5, 40))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def esm(tmp_path_factory):
+    """A tiny random ESM-2, with the files that its repositories have."""
+    folder = tmp_path_factory.mktemp("esm")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": DEPTH, "num_attention_heads": 2, "intermediate_size": 32}
+    rotary = {"position_embedding_type": "rotary", "token_dropout": True, "emb_layer_norm_before": False}
+    special = {"pad_token_id": 1, "mask_token_id": 32, "max_position_embeddings": 1026, "initializer_range": 0.3}
+    EsmModel(EsmConfig(vocab_size=len(TOKENS), **sizes, **rotary, **special)).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(TOKENS))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "EsmTokenizer"}))
+    return folder
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_all_layers_are_those_of_transformers_for_one_sequence_at_a_time(esm, padding):
+    network, tokenizer, texts = EsmModel.from_pretrained(esm).eval(), AutoTokenizer.from_pretrained(esm), sequences(9)
+    with torch.inference_mode():
+        states = [network(**tokenizer(text, return_tensors="pt"), output_hidden_states=True) for text in texts]
+    wanted = torch.stack([torch.stack([layer[0].mean(0) for layer in each.hidden_states]) for each in states], 1)
+    protocol = Protocol(padding=padding, state_norm="hidden_states", pooling="mean")
+    with LoadedModel(at(esm), protocol, "cpu") as model:
+        np.testing.assert_allclose(model.encode(texts, range(DEPTH + 1), "mean"), wanted, atol=1e-5)
+
+
+def test_a_residue_is_a_token_between_two_special_ones_and_long_sequences_are_cut(esm):
+    tokenizer = Tokenizer(at(esm))
+    assert (tokenizer.pad, tokenizer.limit) == (1, None)
+    whole, short = tokenizer(["MKTAYIAK", "MKT"], 1024), tokenizer(["MKTAYIAK", "MKT"], 6)
+    names = tokenizer.of_transformers.convert_ids_to_tokens
+    assert names(whole[0].tolist()) == ["<cls>", *"MKTAYIAK", "<eos>"]
+    assert names(short[0].tolist()) == ["<cls>", *"MKTA", "<eos>"] and short.lengths == (6, 5)
+    with LoadedModel(at(esm), Protocol(max_length=5000), "cpu") as model:
+        assert model.max_length == 1026
+
+
+def test_sequences_in_small_letters_are_refused(esm):
+    with pytest.raises(DataError, match="The tokenizer does not know their characters"):
+        Tokenizer(at(esm))([text.lower() for text in sequences(9)], 64)
+
+
+def test_layers_of_a_protein_model_on_labelled_sequences(esm, tmp_path):
+    helices, sheets = sequences(40, 1, "AELMQKRH"), sequences(40, 2, "VIYCWFTG")
+    rows = [f"{text},{label}" for label, texts in (("helix", helices), ("sheet", sheets)) for text in texts]
+    (tmp_path / "proteins.csv").write_text("\n".join(["sequence,family", *rows]) + "\n")
+    board = dm.layers(esm, tmp_path / "proteins.csv", text="sequence", label="family")
+    scores = board.to_frame()["mean"]
+    assert len(scores) == DEPTH + 1 and scores.min() > 0.9
+
+
+def test_metrics_that_compare_views_have_no_value_for_single_words(esm):
+    measured = dm.measure(esm, sequences(12), ["effective_rank", "infonce", "lidar"])
+    assert measured["effective_rank"].notnull().all()
+    for name in ("infonce", "lidar"):
+        assert measured[name].isnull().all()
+        assert "single words have none" in measured[name].attrs["undefined"]
+
+
+def test_a_layer_is_saved_as_a_model_of_sentence_transformers(esm, tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason="needs the extra 'mteb'")
+    from daskmetrics.config._protocol import ModelProtocol
+    from daskmetrics.models import Encoder
+
+    protocol = Protocol(pooling="mean")
+    with Encoder(LoadedModel(at(esm), protocol, "cpu"), ModelProtocol(protocol), [1]) as encoder:
+        saved = library.SentenceTransformer(str(encoder.save(tmp_path / "saved")), device="cpu")
+        np.testing.assert_allclose(saved.encode(sequences(5)), encoder.encode(sequences(5)), atol=1e-5)
+
+
+def test_the_recipe_is_valid_and_measures_no_metric_of_views():
+    recipe = config.load(config.folder() / "esm2.yaml")
+    from daskmetrics import metrics
+
+    assert {metric.views for metric in metrics.resolve(recipe.metrics)} == {1}
+    assert recipe.tasks == ("file:proteins.csv(text=sequence, label=family)",)
