@@ -14,6 +14,7 @@ from typing import Any
 
 from distributed import Security
 
+from daskmetrics.cluster._links import PrivateDashboard
 from daskmetrics.cluster.slurm._script import LaunchInfo, script
 from daskmetrics.cluster.slurm._supervisor import Supervisor, rehearse
 from daskmetrics.config import Cluster
@@ -34,7 +35,7 @@ signal.signal(signal.SIGINT, _before)
 log = logging.getLogger(__name__)
 
 
-class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
+class SlurmCluster(PrivateDashboard, SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
     """A Dask cluster whose workers are Slurm jobs; lost jobs are replaced. ConfigError if Slurm would refuse the jobs.
 
     It differs from dask-jobqueue's cluster in how jobs are managed: that one shows a lost job as running for ever, and
@@ -46,7 +47,7 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         logs = Path(profile.logs).absolute()
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # the workers' certificates pass through it
         self.profile, self._run = profile.model_copy(update={"logs": str(logs)}), run
-        self._on_message = on_message
+        self.prefix, self._on_message = prefix, on_message
         self.supervisor: Supervisor | None = None
         self._supervision: asyncio.Task[None] | None = None
         super().__init__(
