@@ -66,9 +66,9 @@ def factory_client(profile: Cluster, about: Factory) -> Iterator[Client]:
     try:
         cluster = make(*about.args, **about.kwargs)
     except Exception as error:  # whatever the class raises
-        given = ", ".join(about.kwargs) or "none"
+        given, reason = ", ".join(about.kwargs) or "none", " ".join(str(error).split())[:300]
         raise ConfigError(
-            f"{about.class_} of {about.module} did not make a cluster ({type(error).__name__}: {error}). See "
+            f"{about.class_} of {about.module} did not make a cluster ({type(error).__name__}: {reason}). See "
             f"cluster.factory; its kwargs are: {given}."
         ) from error
     with closing(cluster):

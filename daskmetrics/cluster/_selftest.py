@@ -61,7 +61,7 @@ def run_checks(
         require_same(info["name"], versions)
         return SelfTestStatus.OK, ", ".join(f"{name} {number}" for name, number in versions.items())
 
-    needs_gpu = profile.kind != "local" and profile.gpus_per_job > 0
+    needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
     checks: dict[str, Callable[[], Checked]] = {
         "versions": versions,
         "import": lambda: (SelfTestStatus.OK, f"torch {call(_import_torch)}, on {call(socket.gethostname)}"),

@@ -136,7 +136,7 @@ def test_a_factory_whose_workers_offer_only_gpu(expected, tmp_path):
     [
         ({"module": "dask_cudda"}, "cannot be imported .* pip install dask-cudda"),
         ({"class": "LocalClutser"}, "Unknown class of distributed 'LocalClutser'. Did you mean 'LocalCluster'"),
-        ({"kwargs": {"n_worker": 2, "protocol": "no://"}}, "did not make a cluster .*kwargs are: n_worker, protocol"),
+        ({"class": "SSHCluster", "kwargs": {"hosts": []}}, "did not make a cluster .ValueError.*its kwargs are: hosts"),
     ],
 )
 def test_a_factory_that_cannot_work_is_an_error(changed, message, tmp_path):
