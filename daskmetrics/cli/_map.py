@@ -123,7 +123,7 @@ def map_(**arguments: Any) -> None:
 
 def _spec(command: MapCommand) -> MapSpec:
     from daskmetrics.execution.map._function import load
-    from daskmetrics.execution.map._items import read_items
+    from daskmetrics.execution.map._items import numeric_columns, read_items
     from daskmetrics.execution.map._source import MapOptions, make_spec
 
     if (command.iterations is None) == (command.items is None):
@@ -131,6 +131,8 @@ def _spec(command: MapCommand) -> MapSpec:
     options = MapOptions(command.batch_size, command.max_retries, command.timeout)
     function = load(command.function)
     values = read_items(command.items, _types(command.types)) if command.items else range(command.iterations or 0)
+    for column in numeric_columns(values) if command.items else ():
+        click.echo(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
     return make_spec(function, values, options, seed=command.seed, version=command.version, reference=command.function)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Key, content_key, seed_of
 
 _LONGEST_NAME = 60
+_NUMBER = re.compile(r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 SUFFIXES = (*READERS, ".txt")  #: of files of items
 TYPES: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}  #: of a column, beside text
 
@@ -116,6 +118,22 @@ def read_items(path: Path, types: Mapping[str, str] = MappingProxyType({})) -> l
     if not values:
         raise ConfigError(f"'{path}' contains no items.")
     return values
+
+
+def numeric_columns(rows: Sequence[Any]) -> list[str]:
+    """The columns of texts that all look like numbers.
+
+    >>> numeric_columns([{"rate": "1e-3", "zip": "007", "name": "a"}, {"rate": "2", "zip": "12", "name": "b"}])
+    ['rate']
+    """
+    columns = rows[0] if isinstance(rows[0], dict) else ()
+    return [
+        name
+        for name in columns
+        if all(
+            isinstance(row, dict) and isinstance(text := row.get(name), str) and _NUMBER.fullmatch(text) for row in rows
+        )
+    ]
 
 
 def _checked(path: Path, types: Mapping[str, str]) -> Iterator[tuple[str, Iterable[tuple[str, Any]]]]:
