@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +25,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal
 from daskmetrics.execution._clients import client_of
 from daskmetrics.experiment import Display
+from tests.slurm.site import comes_true
 
 TINY = {
     "name": "tiny",
@@ -159,6 +159,11 @@ def test_gpu_workers_beside_cpu_workers(expected, tmp_path):
     assert scored_on(found) == {"CPU"}
 
 
+def _listens(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture
 def ssh(tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A server of SSH on loopback, as options that connect to it."""
@@ -173,9 +178,8 @@ def ssh(tmp_path: Path) -> Iterator[dict[str, Any]]:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    passed = " ".join(
-        f"{name}={os.environ[name]}" for name in ("PYTHONPATH", "DASKMETRICS_CACHE") if name in os.environ
-    )
+    names = os.environ.keys() & {"PYTHONPATH", "DASKMETRICS_CACHE"}
+    passed = {"SetEnv": " ".join(f"{name}={os.environ[name]}" for name in names)} if names else {}
     settings = {
         "Port": port,
         "ListenAddress": "127.0.0.1",
@@ -189,9 +193,7 @@ def ssh(tmp_path: Path) -> Iterator[dict[str, Any]]:
     (tmp_path / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     process = subprocess.Popen([server, "-D", "-f", str(tmp_path / "sshd_config"), "-E", str(tmp_path / "sshd.log")])
     try:
-        deadline = time.monotonic() + 60
-        while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        assert comes_true(lambda: _listens(port), within=60), (tmp_path / "sshd.log").read_text()
         yield {"port": port, "known_hosts": None, "client_keys": [str(tmp_path / "own")], "config": None}
     finally:
         process.terminate()
