@@ -93,7 +93,7 @@ def profile(**changes):
 
 def test_what_workers_answer_about_folders_counts_more_than_the_file_system():
     for unseen, severity in (({}, Severity.GOOD), ({"w1": "/runs"}, Severity.FAILURE)):
-        finding = CHECKS["shared-folders"](replace(folder("run", kind="xfs")[0], unseen=unseen))
+        finding = CHECKS["shared-folders"](replace(folder("run", kind="xfs"), unseen=unseen))
         assert finding.severity is severity, finding
     assert finding.message == "worker w1 does not see /runs"
 
