@@ -49,9 +49,14 @@ class RunFolder:
     lock = _Inside("lock")
 
     def create(self) -> RunFolder:
-        """Create the folder, or make an existing one private to its owner."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path.chmod(0o700)
+        """Create the folder, or make an existing one private to its owner; raises ConfigError if that fails."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise ConfigError(
+                f"The run folder '{self.path}' cannot be created or written: {error.strerror}. Choose another --folder."
+            ) from error
         return self
 
     def must_exist(self) -> RunFolder:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from daskmetrics.core import _files as files
+from daskmetrics.core.errors import ConfigError, DiskFullError, StorageError, room_for
 
 WRITER = """
 import sys, time
@@ -19,6 +22,25 @@ with parts.atomic_folder(folder / "step8") as part, parts.atomic_file(folder / "
     print("writing", flush=True)
     time.sleep(60)
 """
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/dev/null/run", "/proc/run"])
+def test_a_run_folder_that_cannot_be_created_is_reported(place):
+    with pytest.raises(ConfigError, match=f"run folder '{place}' cannot be created.* Choose another --folder"):
+        files.RunFolder(Path(place)).create()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_place_that_takes_no_writing_is_reported(number):
+    with (
+        pytest.raises(StorageError, match=r"Cannot write the journal .* Recorded results are safe"),
+        room_for("the journal"),
+    ):
+        raise OSError(number, os.strerror(number))
+    with pytest.raises(DiskFullError, match="No room for the journal"), room_for("the journal"):
+        raise OSError(errno.ENOSPC, "full")
+    with pytest.raises(FileNotFoundError), room_for("the journal"):
+        raise FileNotFoundError(errno.ENOENT, "gone")
 
 
 @pytest.fixture
