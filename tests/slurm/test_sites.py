@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 
 import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
@@ -130,8 +131,10 @@ def test_a_node_whose_clock_is_behind_can_join(slurm, tmp_path):
     assert no_job_is_left()
 
 
-def test_a_wrong_interface_is_refused_with_the_remedy(slurm, tmp_path):
-    wrong = config.cluster(patient(tmp_path, interface="ib9"))
+def test_a_wrong_interface_of_jobqueue_is_refused_with_the_remedy(slurm, tmp_path):
+    given = {key: value for key, value in patient(tmp_path).items() if key != "interface"}
+    with dask.config.set({"jobqueue.slurm.interface": "ib9"}):
+        wrong = config.cluster(given)
     with pytest.raises(ConfigError, match=r"interface 'ib9' does not exist on .*cluster show"), connect(wrong, "ib9"):
         pass
     assert not jobs()
