@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from daskmetrics.core._files import atomic_write, cache_folder
+from daskmetrics.core._json import parse
 from daskmetrics.core._rows import read_lines
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key, seed_of
@@ -197,7 +198,7 @@ def _docstrings() -> list[Document]:
     here = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     kept = cache_folder() / "stdlib" / f"{content_key('docstrings', sys.version, here, files)}.json"
     with suppress(OSError, ValueError, TypeError):
-        key, rows = json.loads(kept.read_bytes())
+        key, rows = parse(kept.read_bytes())
         if key == content_key(rows):
             return [Document(*row) for row in rows]
     found = [document for path in paths for document in _documented(path, library)]

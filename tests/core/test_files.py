@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,29 @@ def test_a_place_that_takes_no_writing_is_reported(number):
         raise OSError(errno.ENOSPC, "full")
     with pytest.raises(FileNotFoundError), room_for("the journal"):
         raise FileNotFoundError(errno.ENOENT, "gone")
+
+
+def test_only_the_main_thread_changes_the_mask_of_the_process(tmp_path):
+    before = os.umask(0o022)
+    try:
+        with files.private():
+            (tmp_path / "own").touch()
+        entered, left = threading.Event(), threading.Event()
+
+        def work():
+            with files.private():
+                entered.set()
+                left.wait()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        entered.wait()
+        (tmp_path / "of the user").touch()
+        left.set()
+        thread.join()
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("own", "of the user")] == [0o600, 0o644]
 
 
 @pytest.fixture
