@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster
 
+from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
 from daskmetrics.cluster._foreign import existing_client, factory, factory_client
 from daskmetrics.cluster._links import PrivateDashboard, here, link_lines
@@ -164,7 +165,7 @@ def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            security=Security.temporary(),
+            security=cluster_security(),
             dashboard_address=f"127.0.0.1:{_free_port(8787)}",
             worker_dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"http_prefix": prefix},

@@ -12,11 +12,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
+from daskmetrics.cluster._clock import compare_clocks
 from daskmetrics.cluster.slurm import _commands, _partitions
 from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.cluster.slurm._script import script
@@ -207,6 +209,7 @@ def worker(
     folder = next(parent for parent in (run.path.absolute(), *run.path.absolute().parents) if parent.is_dir())
     places = {location.path for each in suites.located for location in each.locations} if suites else set()
     with connect(profile.model_copy(update={"workers": 1, "fewest": None, "scoring": None})) as client:
-        machines: list[MachineFacts] = list(client.run(machine, profile.interface).values())
+        [(address, found)] = list(client.run(machine, profile.interface).items())[:1]
+        offset = compare_clocks(lambda: float(client.run(time.time, workers=[address])[address]))
         lacking = unseen(client, folder, sorted(path for path in places if Path(path).exists()))
-    return machines[0], lacking
+    return replace(found, clock_problem=offset.problem), lacking
