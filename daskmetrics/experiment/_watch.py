@@ -7,9 +7,12 @@ rounds share one journal, so that a round computes only what no earlier one has 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
 
 from distributed import Client
 from rich.markup import escape
@@ -79,18 +82,45 @@ def watch(
         private(),
         Journal(folder.journal, folder.lock) as journal,
         WatchLog(folder.events) as log,
+        _noted_signals() as signals,
         ExitStack() as stack,
     ):
         for notice in journal.notices:
             display.message(escape(notice))
         watcher = _Watcher(config, folder, display, journal, log, stack, client)
         try:
-            reason = watcher.follow(follower, on_round)
+            reason = watcher.follow(follower, on_round, signals)
         except KeyboardInterrupt:
             log.write("stopped", pid=os.getpid())
             raise
         log.write("ended", pid=os.getpid(), reason=reason)
     return reason
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """The signals that arrived within the block; their handlers, which raise `KeyboardInterrupt`, are called as before.
+
+    Python drops an exception that a handler raises within a callback of its garbage collector, and Dask has one.
+    """
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ours = {number: handler for number, handler in before.items() if callable(handler)}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        ours[signal.Signals(number)](number, frame)
+
+    for number in ours:
+        signal.signal(number, note)
+    try:
+        yield noted
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
 
 
 class _Watcher:
@@ -112,7 +142,7 @@ class _Watcher:
         self._said: set[str] = set()  # lines that are shown once
         self._active = time.monotonic()  # the end of the latest round
 
-    def follow(self, follower: Follower, on_round: Callable[[], object]) -> str:
+    def follow(self, follower: Follower, on_round: Callable[[], object], signals: Sequence[int]) -> str:
         """Look, and begin a round where something is new, until there is a reason to end; returns the reason."""
         self.log.write("started", pid=os.getpid(), name=self.config.name)
         for record in self.journal.records():
@@ -120,7 +150,10 @@ class _Watcher:
         sources = ", ".join(f"'{model.source}'" for model in self.config.models)
         self.display.message(escape(f"Watching {sources}. Ctrl-C ends it; the same command goes on."))
         while True:
-            found = follower.look(time.monotonic())
+            if signals:
+                raise KeyboardInterrupt
+            now = time.monotonic()
+            found = follower.look(now)
             for model, waiting in found.waiting.items():
                 for name, reason in waiting.items():
                     if reason != AT_REST:
@@ -129,7 +162,7 @@ class _Watcher:
                 if self._round(found.revisions, follower):
                     on_round()
                     self._active = time.monotonic()
-            elif reason := self._end(found):
+            elif reason := self._end(found, now):
                 self.display.message(escape(f"The watch ends: {reason}."))
                 return reason
             else:
@@ -140,9 +173,11 @@ class _Watcher:
             self._said.add(text)
             self.display.message(escape(text))
 
-    def _end(self, found: Arrivals) -> str:
-        """Why the watch ends now; empty if it goes on."""
-        idle = time.monotonic() - max(self._active, found.changed)
+    def _end(self, found: Arrivals, now: float) -> str:
+        """Why the watch ends, by what a look at this time has found; empty if it goes on."""
+        if any(reason == AT_REST for waiting in found.waiting.values() for reason in waiting.values()):
+            return ""  # it is complete in a moment
+        idle = now - max(self._active, found.changed)
         if found.finished and (not any(found.waiting.values()) or idle > UNFINISHED):
             left = sorted(f"{model}@{name}" for model, waiting in found.waiting.items() for name in waiting)
             never = f", and {plural(len(left), 'checkpoint')} never became complete" if left else ""

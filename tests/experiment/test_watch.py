@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ import pytest
 import yaml
 
 import daskmetrics as dm
-from daskmetrics.config._arrivals import FINISHED
+from daskmetrics.config._arrivals import FINISHED, Arrivals, Follower
 from daskmetrics.core._events import Record
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.execution._journal import read
@@ -63,7 +64,8 @@ def until(condition, seconds: float = 200.0):
 
 def events(run: Path, kind: str = "") -> list[dict]:
     file = run / "events.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    whole = file.read_text().rpartition("\n")[0] if file.exists() else ""  # the last line may be being written
+    lines = [json.loads(line) for line in whole.splitlines()]
     return [line for line in lines if kind in ("", line["event"])]
 
 
@@ -75,18 +77,19 @@ def measured(run: Path) -> Counter[str]:
 
 def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_path):
     run, out, training = tmp_path / "runs" / "watched", tmp_path / "out", (str(LOOP), "out", "90", "15", "0.1")
-    trainer, watcher = start(tmp_path, *training), watch(tmp_path)
+    trainer = start(tmp_path, *training)
     until(lambda: (out / "step30").exists())
     kill(trainer)
     shutil.rmtree(out / "step30")
     shutil.copytree(out / "step15", out / "step30")
     os.truncate(out / "step30" / "model.safetensors", 5000)  # killed while it saves
+    watcher = watch(tmp_path)
     until(lambda: events(run, "scored"))
     kill(watcher)
     before = measured(run)
     assert before and "out@step30" not in before
     trainer, watcher = start(tmp_path, *training), watch(tmp_path)
-    assert watcher.wait(300) == 0 and trainer.wait(30) == 0
+    assert watcher.wait(300) == 0 and trainer.wait(100) == 0
     assert measured(run) == dict.fromkeys((f"out@step{step}" for step in range(0, 91, 15)), 1)
     assert before < measured(run)
     assert [event["status"] for event in events(run, "measured")] == ["ok"] * 7
@@ -114,16 +117,36 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(tmp_path):
     watcher = watch(tmp_path)
     until(lambda: events(run, "updated"))
     watcher.send_signal(signal.SIGTERM)
-    assert watcher.wait(60) == 130
+    assert watcher.wait(200) == 130
     assert [event["event"] for event in events(run)][-1] == "stopped"
     shutil.rmtree(tmp_path / "out" / "step0")
     with pytest.raises(ConfigError, match="has 'train'"):
         dm.watch(models=[{"name": "a", "train": {"width": 16, "depth": 1, "steps": 2}}], folder=tmp_path / "other")
-    assert watch(tmp_path, "--until-idle", "1s").wait(200) == 0
+    assert watch(tmp_path, "--until-idle", "100ms").wait(200) == 0
     assert measured(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
-    assert events(run)[-1]["reason"] == "no new checkpoint for 1.0 s"
+    assert events(run)[-1]["reason"] == "no new checkpoint for 0.1 s"
     assert [event["checkpoints"] for event in events(run, "updated")] == [3, 2]
     assert dm.open(run).best().arm.revision != "step0"
+
+
+def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_path, monkeypatch):
+    def stop(phase: str, info: dict) -> None:
+        gc.callbacks.remove(stop)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def look(follower: Follower, now: float) -> Arrivals:
+        gc.collect()
+        return Arrivals({}, {}, finished=False, changed=0.0)
+
+    monkeypatch.setattr(Follower, "look", look)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    gc.callbacks.append(stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", watch={"poll": "10ms", "until_idle": "1s"})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [event["event"] for event in events(tmp_path / "run")] == ["started", "stopped"]
 
 
 def test_a_training_loop_hands_checkpoints_over_and_does_not_wait(tmp_path):
