@@ -7,11 +7,12 @@ rounds share one journal, so that a round computes only what no earlier one has 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
 
 from distributed import Client
@@ -35,6 +36,7 @@ from daskmetrics.experiment._prepare import Experiment, prepare
 from daskmetrics.experiment._run import continue_run, require_inputs
 from daskmetrics.experiment._watch_answer import RoundAnswer, answer_of
 from daskmetrics.experiment._watch_log import WatchLog
+from daskmetrics.experiment._watch_trackers import Numbers, numbers_of, require_trackers, trackers
 
 UNFINISHED = 30.0  # seconds for which a watch waits, after the end of the training, for files that are not complete
 
@@ -77,6 +79,7 @@ def watch(
     follower = Follower(config.models, parse_duration(config.watch.settle) or 0.0)
     metrics.resolve(config.metrics)  # a wrong name is an error now
     tasks.resolve(config.tasks)
+    require_trackers(config.watch.log)
     folder.create()
     with (
         private(),
@@ -87,7 +90,8 @@ def watch(
     ):
         for notice in journal.notices:
             display.message(escape(notice))
-        watcher = _Watcher(config, folder, display, journal, log, stack, client)
+        track = stack.enter_context(_tracking(config, folder, display, log))
+        watcher = _Watcher(config, folder, display, journal, log, track, stack, client)
         try:
             reason = watcher.follow(follower, on_round, signals)
         except KeyboardInterrupt:
@@ -95,6 +99,16 @@ def watch(
             raise
         log.write("ended", pid=os.getpid(), reason=reason)
     return reason
+
+
+def _tracking(
+    config: Config, folder: RunFolder, display: Display, log: WatchLog
+) -> AbstractContextManager[Callable[[int, Numbers], None]]:
+    """Logs rounds to the libraries of `watch.log`, always to the same run of each; its name is an event."""
+    if config.watch.log and "tracked" not in log.last:
+        log.write("tracked", run=secrets.token_hex(8))
+    identity = log.last.get("tracked", {}).get("run", "")
+    return trackers(config.watch.log, config.name, identity, folder.path, lambda text: display.message(escape(text)))
 
 
 @contextmanager
@@ -133,11 +147,12 @@ class _Watcher:
         display: Display,
         journal: Journal,
         log: WatchLog,
+        track: Callable[[int, Numbers], None],
         stack: ExitStack,
         client: Client | None,
     ) -> None:
         self.config, self.folder, self.display, self.journal, self.log = config, folder, display, journal, log
-        self._stack, self._client = stack, client
+        self._track, self._stack, self._client = track, stack, client
         self._grid: Mapping[str, tuple[str, ...]] = {}  # the revisions of the latest round, by model
         self._said: set[str] = set()  # lines that are shown once
         self._active = time.monotonic()  # the end of the latest round
@@ -256,6 +271,7 @@ class _Watcher:
         plain = answer.as_dict()
         if not self.log.write("updated", key=experiment.key, **plain):
             return
+        self._track(max(each.step or 0 for each in experiment.checkpoints), numbers_of(plain))
         if (before.get("best") or {}).get("arm") != plain["best"]["arm"]:
             self.log.write("best", checkpoints=plain["checkpoints"], **plain["best"], location=dict(ended.location))
         if answer.has_stopped and not (before.get("rise") or {}).get("stopped"):

@@ -21,7 +21,9 @@ import daskmetrics as dm
 from daskmetrics.config._arrivals import FINISHED, Arrivals, Follower
 from daskmetrics.core._events import Record
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import read
+from daskmetrics.experiment._watch_answer import _sorted_out
 from tests.experiment import loop
 
 LOOP = Path(loop.__file__)
@@ -54,7 +56,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def until(condition, seconds: float = 200.0):
+def until(condition, seconds: float = 250.0):
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -89,7 +91,7 @@ def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_
     before = measured(run)
     assert before and "out@step30" not in before
     trainer, watcher = start(tmp_path, *training), watch(tmp_path)
-    assert watcher.wait(300) == 0 and trainer.wait(100) == 0
+    assert watcher.wait(250) == 0 and trainer.wait(600) == 0
     assert measured(run) == dict.fromkeys((f"out@step{step}" for step in range(0, 91, 15)), 1)
     assert before < measured(run)
     assert [event["status"] for event in events(run, "measured")] == ["ok"] * 7
@@ -100,7 +102,8 @@ def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_
     assert (last["best"]["score"], last["best"]["stderr"]) == dm.open(run).mean_over(best, ["stdlib:package"])
     assert 0 <= last["rise"]["probability"] <= 1 and last["rise"]["steps"] == [105, 120, 135]
     assert {*last["keep"]} & {*last["deletable"]} == set() and "out@step90" in last["keep"]
-    assert {*last["keep"], *last["deletable"]} == set(measured(run))
+    scored = {event["arm"].partition("/")[0] for event in events(run, "scored")}
+    assert {*last["deletable"]} == scored - {*last["keep"]}  # one without a score may be the best
     assert all((tmp_path / "out" / name.partition("@")[2]).is_dir() for name in last["deletable"])
     assert last["text"] in (run / "report" / "index.html").read_text().replace("&#39;", "'")
     assert dm.open(run).finished
@@ -117,16 +120,29 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(tmp_path):
     watcher = watch(tmp_path)
     until(lambda: events(run, "updated"))
     watcher.send_signal(signal.SIGTERM)
-    assert watcher.wait(200) == 130
+    assert watcher.wait(250) == 130
     assert [event["event"] for event in events(run)][-1] == "stopped"
     shutil.rmtree(tmp_path / "out" / "step0")
     with pytest.raises(ConfigError, match="has 'train'"):
         dm.watch(models=[{"name": "a", "train": {"width": 16, "depth": 1, "steps": 2}}], folder=tmp_path / "other")
-    assert watch(tmp_path, "--until-idle", "100ms").wait(200) == 0
+    assert watch(tmp_path, "--until-idle", "100ms").wait(250) == 0
     assert measured(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
     assert events(run)[-1]["reason"] == "no new checkpoint for 0.1 s"
     assert [event["checkpoints"] for event in events(run, "updated")] == [3, 2]
     assert dm.open(run).best().arm.revision != "step0"
+
+
+def test_a_checkpoint_without_a_score_is_never_named_as_deletable(prepared):
+    model = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 8}}
+    experiment = prepared(models=[model], tasks=["stdlib:package"], metrics=["prompt_entropy"])
+    first, second, third, *others, last = experiment.checkpoints
+    keys = experiment.measure_keys
+    records = [Record(keys[each], str(each), "measure", "ok", {"values": [[1.0]] * 3}) for each in keys]
+    for checkpoint, score in ((first, 0.2), (second, 0.5), (third, 0.8)):
+        cell = Cell(Arm("a", checkpoint.revision, 1), "stdlib:package")
+        records.append(Record(str(cell), str(cell), "score", "ok", {"score": score, "stderr": 0.001}))
+    keep, deletable = _sorted_out(experiment, records, Arm("a", third.revision, 1), 1)
+    assert keep == (third, last) and deletable == (first, second) and others
 
 
 def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_path, monkeypatch):
@@ -135,12 +151,12 @@ def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_pa
         os.kill(os.getpid(), signal.SIGTERM)
 
     def look(follower: Follower, now: float) -> Arrivals:
+        gc.callbacks.append(stop)
         gc.collect()
         return Arrivals({}, {}, finished=False, changed=0.0)
 
     monkeypatch.setattr(Follower, "look", look)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    gc.callbacks.append(stop)
     try:
         with pytest.raises(KeyboardInterrupt):
             dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", watch={"poll": "10ms", "until_idle": "1s"})
@@ -174,7 +190,7 @@ def test_a_training_loop_hands_checkpoints_over_and_does_not_wait(tmp_path):
     with pytest.raises(TimeoutError, match="still goes on"):
         watching.wait(0.01)
     watching.finish()
-    watching.wait(200)
+    watching.wait(250)
     assert not watching.running
     assert measured(tmp_path / "run") == {"out@step10": 1, "out@step20": 1}
 
