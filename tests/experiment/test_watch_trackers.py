@@ -13,7 +13,6 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import _watch_trackers
 from daskmetrics.experiment._watch_trackers import trackers
 
-
 ONE_WATCH = """
 import sys
 from pathlib import Path
