@@ -39,7 +39,10 @@ CONFIG = {
     "watch": {"poll": "200ms", "settle": "500ms", "keep": "best(2)"},
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.timeout(1500),  # on a busy machine a process that imports torch takes a minute
+]
 
 
 def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -57,7 +60,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def until(condition, seconds: float = 250.0):
+def until(condition, seconds: float = 400.0):
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -79,7 +82,7 @@ def measured(run: Path) -> Counter[str]:
 
 
 def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_path):
-    run, out, training = tmp_path / "runs" / "watched", tmp_path / "out", (str(LOOP), "out", "90", "15", "0.1")
+    run, out, training = tmp_path / "runs" / "watched", tmp_path / "out", (str(LOOP), "out", "60", "15", "0.1")
     trainer = start(tmp_path, *training)
     until(lambda: (out / "step30").exists())
     kill(trainer)
@@ -92,17 +95,17 @@ def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_
     before = measured(run)
     assert before and "out@step30" not in before
     trainer, watcher = start(tmp_path, *training), watch(tmp_path)
-    assert watcher.wait(250) == 0 and trainer.wait(600) == 0
-    assert measured(run) == dict.fromkeys((f"out@step{step}" for step in range(0, 91, 15)), 1)
+    assert watcher.wait(400) == 0 and trainer.wait(600) == 0
+    assert measured(run) == dict.fromkeys((f"out@step{step}" for step in range(0, 61, 15)), 1)
     assert before < measured(run)
-    assert [event["status"] for event in events(run, "measured")] == ["ok"] * 7
+    assert [event["status"] for event in events(run, "measured")] == ["ok"] * 5
     assert events(run)[-1]["reason"] == "the training has finished"
     last = events(run, "updated")[-1]
     best = dm.open(run).best().arm
     assert last["best"]["arm"] == str(best)
     assert (last["best"]["score"], last["best"]["stderr"]) == dm.open(run).mean_over(best, ["stdlib:package"])
-    assert 0 <= last["rise"]["probability"] <= 1 and last["rise"]["steps"] == [105, 120, 135]
-    assert {*last["keep"]} & {*last["deletable"]} == set() and "out@step90" in last["keep"]
+    assert 0 <= last["rise"]["probability"] <= 1 and last["rise"]["steps"] == [75, 90, 105]
+    assert {*last["keep"]} & {*last["deletable"]} == set() and "out@step60" in last["keep"]
     scored = {event["arm"].partition("/")[0] for event in events(run, "scored")}
     assert {*last["deletable"]} == scored - {*last["keep"]}  # one without a score may be the best
     assert all((tmp_path / "out" / name.partition("@")[2]).is_dir() for name in last["deletable"])
@@ -121,12 +124,12 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(tmp_path):
     watcher = watch(tmp_path)
     until(lambda: events(run, "updated"))
     watcher.send_signal(signal.SIGTERM)
-    assert watcher.wait(250) == 130
+    assert watcher.wait(400) == 130
     assert [event["event"] for event in events(run)][-1] == "stopped"
     shutil.rmtree(tmp_path / "out" / "step0")
     with pytest.raises(ConfigError, match="has 'train'"):
         dm.watch(models=[{"name": "a", "train": {"width": 16, "depth": 1, "steps": 2}}], folder=tmp_path / "other")
-    assert watch(tmp_path, "--until-idle", "100ms").wait(250) == 0
+    assert watch(tmp_path, "--until-idle", "100ms").wait(400) == 0
     assert measured(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
     assert events(run)[-1]["reason"] == "no new checkpoint for 0.1 s"
     assert [event["checkpoints"] for event in events(run, "updated")] == [3, 2]
@@ -177,7 +180,7 @@ def test_branches_of_a_hub_repository_are_measured_as_they_appear(tmp_path):
         model.gpt_neox.embed_in.weight.data.mul_(1.1)
     branches = {"main": files[0], "step0": files[0]}
     with serve({"org/suite": branches}) as hub:
-        about = {**CONFIG, "models": [{"name": "out", "source": "org/suite"}]}
+        about = {**CONFIG, "models": [{"name": "out", "source": "org/suite", "depth": 2, "width": 16}]}
         (tmp_path / "watch.yaml").write_text(yaml.safe_dump(about))
         command = [sys.executable, "-c", OFTEN, "watch", "watch.yaml"]
         watcher = subprocess.Popen(command, env=hub.environment(tmp_path / "home"), cwd=tmp_path)
@@ -185,7 +188,7 @@ def test_branches_of_a_hub_repository_are_measured_as_they_appear(tmp_path):
         branches["step1"] = files[1]
         until(lambda: len(events(run, "updated")) == 2 or watcher.poll() is not None)
         watcher.send_signal(signal.SIGTERM)
-        assert watcher.wait(250) == 130
+        assert watcher.wait(400) == 130
         weights = [path for path in hub.requests if path.endswith(".safetensors")]
     assert measured(run) == {"out@step0": 1, "out@step1": 1}
     assert [event["checkpoint"] for event in events(run, "checkpoint")] == ["out@step0", "out@step1"]
@@ -217,7 +220,7 @@ def test_a_training_loop_hands_checkpoints_over_and_does_not_wait(tmp_path):
     with pytest.raises(TimeoutError, match="still goes on"):
         watching.wait(0.01)
     watching.finish()
-    watching.wait(250)
+    watching.wait(400)
     assert not watching.running
     assert measured(tmp_path / "run") == {"out@step10": 1, "out@step20": 1}
 
