@@ -147,11 +147,11 @@ def worths_of(recorded: Recorded, weights: Mapping[str, float]) -> Worths:
         if value != base[kind] and (own := _scored(recorded, weights, _pairs(chosen, kind, value, base[kind])))
     }
     means = {arm: mean for arm, by_task in recorded.items() if (mean := mean_score(by_task, weights))}
-    best = max(means, key=lambda arm: means[arm][0], default=None)
+    best = max(means, key=lambda arm: means[arm][0], default=Arm("", "", 0))
 
     def at_best(kind: str, own: Iterable[Pair]) -> Difference | None:
         for one, other in own:
-            alike = best and (best.checkpoint, best.layer) == (one.checkpoint, one.layer)
+            alike = (best.checkpoint, best.layer) == (one.checkpoint, one.layer)
             if alike and {one, other} <= means.keys() and chosen[one] == {**chosen[best], kind: chosen[one][kind]}:
                 each = [difference(recorded[one][task], recorded[other][task]) for task in weights]
                 return mean_difference(each, list(weights.values()))
