@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +25,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal
 from daskmetrics.execution._clients import client_of
 from daskmetrics.experiment import Display
+from tests.slurm.site import comes_true
 
 TINY = {
     "name": "tiny",
@@ -150,6 +157,59 @@ def test_gpu_workers_beside_cpu_workers(expected, tmp_path):
         found, _ = run(tmp_path / "run", client)
     assert found.scores.equals(expected.scores)
     assert scored_on(found) == {"CPU"}
+
+
+def _listens(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A server of SSH on loopback, as options that connect to it."""
+    pytest.importorskip("asyncssh", reason="needs asyncssh (extra 'dev')")
+    server = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if server is None:
+        pytest.skip("needs sshd (Debian's openssh-server), which .ci/run installs")
+    if os.getuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # the server demands it of root
+    for name in ("host", "own"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    names = os.environ.keys() & {"PYTHONPATH", "DASKMETRICS_CACHE"}
+    passed = {"SetEnv": " ".join(f"{name}={os.environ[name]}" for name in names)} if names else {}
+    settings = {
+        "Port": port,
+        "ListenAddress": "127.0.0.1",
+        "HostKey": tmp_path / "host",
+        "AuthorizedKeysFile": tmp_path / "own.pub",
+        "PermitRootLogin": "yes",
+        "StrictModes": "no",
+        "PidFile": "none",
+        **passed,
+    }
+    (tmp_path / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    process = subprocess.Popen([server, "-D", "-f", str(tmp_path / "sshd_config"), "-E", str(tmp_path / "sshd.log")])
+    try:
+        assert comes_true(lambda: _listens(port), within=60), (tmp_path / "sshd.log").read_text()
+        yield {"port": port, "known_hosts": None, "client_keys": [str(tmp_path / "own")], "config": None}
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_a_factory_for_ssh(ssh, expected, tmp_path):
+    kwargs = {
+        "connect_options": ssh,
+        "remote_python": sys.executable,
+        "worker_options": {"nthreads": 1},
+        "scheduler_options": {"dashboard_address": "127.0.0.1:0"},
+    }
+    factory = {"module": "distributed", "class": "SSHCluster", "args": [["127.0.0.1", "127.0.0.1"]], "kwargs": kwargs}
+    found, _ = run(tmp_path / "run", kind="factory", factory=factory, workers=4)  # its hosts fix the number of workers
+    assert found.scores.equals(expected.scores)
 
 
 def test_an_asynchronous_client_of_a_notebook(expected, tmp_path):
