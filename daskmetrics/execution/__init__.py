@@ -10,6 +10,7 @@ next, and does not know Dask. A resumed run answers its source from the journal 
 `_placement`    chooses the worker for each unit
 `_retry`        what follows a failed attempt
 `_runner`       runs the loop on Dask
+`_clients`      a user's client or cluster of any class, as a synchronous client
 `_worker`       runs one attempt on a worker
 `_deadline`     stops a call at its deadline
 `_handshake`    the identity and versions of a new worker
