@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from daskmetrics.core._events import AttemptFailed, UnitsRetried, WorkerJoined
+from daskmetrics.core._events import AttemptFailed, Record, UnitsRetried, WorkerJoined
 from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
 from daskmetrics.execution._loop import Loop
@@ -183,6 +183,44 @@ def a_worker_that_offers_nothing_any_more_finishes_what_it_runs_and_gets_no_more
     assert (elsewhere.unit.key, elsewhere.worker) == ("waits", "x")
     bench.step(Finished(placed["runs"], 1), Finished(elsewhere.task, 1))
     assert bench.statuses() == {"runs": "ok", "waits": "ok"}
+
+
+@case
+def a_worker_that_offers_again_gets_units(loop, policy):
+    bench = Bench([unit("u", resources=GPU)], loop, policy)
+    assert not bench.submitted(Joined("w", "w", resources={"GPU": 0}))
+    (submit,) = bench.submitted(OfferChanged("w", GPU))
+    assert submit.worker == "w"
+
+
+@case
+def the_window_follows_the_workers(loop, policy):
+    bench = Bench([unit(f"u{i}") for i in range(9)], loop, policy)
+    for address, window in (("a", 2), ("b", 4)):
+        bench.step(Joined(address, address))
+        assert len(bench.loop.units) == window
+    first = next(item for item in bench.loop.units.values() if item.worker == "a")
+    bench.step(Left("b"), Finished(first.task, 1))
+    assert len(bench.loop.units) == 3
+
+
+@case
+def the_records_of_a_step_are_committed_together(loop, policy):
+    """And before the source receives the first of them."""
+    groups = []
+
+    class Grouped(MemoryJournal):
+        def append(self, *entries, wait=True):
+            groups.append((wait, [entry.key for entry in entries if isinstance(entry, Record)]))
+            super().append(*entries, wait=wait)
+
+    bench = Bench([unit(f"u{i}") for i in range(3)], loop, policy, Grouped(), slots=2)
+    told = []
+    bench.source.tell = lambda record: told.append((record.key, len(groups)))
+    placed = bench.submitted(Joined("w", "w", threads=2))
+    bench.step(*(Finished(submit.task, 1) for submit in placed))
+    assert groups == [(False, []), (True, ["u0", "u1"]), (False, [])]
+    assert told == [("u0", 2), ("u1", 2)]
 
 
 @case

@@ -1,0 +1,246 @@
+"""Cost of a work unit, growth with the number of units, and how many workers one driver keeps busy.
+
+python benchmarks/execution.py units      CPU of a unit beside client.map, concurrent.futures and joblib; a minute
+python benchmarks/execution.py growth     journal, memory and resumption of 1,000 to 100,000 units; minutes
+python benchmarks/execution.py workers    simulated clusters of 8 to 10,000 workers; minutes
+python benchmarks/execution.py --small    all three with few units, as a test of correctness
+
+`units` runs everything on workers in this process, so that its CPU time holds driver, scheduler and worker together.
+`growth` and `workers` run the real loop, with the real journal in `growth`, on simulated workers: nothing is computed.
+In `workers` the clock is simulated, and every step advances it by the CPU time that the step really took and by
+`--dask` milliseconds for each submission, which is what Dask adds for a unit according to `units`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dask import config
+from distributed import Client, LocalCluster
+from joblib import Parallel, delayed
+
+import daskmetrics as dm
+from daskmetrics.core._events import Event, Record
+from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit
+from daskmetrics.execution import run as run_source
+from daskmetrics.execution._loop import Loop
+from daskmetrics.execution._messages import Finished, Joined, Message, Started, Submit
+from daskmetrics.execution._units import EventLog
+
+WORKERS = 2
+LATENCY = 0.002  # simulated seconds of a message between driver and worker
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def units_of(count: int) -> list[WorkUnit]:
+    return [WorkUnit(f"{i:032x}", f"unit {i}", "demo", double, (i,)) for i in range(count)]
+
+
+# units
+
+
+def durable(client: Client, count: int) -> list[int]:
+    with tempfile.TemporaryDirectory() as folder, Journal(Path(folder, "journal.jsonl"), Path(folder, "lock")) as log:
+        run_source(Sweep(units_of(count)), client, log, Settings(ahead=8))
+        return [record.value for record in log.records()]
+
+
+def durable_map(client: Client, count: int, batch_size: int) -> list[int]:
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            result.value
+            for result in dm.map(double, range(count), client=client, journal=folder, batch_size=batch_size)
+        ]
+
+
+def threads(count: int) -> list[int]:
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return [future.result() for future in [pool.submit(double, i) for i in range(count)]]
+
+
+def units(count: int, rounds: int) -> None:
+    """Print the CPU and wall time of a unit in all variants, the smallest of some rounds."""
+    with config.set({"distributed.worker.memory.terminate": False}), cluster() as client:
+        variants: dict[str, Callable[[], list[int]]] = {
+            "daskmetrics, units": lambda: durable(client, count),
+            "daskmetrics.map, single items": lambda: durable_map(client, count, 1),
+            "daskmetrics.map, batches of 10": lambda: durable_map(client, count, 10),
+            "client.map": lambda: client.gather(client.map(double, range(count), pure=False)),
+            "concurrent.futures, threads": lambda: threads(count),
+            "joblib, threads": lambda: Parallel(WORKERS, "threading")(delayed(double)(i) for i in range(count)),
+        }
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
+        for _ in range(rounds):
+            for name, call in variants.items():
+                wall, cpu = time.perf_counter(), time.process_time()
+                values = call()
+                times[name].append((time.process_time() - cpu, time.perf_counter() - wall))
+                if sorted(values) != [2 * i for i in range(count)]:
+                    sys.exit(f"{name}: the values are wrong.")
+    print(f"{count} units on {WORKERS} workers in this process, ms per unit, smallest of {rounds}")
+    for name, taken in times.items():
+        cpu, wall = (min(column) / count * 1e3 for column in zip(*taken, strict=True))
+        print(f"  {name:>31}: {cpu:6.2f} CPU, {wall:6.2f} wall")
+
+
+@contextmanager
+def cluster() -> Iterator[Client]:
+    with (
+        LocalCluster(WORKERS, threads_per_worker=1, processes=False, dashboard_address=None) as workers,
+        Client(workers) as client,
+    ):
+        yield client
+
+
+# simulated workers
+
+
+class MemoryLog(list[Event]):
+    """A journal that is not on disk."""
+
+    entries = property(lambda self: self)
+
+    def append(self, *entries: Event, wait: bool = True) -> None:  # type: ignore[override]
+        self.extend(entries)
+
+    def records(self) -> Iterator[Record]:
+        return (entry for entry in self if isinstance(entry, Record))
+
+
+def simulate(
+    count: int, workers: int, seconds: float, dask: float, log: EventLog, free: bool = False
+) -> dict[str, float]:
+    """Run units on simulated workers: utilisation of the workers, and CPU seconds of the loop.
+
+    Parameters
+    ----------
+    count, workers : int
+    seconds : float
+        Mean length of a unit; they are between half and one and a half of it.
+    dask : float
+        Seconds that Dask adds for each unit in the driver and the scheduler.
+    log : EventLog
+    free : bool
+        Whether the steps of the loop take no simulated time.
+    """
+    chance = random.Random(0)
+    loop = Loop(Sweep(units_of(count)), log, Settings())
+    events: list[tuple[float, int, Message]] = [(0.0, i, Joined(f"tcp://{i}", f"w{i}")) for i in range(workers)]
+    idle_at = dict.fromkeys((f"tcp://{i}" for i in range(workers)), 0.0)
+    now, number, spent, busy, first = 0.0, workers, 0.0, 0.0, 0.0
+    while not loop.done:
+        now = max(now, min(loop.wake, events[0][0] if events else loop.wake)) if number > workers else now
+        messages = []
+        while events and events[0][0] <= now:
+            messages.append(heapq.heappop(events)[2])
+        started = time.process_time()
+        submitted = [action for action in loop.step(now, messages) if isinstance(action, Submit)]
+        taken = time.process_time() - started
+        spent += taken
+        first = first or taken
+        now += 0.0 if free else taken
+        for submit in submitted:
+            now += dask
+            begins = max(now + LATENCY, idle_at[submit.worker])
+            length = seconds * chance.uniform(0.5, 1.5)
+            idle_at[submit.worker] = begins + length
+            busy += length
+            number += 2
+            heapq.heappush(events, (begins, number, Started(submit.task)))
+            heapq.heappush(events, (begins + length + LATENCY, number + 1, Finished(submit.task, 1.5, length)))
+    return {"utilisation": busy / workers / now, "ms": spent / count * 1e3, "first": first, "makespan": now}
+
+
+def workers(sizes: Sequence[int], lengths: Sequence[float], dask: float, most: int) -> None:
+    """Print the utilisation of simulated clusters by the length of a unit."""
+    print(f"simulated, {dask * 1e3:g} ms of Dask per unit: share of their time that the workers compute")
+    print("  workers     units  first placing  loop per unit  " + "  ".join(f"{length:>6g} s" for length in lengths))
+    for size in sizes:
+        count = min(most, 100 * size)
+        found = [simulate(count, size, length, dask, MemoryLog()) for length in lengths]
+        each = "  ".join(f"{result['utilisation']:>7.0%} " for result in found)
+        cost = min(result["ms"] for result in found)
+        print(
+            f"  {size:>7,} {count:>9,}  {min(r['first'] for r in found):>11.2f} s  {cost:>10.3f} ms  {each}", flush=True
+        )
+
+
+# growth
+
+
+def growth(sizes: Sequence[int]) -> None:
+    """Print journal, memory and resumption of runs of some sizes, each in a process of its own."""
+    print("   units  journal MB  driver MB (before)  loop and journal  resumed in")
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            once, again = (_measured(size, folder) for _ in range(2))
+            megabytes = Path(folder, "journal.jsonl").stat().st_size / 1e6
+        memory = f"{once['peak']:>9.0f} ({once['base']:.0f})"
+        print(
+            f"{size:>8,}  {megabytes:>10.1f}  {memory:>18}  {once['ms']:>9.3f} ms/unit  {again['seconds']:>8.2f} s",
+            flush=True,
+        )
+
+
+def _measured(size: int, folder: str) -> dict[str, float]:
+    command = [sys.executable, __file__, "grow", "--units", str(size), "--folder", folder]
+    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+
+def grow(size: int, folder: Path) -> dict[str, float]:
+    """Run units on simulated workers, or resume them where the journal holds them."""
+    base = peak_memory()
+    started = time.process_time()
+    with Journal(folder / "journal.jsonl", folder / "lock") as log:
+        result = simulate(size, 8, 10.0, 0.0, log, free=True)
+    return {**result, "seconds": time.process_time() - started, "base": base, "peak": peak_memory()}
+
+
+def peak_memory() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=["units", "growth", "workers", "grow"])
+    parser.add_argument("--small", action="store_true", help="few units")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dask", type=float, default=2.0, help="ms that Dask takes for a unit")
+    parser.add_argument("--units", type=int, default=1_000_000, help="the most units of a simulated cluster")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.part == "grow":
+        print(json.dumps(grow(chosen.units, chosen.folder)))
+        return
+    parts: dict[str, Callable[[], Any]] = {
+        "units": lambda: units(50, 1) if chosen.small else units(1000, chosen.rounds),
+        "growth": lambda: growth([200] if chosen.small else [1_000, 10_000, 100_000]),
+        "workers": lambda: workers(
+            [8, 64] if chosen.small else [8, 100, 1_000, 10_000],
+            [1.0] if chosen.small else [1.0, 10.0, 60.0, 600.0],
+            chosen.dask / 1e3,
+            500 if chosen.small else chosen.units,
+        ),
+    }
+    for name in [chosen.part] if chosen.part else parts:
+        parts[name]()
+
+
+if __name__ == "__main__":
+    main()
