@@ -39,6 +39,7 @@ from daskmetrics.execution._timers import Deadlines, Patience
 from daskmetrics.execution._units import EventLog, Source, WorkUnit
 
 LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
+BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
 
 
 class Loop:
@@ -94,7 +95,7 @@ class Loop:
         self._capacity: int | None = None  # units that the workers can hold; None if they changed
         self._actions: list[Action] = []
         self._numbers = count(1)
-        self._paused_until = -math.inf
+        self._paused_until = self._balanced = -math.inf
         self._stop_at: float | None = None
 
     @property
@@ -355,9 +356,11 @@ class Loop:
 
     def _place(self) -> None:
         self._place_due()
-        for item in movable(self.workers.values(), self.now):
-            self._unassign(item)
-            self._place_due()
+        if self.now >= self._balanced + BALANCE_EVERY:
+            self._balanced = self.now
+            for item in movable(self.workers.values(), self.now):
+                self._unassign(item)
+                self._place_due()
 
     def _place_due(self) -> None:
         due = {id(item): item for item in self._waiting() if item.not_before <= self.now}

@@ -183,7 +183,7 @@ class Placement:
             The worker that holds the unit's input.
         """
         unit = item.unit
-        if item.suspect or item.avoid:
+        if item.avoid:
             return self._choose_among_all(item, seconds, near)
         needs = frozenset(unit.resources.items())
         if seconds >= self._hopeless.get(needs, math.inf):

@@ -21,7 +21,6 @@ from daskmetrics.execution._deadline import DEADLINES, LONGEST_TRACE, trace_file
 from daskmetrics.execution._messages import TaskId
 from daskmetrics.execution._retry import Fault
 
-
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
 
 

@@ -218,9 +218,10 @@ def the_records_of_a_step_are_committed_together(loop, policy):
     told = []
     bench.source.tell = lambda record: told.append((record.key, len(groups)))
     placed = bench.submitted(Joined("w", "w", threads=2))
-    bench.step(*(Finished(submit.task, 1) for submit in placed))
-    assert groups == [(False, []), (True, ["u0", "u1"]), (False, [])]
-    assert told == [("u0", 2), ("u1", 2)]
+    (last,) = bench.submitted(*(Finished(submit.task, 1) for submit in placed))
+    bench.step(Joined("x", "x", about=joined("x")), Finished(last.task, 1))
+    assert groups == [(False, []), (True, ["u0", "u1"]), (False, []), (True, ["u2"])]
+    assert told == [("u0", 2), ("u1", 2), ("u2", 4)]
 
 
 @case
@@ -342,6 +343,19 @@ def a_lost_worker_that_is_done_with_its_time_blames_nobody(loop, policy):
     assert not [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
 
 
+@case
+def a_draining_worker_finishes_its_unit_and_gets_none_that_does_not_fit(loop, policy):
+    bench = Bench([unit(f"u{i}") for i in range(4)], loop, policy, slots=4)
+    (first,) = bench.submitted(Joined("old", "old", remaining=100))  # none waits behind it
+    bench.step(Started(first.task))
+    (second,) = bench.submitted(Finished(first.task, 1, seconds=30), after=30)
+    assert second.worker == "old"  # 30 s with a margin of 1.5 fit into 70 s
+    bench.step(Started(second.task))
+    assert not bench.submitted(Finished(second.task, 1, seconds=30), after=30)
+    assert {submit.worker for submit in bench.submitted(Joined("new", "new"))} == {"new"}
+    assert bench.statuses() == {"u0": "ok", "u1": "ok"}
+
+
 @pytest.mark.parametrize("check", CASES, ids=lambda check: check.__name__)
 def test_that(check):
     check(Loop, RetryPolicy)
@@ -357,18 +371,6 @@ def test_a_late_result_is_dropped():
     (again,) = bench.submitted(Joined("w2", "w"), after=1)
     bench.step(Started(again.task), Finished(again.task, "in time"), after=1)
     assert [record.value for record in bench.journal.records()] == ["in time"]
-
-
-def test_a_draining_worker_finishes_its_unit_and_gets_none_that_does_not_fit():
-    bench = Bench([unit(f"u{i}") for i in range(4)], slots=4)
-    (first,) = bench.submitted(Joined("old", "old", remaining=100))  # none waits behind it
-    bench.step(Started(first.task))
-    (second,) = bench.submitted(Finished(first.task, 1, seconds=30), after=30)
-    assert second.worker == "old"  # 30 s with a margin of 1.5 fit into 70 s
-    bench.step(Started(second.task))
-    assert not bench.submitted(Finished(second.task, 1, seconds=30), after=30)
-    assert {submit.worker for submit in bench.submitted(Joined("new", "new"))} == {"new"}
-    assert bench.statuses() == {"u0": "ok", "u1": "ok"}
 
 
 @pytest.mark.parametrize(
