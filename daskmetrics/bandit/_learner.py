@@ -296,13 +296,19 @@ class Learner:
         state = self._state(known)
         if self._has_confidence(known, state):
             return None
-        if choice := self._policy(state):
+        if choice := self._ask(state):
             return "search", choice
         if choice := _confirmation(state):
             return "confirm", choice
-        if self._insists and (choice := self._policy(replace(state, insists=True)) or _cheapest(state)):
+        if self._insists and (choice := self._ask(replace(state, insists=True)) or _cheapest(state)):
             return "search", replace(choice, why={**choice.why, "spend": "although no rival is worth its cost"})
         return None
+
+    def _ask(self, state: State) -> Choice | None:
+        choice = self._policy(state)
+        if isinstance(choice, Choice | None):
+            return choice
+        raise ConfigError(f"The policy must return a Choice or None, but returned a {type(choice).__name__}.")
 
     @property
     def _insists(self) -> bool:

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from daskmetrics.core._files import RUNS, run_names
-from daskmetrics.core.errors import ConfigError, DaskmetricsError, LockedError
+from daskmetrics.core.errors import NO_ROOM, UNWRITABLE, ConfigError, DaskmetricsError, LockedError
 
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
@@ -61,6 +61,11 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, has ended
+        except OSError as error:
+            if error.errno not in UNWRITABLE | NO_ROOM or error.filename is None:
+                raise
+            click.echo(f"Error: '{error.filename}' cannot be written or read: {error.strerror}.", err=True)
+            sys.exit(1)
 
     return run
 

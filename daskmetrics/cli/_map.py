@@ -47,7 +47,8 @@ class MapCommand:
 
     function: str
     iterations: Annotated[int | None, _number("The items are 0, 1, ..., N-1.")] = None
-    items: Annotated[Path | None, _click("Read the items from a file: .jsonl, .csv, .txt.", type=PATH)] = None
+    items: Annotated[Path | None, _click("Read the items from a file: .jsonl, .csv, .parquet, .txt.", type=PATH)] = None
+    types: Annotated[str, _click("Columns of a CSV file that are numbers: rate=float,steps=int.", metavar="TYPES")] = ""
     workers: Annotated[int | None, _number("Number of workers.  [default: 2, or the profile's]")] = None
     batch_size: Annotated[int, _number("Items per Dask task.")] = 10
     max_retries: Annotated[int, _number("How often a failed item is tried again.", 0)] = 3
@@ -56,7 +57,7 @@ class MapCommand:
     version: Annotated[str | None, _click("Version of FUNCTION, instead of a hash of its source.")] = None
     resume: Annotated[bool, _click("Continue the run in the folder, or refuse to.", "--resume/--no-resume")] = True
     retry_failed: Annotated[bool, _click("Run items that failed again.")] = False
-    output: Annotated[Path | None, _click("Write results.parquet, .csv, .jsonl, .zarr or .nc.", type=PATH)] = None
+    output: Annotated[Path | None, _click("Write .parquet, .csv, .jsonl, .json, .zarr or .nc.", type=PATH)] = None
     cluster: Annotated[str | None, _click("Profile, or its YAML file.  [default: local]", metavar="PROFILE")] = None
     cpus_per_worker: Annotated[int | None, _number("Pin each worker to N CPUs of its own.")] = None
     gpus_per_worker: Annotated[int | None, _number("Show each worker N GPUs of its own.", 0)] = None
@@ -114,8 +115,7 @@ def map_(**arguments: Any) -> None:
     results = _run(spec, command, profile, pins)
     click.echo(summary_text(results, len(results)))
     if command.output:
-        write(results, command.output)
-        click.echo(f"Results: {command.output}")
+        click.echo(f"Results: {write(results, command.output)}")
     click.echo(f"Journal: {command.run_folder.journal}")
     if not all(result.ok for result in results):
         sys.exit(SOME_FAILED)
@@ -123,15 +123,24 @@ def map_(**arguments: Any) -> None:
 
 def _spec(command: MapCommand) -> MapSpec:
     from daskmetrics.execution.map._function import load
-    from daskmetrics.execution.map._items import read_items
+    from daskmetrics.execution.map._items import numeric_columns, read_items
     from daskmetrics.execution.map._source import MapOptions, make_spec
 
     if (command.iterations is None) == (command.items is None):
         raise ConfigError("Give the items: either --iterations N, or --items FILE.")
     options = MapOptions(command.batch_size, command.max_retries, command.timeout)
     function = load(command.function)
-    values = read_items(command.items) if command.items else range(command.iterations or 0)
+    values = read_items(command.items, _types(command.types)) if command.items else range(command.iterations or 0)
+    for column in numeric_columns(values) if command.items else ():
+        click.echo(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
     return make_spec(function, values, options, seed=command.seed, version=command.version, reference=command.function)
+
+
+def _types(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    if not all(name and kind for name, _, kind in pairs):
+        raise ConfigError(f"'--types {text}' is not columns and their types. Write for instance rate=float,steps=int.")
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
 def _cluster(command: MapCommand) -> tuple[Cluster, Pins]:

@@ -15,6 +15,8 @@ from daskmetrics.cli._help import example
 if TYPE_CHECKING:
     from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Setting
 
+MOST_WORKERS = 10_000  #: that are simulated
+
 
 @click.command(epilog=example("daskmetrics replay demo --policy race,random --seeds 20"))
 @click.argument("scores", type=RUN, nargs=-1, required=True)
@@ -135,8 +137,10 @@ def _numbers(text: str) -> list[int]:
     from daskmetrics.core.errors import ConfigError
 
     parts = text.split(",")
-    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        raise ConfigError(f"'--workers {text}' is not a list of positive numbers. Write for instance 1,8,32.")
+    if not all(part.strip().isdecimal() and 0 < int(part[:20]) <= MOST_WORKERS for part in parts):
+        raise ConfigError(
+            f"'--workers {text[:40]}' is not a list of numbers from 1 to {MOST_WORKERS}. Write for instance 1,8,32."
+        )
     return [int(part) for part in parts]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from daskmetrics.config._complete import STATE, fault
 from daskmetrics.config._content import tokenizer_folder
 from daskmetrics.config._hub import HubUnreachable
 from daskmetrics.config._shipped import transformer_folder
+from daskmetrics.core._json import parse
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import select_revisions, step_of, training_order
 
@@ -142,6 +142,6 @@ def _is_finished(model: Model) -> bool:
         return True
     folders = sorted(_checkpoints(source), key=lambda folder: step_of(folder.name) or 0)
     with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
-        state = json.loads((folders[-1] / STATE).read_bytes())
+        state = parse((folders[-1] / STATE).read_bytes())
         return bool(0 < state["max_steps"] <= state["global_step"])
     return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from daskmetrics.config import _adapters as adapters
 from daskmetrics.config._content import files_of, tensors_of
 from daskmetrics.config._shipped import transformer_folder
+from daskmetrics.core._json import parse
 
 CHECKPOINT = re.compile(r"checkpoint-\d+")
 """Names of the folders that the trainers of transformers and sentence-transformers write."""
@@ -37,7 +37,7 @@ def _unreadable(file: Path) -> str:
     if not file.is_file():
         return f"no {file.name}"
     try:
-        return "" if isinstance(json.loads(file.read_bytes()), Mapping) else f"{file.name} is no mapping"
+        return "" if isinstance(parse(file.read_bytes()), Mapping) else f"{file.name} is no mapping"
     except ValueError:
         return f"{file.name} is not complete"
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.config._shipped import MODULES, root_of
 from daskmetrics.core._files import atomic_write, cache_folder
+from daskmetrics.core._json import parse
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, content_key, step_of
 
@@ -102,7 +103,7 @@ def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
     names = relevant((path.relative_to(folder).as_posix() for path in found), pickled)
     for index in (name for name in names if name.endswith(".index.json")):
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # a foreign file: the loader says what is wrong
-            if not set(json.loads((folder / index).read_bytes())["weight_map"].values()) <= set(names):
+            if not set(parse((folder / index).read_bytes())["weight_map"].values()) <= set(names):
                 return ()
     return names
 
@@ -225,7 +226,7 @@ def _stamp(status: os.stat_result) -> list[int]:
 def _kept(entry: Path) -> dict[str, Any] | None:
     """A kept digest; None if there is none, or its file is damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(entry.read_bytes())
+        kept = parse(entry.read_bytes())
         if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", kept["digest"]) and isinstance(kept["stamp"], list):
             return dict(kept)
     return None
@@ -278,7 +279,7 @@ def tensors_of(path: Path) -> list[tuple[str, str, int, int]]:
         length = int.from_bytes(file.read(8), "little")
         if length > _HEADER:
             raise ValueError(f"'{path}' is not a safetensors file")
-        header = json.loads(file.read(length))
+        header = parse(file.read(length))
     data = 8 + length
     return [
         (name, about["dtype"], data + about["data_offsets"][0], data + about["data_offsets"][1])

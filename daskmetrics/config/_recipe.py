@@ -19,13 +19,14 @@ class Recipe(Section):
     size: str | None = Field(
         None, description="Name of a Pythia shape; sets `width`, `depth` and `heads`.", examples=["70m"]
     )
-    width: int = Field(64, ge=8, description="Hidden size.", examples=[512])
-    depth: int = Field(4, ge=1, description="Number of transformer blocks.", examples=[6])
+    width: int = Field(64, ge=8, le=65_536, description="Hidden size.", examples=[512])
+    depth: int = Field(4, ge=1, le=1000, description="Number of transformer blocks.", examples=[6])
     heads: int = Field(2, ge=1, description="Number of attention heads; divides `width`.", examples=[8])
-    context: int = Field(64, ge=8, description="Tokens in a training sequence.", examples=[2048])
+    context: int = Field(64, ge=8, le=1_000_000, description="Tokens in a training sequence.", examples=[2048])
     vocabulary: int = Field(
         1024,
         ge=300,
+        le=1_000_000,
         description="Size of the byte-level BPE vocabulary that is fitted to the corpus.",
         examples=[32000],
     )
@@ -50,12 +51,13 @@ class Recipe(Section):
     ranks: int = Field(
         1,
         ge=1,
+        le=10_000,
         description="Processes that train together, one per worker. Training goes on with fewer if some are lost.",
         examples=[8],
     )
-    batch: int = Field(8, ge=1, description="Sequences per rank and forward pass.", examples=[16])
-    accumulate: int = Field(1, ge=1, description="Forward passes per optimizer step.", examples=[4])
-    steps: int = Field(512, ge=1, description="Number of optimizer steps.", examples=[10000])
+    batch: int = Field(8, ge=1, le=1_000_000, description="Sequences per rank and forward pass.", examples=[16])
+    accumulate: int = Field(1, ge=1, le=1_000_000, description="Forward passes per optimizer step.", examples=[4])
+    steps: int = Field(512, ge=1, le=10**9, description="Number of optimizer steps.", examples=[10000])
     checkpoints: Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...] = Field(
         "log",
         description="Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number N for every N steps, "
@@ -83,7 +85,7 @@ class Recipe(Section):
     )
     compile: bool = Field(False, description="Use torch.compile, which needs a C++ compiler.", examples=[True])
     threads: int = Field(
-        1, ge=1, description="CPU threads per rank. The last bits of the weights depend on it.", examples=[4]
+        1, ge=1, le=1024, description="CPU threads per rank. The last bits of the weights depend on it.", examples=[4]
     )
     seed: int = Field(0, description="Seed of the initial weights and of the order of the texts.", examples=[1])
 

@@ -65,10 +65,18 @@ class Model(Section):
         examples=["blocks", [4, 5, 6]],
     )
     depth: int | None = Field(
-        None, ge=1, description="Number of blocks; needed for a hub id that is not in the local cache.", examples=[6]
+        None,
+        ge=1,
+        le=10_000,
+        description="Number of blocks; needed for a hub id that is not in the local cache.",
+        examples=[6],
     )
     width: int | None = Field(
-        None, ge=1, description="Hidden size; needed for a hub id that is not in the local cache.", examples=[512]
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Hidden size; needed for a hub id that is not in the local cache.",
+        examples=[512],
     )
     pickled: bool = Field(
         False, description="Allow pickled weights (.bin) where there is no .safetensors file.", examples=[True]
@@ -129,7 +137,11 @@ class Corpus(Section):
         examples=["prompts.txt", "task:Banking77Classification"],
     )
     prompts: int = Field(
-        256, ge=2, description="Number of prompts. They are drawn with the seed of the run.", examples=[1000]
+        256,
+        ge=2,
+        le=10_000_000,
+        description="Number of prompts. They are drawn with the seed of the run.",
+        examples=[1000],
     )
 
 
@@ -151,7 +163,7 @@ class Protocol(Section):
     padding: Literal["right", "left"] = Field(
         "right", description="Side on which shorter texts are padded; it changes no vector.", examples=["left"]
     )
-    max_length: int = Field(256, ge=2, description="Tokens of a text that are read.", examples=[2048])
+    max_length: int = Field(256, ge=2, le=10_000_000, description="Tokens of a text that are read.", examples=[2048])
     state_norm: Literal["raw", "final_ln", "hidden_states"] = Field(
         "final_ln",
         description="How a layer is read: `raw` as the block returns it, `final_ln` after the final layer norm of the "
@@ -162,7 +174,7 @@ class Protocol(Section):
         "float32", description="Number format of weights and states.", examples=["float16"]
     )
     batch_tokens: int = Field(
-        1024, ge=1, description="Padded tokens per batch. Texts are sorted by length.", examples=[65536]
+        1024, ge=1, le=10**9, description="Padded tokens per batch. Texts are sorted by length.", examples=[65536]
     )
 
 
@@ -177,7 +189,7 @@ class Search(Section):
 
     policy: str = Field("race", description="Name of a policy, or `package.module:function`.", examples=["thompson"])
     budget: float = Field(
-        0.3, gt=0, le=1, description="Share of the cost of evaluating every cell that may be spent.", examples=[0.01]
+        0.3, ge=1e-6, le=1, description="Share of the cost of evaluating every cell that may be spent.", examples=[0.01]
     )
     spend: float | None = Field(
         None,
@@ -253,6 +265,7 @@ class Search(Section):
     window: int | None = Field(
         None,
         ge=1,
+        le=10_000,
         description="Decisions that may be open at once. By default the number of workers, from 8 to 32.",
         examples=[32],
     )

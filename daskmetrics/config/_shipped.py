@@ -7,12 +7,12 @@ The files are those that sentence-transformers 2 to 6 writes: ``modules.json``, 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from daskmetrics.core._json import parse
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key
 
@@ -263,7 +263,7 @@ def _json(file: Path, required: bool = False) -> dict[str, Any]:
 def read_json(file: Path, kind: Callable[[Any], T]) -> T:
     """The content of a JSON file as a dict or a list; a `DataError` if it is not one."""
     try:
-        return kind(json.loads(file.read_text(encoding="utf-8")))
+        return kind(parse(file.read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError) as error:
         raise DataError(f"'{file}' cannot be read as JSON: {error}") from None
 

@@ -6,6 +6,7 @@
 `status`       the status of a stored value
 `_files`       the files of a run, and writing a file completely or not at all
 `_corpus`      the prompts that are measured
+`_rows`        the rows of a user's table, and the lines of a text file
 `_readouts`    how an arm's vector is read: pooling, layers together, dimensions, whitening, storage
 `_fitted`      readouts applied to pooled vectors
 `_steps`       training steps along an axis

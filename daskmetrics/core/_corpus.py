@@ -16,6 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from daskmetrics.core._files import atomic_write, cache_folder
+from daskmetrics.core._json import parse
+from daskmetrics.core._rows import read_lines
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key, seed_of
 
@@ -126,11 +128,8 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
     >>> len(set(prompts("stdlib", 8, seed=0)))
     8
     """
-    if source == "stdlib":
-        lines = [passage.text for passage in passages(held_out(), PROMPT_WORDS)]
-    else:
-        lines = [line.strip() for line in read_text(Path(source)).splitlines()]
-    return draw(lines, count, seed, source)
+    texts = (passage.text for passage in passages(held_out(), PROMPT_WORDS)) if source == "stdlib" else _lines(source)
+    return draw(texts, count, seed, source)
 
 
 def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str, ...]:
@@ -148,10 +147,16 @@ def training_texts(source: str) -> tuple[str, ...]:
     """The training part of ``stdlib``, or the lines of a text file; raises ConfigError if they cannot be read."""
     if source == "stdlib":
         return tuple(document.text for document in train())
-    lines = tuple(line.strip() for line in read_text(Path(source)).splitlines() if line.strip())
+    lines = _lines(source)
     if not lines:
         raise ConfigError(f"Corpus '{source}' is empty. Give a text file with one text per line, or 'stdlib'.")
-    return lines
+    return tuple(lines)
+
+
+def _lines(source: str) -> list[str]:
+    if not Path(source).is_file():
+        raise ConfigError(f"No corpus file '{source}'. Give a text file with one prompt per line, or 'stdlib'.")
+    return [line.strip() for line in read_lines(Path(source))]
 
 
 def digest(texts: Iterable[str]) -> Key:
@@ -161,16 +166,6 @@ def digest(texts: Iterable[str]) -> Key:
     True
     """
     return content_key("corpus", list(texts))
-
-
-def read_text(path: Path) -> str:
-    """The text of a file; raises ConfigError if it is missing or is not UTF-8."""
-    if not path.is_file():
-        raise ConfigError(f"No corpus file '{path}'. Give a text file with one prompt per line, or 'stdlib'.")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"Corpus file '{path}' is not UTF-8 text ({error.reason}); convert it first.") from None
 
 
 def _topics() -> Iterator[Document]:
@@ -203,7 +198,7 @@ def _docstrings() -> list[Document]:
     here = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     kept = cache_folder() / "stdlib" / f"{content_key('docstrings', sys.version, here, files)}.json"
     with suppress(OSError, ValueError, TypeError):
-        key, rows = json.loads(kept.read_bytes())
+        key, rows = parse(kept.read_bytes())
         if key == content_key(rows):
             return [Document(*row) for row in rows]
     found = [document for path in paths for document in _documented(path, library)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -49,9 +50,14 @@ class RunFolder:
     lock = _Inside("lock")
 
     def create(self) -> RunFolder:
-        """Create the folder, or make an existing one private to its owner."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path.chmod(0o700)
+        """Create the folder, or make an existing one private to its owner; raises ConfigError if that fails."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise ConfigError(
+                f"The run folder '{self.path}' cannot be created or written: {error.strerror}. Choose another --folder."
+            ) from error
         return self
 
     def must_exist(self) -> RunFolder:
@@ -73,7 +79,14 @@ def run_names(folder: Path) -> list[str]:
 
 @contextmanager
 def private() -> Iterator[None]:
-    """Make files that are written meanwhile private to their owner, also those of started processes."""
+    """Make files that are written meanwhile private to their owner, also those of started processes.
+
+    A thread beside the main one changes nothing, since the mask is that of the whole process: its files are private
+    by the mode of the folder of their run.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = os.umask(0o077)
     try:
         yield

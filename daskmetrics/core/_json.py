@@ -1,4 +1,4 @@
-"""Results as one JSON document: what is not a number is null, and names of arms are text."""
+"""Results as one JSON document: what is not a number is null, and names of arms are text; and reading foreign ones."""
 
 from __future__ import annotations
 
@@ -54,3 +54,15 @@ def plain(value: Any) -> Any:
         case Iterable():
             return [plain(each) for each in value]
     raise TypeError(f"Cannot write {type(value).__name__} as JSON.")
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON document; raises ValueError, also if it is nested too deeply.
+
+    >>> parse(b'{"layers": [0, 6]}')
+    {'layers': [0, 6]}
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the document is nested too deeply") from None

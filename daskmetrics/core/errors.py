@@ -14,6 +14,7 @@ __all__ = [
     "DataError",
     "DiskFullError",
     "LockedError",
+    "StorageError",
     "UndefinedError",
     "did_you_mean",
     "is_out_of_memory",
@@ -23,6 +24,8 @@ __all__ = [
 
 #: Error numbers for a full disk, an exceeded quota, and a file that is too large.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: Error numbers for a place that takes no writing: read-only, forbidden, failing or gone from the network.
+UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE})
 
 
 # Of what CUDA's libraries say in a plain RuntimeError when they get no memory, and of what a CPU says.
@@ -53,28 +56,39 @@ class LockedError(DaskmetricsError):
     """Another process is driving the run."""
 
 
-class DiskFullError(DaskmetricsError):
+class StorageError(DaskmetricsError):
+    """A file cannot be written; recorded results are safe, and the run can be resumed."""
+
+
+class DiskFullError(StorageError):
     """The disk or a quota is full; recorded results are safe, and the run can be resumed."""
 
 
 @contextmanager
 def room_for(what: str) -> Iterator[None]:
-    """Turn a full disk or quota into an error that names what was written.
+    """Turn the error of a disk into one that names what was written.
 
     Raises
     ------
     DiskFullError
-        In place of the OSError.
+        In place of the OSError, if the disk or a quota is full.
+    StorageError
+        If the place takes no writing for another reason.
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        raise DiskFullError(
-            f"No room for {what} ({error.strerror}). Recorded results are safe: free some space and run the same "
-            "command again."
-        ) from error
+        if error.errno in NO_ROOM:
+            raise DiskFullError(
+                f"No room for {what} ({error.strerror}). Recorded results are safe: free some space and run the same "
+                "command again."
+            ) from error
+        if error.errno in UNWRITABLE:
+            raise StorageError(
+                f"Cannot write {what} ({error.strerror}). Recorded results are safe: make the place writable and run "
+                "the same command again."
+            ) from error
+        raise
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -31,6 +31,7 @@ from daskmetrics.core._events import (
     from_json,
     to_json,
 )
+from daskmetrics.core._json import parse
 from daskmetrics.core.errors import DataError, LockedError, room_for
 from daskmetrics.core.names import Key
 from daskmetrics.execution._lock import RunLock
@@ -56,7 +57,7 @@ def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
     if line[:9] != b"%08x " % zlib.crc32(text, before):
         return None
     try:
-        return dict(json.loads(text))
+        return dict(parse(text))
     except (TypeError, ValueError):
         return None
 

@@ -35,7 +35,7 @@ from daskmetrics.execution._messages import (
 from daskmetrics.execution._placement import Durations, Placement, QueuedUnit, WorkerState, movable, shortage
 from daskmetrics.execution._recorder import Recorder
 from daskmetrics.execution._retry import Fault, GiveUp, Retry, Settings, faults_so_far
-from daskmetrics.execution._timers import Deadlines, Patience
+from daskmetrics.execution._timers import AttemptTimers, Patience
 from daskmetrics.execution._units import EventLog, Source, WorkUnit
 
 LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
@@ -90,7 +90,7 @@ class Loop:
         self._failed_inputs: dict[Key, Record] = {}  # inputs that failed permanently
         self._unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
         self._tasks: dict[TaskId, QueuedUnit] = {}
-        self._deadlines, self._patience = Deadlines(settings.grace), Patience(settings.patience)
+        self._deadlines, self._patience = AttemptTimers(settings.grace), Patience(settings.patience)
         self._placement = Placement(self.workers, settings.ahead)
         self._capacity: int | None = None  # units that the workers can hold; None if they changed
         self._actions: list[Action] = []

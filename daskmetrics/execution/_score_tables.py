@@ -1,20 +1,19 @@
-"""Known scores from a CSV file, a folder of mteb results or the folder of a run."""
+"""Known scores from a table, a folder of mteb results or the folder of a run."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from daskmetrics.bandit.replay._tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core._events import Record, RunStarted
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._readouts import Readout
+from daskmetrics.core._rows import read_rows
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import read as read_journal
@@ -24,6 +23,7 @@ from daskmetrics.tasks._mteb import LAYER_BY_LAYER, MtebTask
 from daskmetrics.tasks._mteb_results import BenchmarkResult
 
 METRIC = "metric:"  #: prefix of the columns of metrics
+_GREATEST = 1e100
 ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: in the published table
 
 
@@ -72,15 +72,14 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
 
 
 def _described(path: Path) -> Iterator[tuple[Cell, KnownScore]]:
-    """The finite scores of a CSV file."""
-    for number, line in _lines(path, ("layer", "task", "score")):
+    """The finite scores of a table."""
+    for place, line, row in _score_rows(path):
         try:
-            cell, score = Cell(_arm(line), line["task"]), _number(line["score"])
-            known = KnownScore(score, None, line.get("split", ""), int(line.get("n_en") or line.get("n_subsets") or 0))
+            subsets = int(line.get("n_en") or line.get("n_subsets") or 0)
         except ValueError as error:
-            raise DataError(f"'{path}', line {number}: {error} is not valid in a row of scores: {line}.") from None
-        if math.isfinite(score):
-            yield cell, known
+            raise _invalid(path, place, error) from None
+        if math.isfinite(row.score):
+            yield Cell(row.arm, row.task), KnownScore(row.score, None, line.get("split", ""), subsets)
 
 
 def read(
@@ -93,18 +92,19 @@ def read(
     Parameters
     ----------
     path : str or Path, or a sequence of them
-        A CSV file (also ``.csv.gz``), the folder of a run, or a folder of mteb results; several are joined.
+        A table (CSV, TSV, JSON Lines, Parquet; also ``.csv.gz``), the folder of a run, or a folder of mteb results;
+        several are joined.
     models : sequence of str
         Models to keep; all by default.
     metrics : str or Path, or a sequence of them, optional
-        CSV files of label-free metrics, one value per line; see `read_metrics`. By default the metrics of the table.
+        Tables of label-free metrics, one value per line; see `read_metrics`. By default the metrics of the table.
 
     Raises
     ------
     ConfigError
         If a path contains no scores, a column is missing, or a model is not in the table.
     DataError
-        If a value cannot be read, or two of the tables have different scores of a cell.
+        If a value cannot be read, or a cell has two different scores.
     """
     sources = {each: _source(each) for each in _paths(path)}
     rows = _joined({each: rows for each, (rows, _) in sources.items()})
@@ -143,48 +143,88 @@ def _joined(tables: Mapping[Path, Sequence[ScoreRow]]) -> list[ScoreRow]:
 
 def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     if path.is_file():
-        return _from_csv(path)
+        return _from_table(path)
     if (path / "journal.jsonl").is_file():
         return _from_run(RunFolder(path))
     if rows := list(_from_mteb(path)):
         return rows, {}
     raise ConfigError(
-        f"No scores at '{path}': it is neither a CSV file, nor the folder of a run, nor a folder of mteb results "
+        f"No scores at '{path}': it is neither a table, nor the folder of a run, nor a folder of mteb results "
         "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
     )
 
 
-def _from_csv(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
+def _from_table(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     rows, metrics = [], dict[Arm, dict[str, float]]()
-    for number, line in _lines(path, ("layer", "task", "score")):
+    for place, line, row in _score_rows(path):
         try:
-            seconds = _number(line.get("seconds", ""))
-            row = ScoreRow(
-                arm=_arm(line),
-                task=line["task"],
-                score=_number(line["score"]),
-                stderr=max(0.0, _number(line.get("stderr", ""), 0.0)),
-                seconds=seconds if math.isfinite(seconds) else None,
-                encode=_number(line.get("encode_seconds", ""), 0.0),
-                kind=line.get("kind", ""),
-            )
-        except (ValueError, KeyError) as error:
-            raise DataError(f"'{path}', line {number}: {error} is not valid in a row of scores: {line}.") from None
-        values = {name.removeprefix(METRIC): _number(value) for name, value in line.items() if name.startswith(METRIC)}
-        metrics.setdefault(row.arm, {}).update((name, value) for name, value in values.items() if math.isfinite(value))
+            values = {name: _number(value) for name, value in line.items() if name.startswith(METRIC)}
+        except ValueError as error:
+            raise _invalid(path, place, error) from None
+        known = {name.removeprefix(METRIC): value for name, value in values.items() if math.isfinite(value)}
+        metrics.setdefault(row.arm, {}).update(known)
         if math.isfinite(row.score):
             rows.append(row)
     return rows, metrics
 
 
+def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]:
+    """The place, the columns and the score of each row; a score is NaN where the table has none."""
+    seen: dict[Cell, tuple[str, float]] = {}
+    for place, line in _lines(path, ("layer", "task", "score")):
+        try:
+            row = ScoreRow(
+                arm=_arm(line),
+                task=line["task"],
+                score=_number(line["score"]),
+                stderr=_size(line.get("stderr", ""), 0.0),
+                seconds=_size(line.get("seconds", ""), None),
+                encode=_size(line.get("encode_seconds", ""), 0.0),
+                kind=line.get("kind", ""),
+            )
+        except ValueError as error:
+            raise _invalid(path, place, error) from None
+        cell = Cell(row.arm, row.task)
+        first, score = seen.setdefault(cell, (place, row.score))
+        if row.score != score and not math.isnan(row.score) and not math.isnan(score):
+            raise DataError(
+                f"'{path}', {place}: {cell} has the score {row.score:g}, and {score:g} in {first}. Remove one of them."
+            )
+        yield place, line, row
+
+
+def _invalid(path: Path, place: str, error: ValueError) -> DataError:
+    return DataError(f"'{path}', {place}: {error}.")
+
+
 def _arm(line: Mapping[str, str]) -> Arm:
     model = line.get("model") or "-".join(filter(None, (line.get("family"), line.get("size"))))
     readout = Readout.parse(line.get("readout") or "")
+    if not line["layer"].isdecimal():
+        raise ValueError(f"layer '{line['layer'][:40]}' is not a number 0, 1, ...")
     return Arm(model or "model", line.get("revision") or "main", int(line["layer"]), str(readout))
 
 
-def _number(text: str, otherwise: float = math.nan) -> float:
-    return float(text) if text else otherwise
+def _number(text: str) -> float:
+    """A number, NaN for an empty text; `ValueError` for another text or a number whose square overflows."""
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        raise ValueError(f"'{text[:40]}' is not a number") from None
+    if abs(value) > _GREATEST:
+        raise ValueError(f"'{text[:40]}' is too large")
+    return value
+
+
+_Default = TypeVar("_Default", float, None)
+
+
+def _size(text: str, otherwise: _Default) -> float | _Default:
+    """A number that is not negative, or what stands for an unknown one."""
+    value = _number(text)
+    if value < 0:
+        raise ValueError(f"'{text}' is negative")
+    return otherwise if math.isnan(value) else value
 
 
 def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
@@ -194,29 +234,26 @@ def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
     part of the metric's name. The published metrics of "Layer by Layer" have this layout.
     """
     metrics: dict[Arm, dict[str, float]] = {}
-    for number, line in _lines(Path(path), ("layer", "metric", "value")):
+    for place, line in _lines(Path(path), ("layer", "metric", "value")):
         name = " ".join(filter(None, (line["metric"], line.get("norm"), line.get("dataset"), line.get("split"))))
         try:
             arm, value = _arm(line), _number(line["value"])
         except ValueError as error:
-            raise DataError(f"'{path}', line {number}: {error}.") from None
+            raise _invalid(Path(path), place, error) from None
         if math.isfinite(value):
             metrics.setdefault(arm, {})[name] = value
     return metrics
 
 
-def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Lines of a CSV file by column, with our names for the columns of the published table."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8", newline="") as text:
-        reader = csv.DictReader(text)
-        names = {name: name for name in reader.fieldnames or ()}
-        names |= {theirs: ours for ours, theirs in ALIASES.items() if ours not in names and theirs in names}
+def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a table as texts by column, with our names for the columns of the published table."""
+    for place, row in read_rows(path):
+        names = {name: name for name in row}
+        names |= {theirs: ours for ours, theirs in ALIASES.items() if ours not in row and theirs in row}
         for column in needed:
             if column not in names.values():
                 raise ConfigError(f"'{path}' has no column '{column}'. Its columns: {', '.join(names)}.")
-        for number, line in enumerate(reader, start=2):
-            yield number, {names[name]: value for name, value in line.items() if name in names and value is not None}
+        yield place, {names[name]: "" if value is None else str(value) for name, value in row.items()}
 
 
 def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:

@@ -15,7 +15,7 @@ from daskmetrics.execution._placement import QueuedUnit
 REPORT_IDLE_AFTER = 10.0  # seconds without a worker before the user gets a message
 
 
-class Deadlines:
+class AttemptTimers:
     """When the driver stops waiting for each running attempt, the earliest first.
 
     Parameters

@@ -103,7 +103,10 @@ def blame(error: BaseException) -> Fault:
 
 def describe(error: BaseException) -> str:
     """One line that names the error, short enough for a table."""
-    text = unsigned(" ".join(str(error).split()))
+    try:
+        text = unsigned(" ".join(str(error).split()))
+    except Exception:  # a user's class of exceptions can raise anything
+        text = "its text cannot be read"
     return f"{type(error).__name__}: {text}"[:500]
 
 

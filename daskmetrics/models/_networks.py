@@ -19,6 +19,7 @@ from torch import Tensor
 
 from daskmetrics.config import _adapters as adapters
 from daskmetrics.config._checkpoints import Location, folder_of, source_of
+from daskmetrics.core._json import parse
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.models._adapters import changes
 from daskmetrics.models._forward import numbering
@@ -157,7 +158,7 @@ def key_of(location: Location, dtype: torch.dtype, device: torch.device) -> str:
     description: object = location.path
     if folder is not None and (folder / "config.json").is_file():
         try:
-            description = json.loads((folder / "config.json").read_text("utf-8"))
+            description = parse((folder / "config.json").read_text("utf-8"))
         except ValueError:
             description = str(folder)  # loading it will fail and report why
     if isinstance(description, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from functools import cache
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from daskmetrics.config._adapters import WEIGHTS as ADAPTER
 from daskmetrics.config._checkpoints import Location, folder_of
+from daskmetrics.core._json import parse
 
 Weights = Mapping[str, Tensor]
 
@@ -44,7 +44,7 @@ def _files(location: Location) -> list[Path]:
         return [whole]
     if not index.is_file():
         return []
-    return [folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))]
+    return [folder / name for name in sorted(set(parse(index.read_text("utf-8"))["weight_map"].values()))]
 
 
 def pinned(tensor: Tensor) -> Tensor:

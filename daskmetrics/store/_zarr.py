@@ -17,6 +17,7 @@ import numpy as np
 import zarr
 
 from daskmetrics.core._files import private
+from daskmetrics.core._json import parse
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.core.status import FLAGS
@@ -233,7 +234,7 @@ def _digest(file: Path) -> str:
     content = file.read_bytes()
     if file.name == "zarr.json":
         with suppress(ValueError, AttributeError):  # damaged: use the digest of its bytes, which differs
-            content = json.dumps(_bare(json.loads(content)), sort_keys=True).encode()
+            content = json.dumps(_bare(parse(content)), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:32]
 
 
@@ -245,11 +246,11 @@ def stale_copies(path: Path) -> list[str]:
 
 def _is_faithful(file: Path) -> bool:
     try:
-        consolidated = json.loads(file.read_bytes()).get("consolidated_metadata")
+        consolidated = parse(file.read_bytes()).get("consolidated_metadata")
         if consolidated is None:
             return True
         members = {
-            str(member.parent.relative_to(file.parent)): json.loads(member.read_bytes())
+            str(member.parent.relative_to(file.parent)): parse(member.read_bytes())
             for member in file.parent.rglob("zarr.json")
             if member != file
         }
@@ -303,6 +304,6 @@ def _require_format(path: Path) -> None:
 
 def _attributes(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads((path / "zarr.json").read_text())["attributes"])
+        return dict(parse((path / "zarr.json").read_text())["attributes"])
     except (OSError, ValueError, KeyError):
         return {}

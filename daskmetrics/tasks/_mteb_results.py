@@ -6,7 +6,6 @@ done by mteb itself, in one process.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.core._json import parse
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import _mteb_run as benchmark
 from daskmetrics.tasks._mteb_subsets import LANGUAGE, ONLY, SPLIT, Selection
@@ -221,6 +221,6 @@ def _settings(experiment: Path) -> Mapping[str, Any]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(parse(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"'{path}' is not a complete result: {error}. Delete it and evaluate the task again.") from None

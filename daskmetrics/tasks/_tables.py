@@ -6,17 +6,15 @@ folder in the layout of BEIR (``corpus.jsonl``, ``queries.jsonl``, ``qrels.tsv``
 
 from __future__ import annotations
 
-import csv
-import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.core._rows import READERS, PlacedRow, format_of, read_rows, read_text
 from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks._examples import Examples
@@ -25,12 +23,6 @@ from daskmetrics.tasks._probes import FOLDS
 #: Files of a BEIR folder. Its rows: one for each judgement, and one without a query for each document without one.
 BEIR = ("corpus.jsonl", "queries.jsonl")
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
-_LONGEST_FIELD = 1 << 27
-_LONE_RETURN = re.compile(r"\r(?!\n)")
-_RETURN = "\udc0d"  # stands for it: no UTF-8 text holds this character
-
-PlacedRow = tuple[str, Mapping[str, Any]]
-"""The name of a row in messages, and its values by column."""
 
 
 @dataclass(frozen=True)
@@ -46,89 +38,27 @@ class TextTable:
 def read_table(path: Path) -> TextTable:
     """The rows of a file or folder; errors name the line where it is known."""
     if path.is_dir():
-        reader: Callable[[Path], Iterator[PlacedRow]] = _beir if (path / BEIR[0]).is_file() else _classes
+        rows = _beir(path) if (path / BEIR[0]).is_file() else _classes(path)
     elif not path.is_file():
         raise ConfigError(f"No file '{path}'. Name a file or folder of texts as file:PATH, relative to {Path.cwd()}.")
-    elif path.suffix.lower() not in READERS:
+    elif format_of(path) not in READERS:
         raise ConfigError(
             f"'{path}' has an unknown format ('{path.suffix}'). Use {', '.join(READERS)}, or a folder; plain text has "
             "no labels: put it into a CSV file with the columns text and label."
         )
     else:
-        reader = READERS[path.suffix.lower()]
-    try:
-        placed = list(reader(path))
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"'{path}' is not UTF-8 text ({error.reason} at byte {error.start}). Convert it first, for instance with: "
-            f"iconv -f latin1 -t utf-8 '{path}'"
-        ) from None
+        rows = read_rows(path)
+    placed = list(rows)
     if not placed:
         raise ConfigError(f"'{path}' has no rows. It needs a header and rows, or one folder of text files per class.")
     columns = tuple(dict.fromkeys(name for _, row in placed for name in row))
     return TextTable(path, columns, tuple(row for _, row in placed), tuple(place for place, _ in placed))
 
 
-def _csv(path: Path) -> Iterator[PlacedRow]:
-    csv.field_size_limit(_LONGEST_FIELD)
-    with path.open(encoding="utf-8-sig", newline="") as text:
-        end = text.readline()[-1:]
-    with path.open(encoding="utf-8-sig", newline="\n" if end == "\n" else "") as text:
-        # where lines end in \n, Python and pandas write a lone \r without quotes: it is part of a text
-        lines: Iterable[str] = (_LONE_RETURN.sub(_RETURN, line) for line in text) if end == "\n" else text
-        reader = csv.DictReader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-        names = reader.fieldnames or ()
-        if len(set(names)) < len(names):
-            raise ConfigError(f"'{path}' has a column twice in its header: {', '.join(names)}.")
-        try:
-            for row in reader:
-                if None in row or None in row.values():
-                    fields = sum(value is not None for name, value in row.items() if name is not None)
-                    fields += len(row.get(None, ()))
-                    raise ConfigError(
-                        f"'{path}', line {reader.line_num} has {fields} fields, but the header has {len(names)}. Put "
-                        "texts with commas into double quotes."
-                    )
-                yield f"line {reader.line_num}", {name: value.replace(_RETURN, "\r") for name, value in row.items()}
-        except csv.Error as error:
-            raise ConfigError(
-                f"'{path}', line {reader.line_num}: {error}. Is a closing double quote missing?"
-            ) from None
-
-
-def _json_lines(path: Path) -> Iterator[PlacedRow]:
-    with path.open(encoding="utf-8-sig") as text:
-        for number, line in enumerate(text, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ConfigError(f"'{path}', line {number} is not JSON: {error}. Write one object per line.") from None
-            if not isinstance(row, dict):
-                raise ConfigError(
-                    f"'{path}', line {number} is a {type(row).__name__}, not an object with named values."
-                )
-            yield f"line {number}", row
-
-
-def _parquet(path: Path) -> Iterator[PlacedRow]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise ConfigError(f"'{path}' needs pyarrow: pip install 'daskmetrics[table]'") from None
-    try:
-        rows = parquet.read_table(path).to_pylist()
-    except (ArrowException, OSError) as error:
-        raise ConfigError(f"'{path}' cannot be read as Parquet: {error}") from None
-    for number, row in enumerate(rows, start=1):
-        yield f"row {number}", row
-
-
 def _classes(folder: Path) -> Iterator[PlacedRow]:
     """The text files of each sub-folder; the name of the sub-folder is the class."""
     for path in sorted(folder.glob("*/*.txt")):
-        yield str(path.relative_to(folder)), {"text": path.read_text(encoding="utf-8"), "label": path.parent.name}
+        yield str(path.relative_to(folder)), {"text": read_text(path), "label": path.parent.name}
 
 
 def _beir(folder: Path) -> Iterator[PlacedRow]:
@@ -139,7 +69,7 @@ def _beir(folder: Path) -> Iterator[PlacedRow]:
             f"'{folder}' has no qrels.tsv (or qrels/test.tsv) with the columns query-id, corpus-id, score."
         )
     unjudged = dict(documents)
-    for place, row in _csv(qrels):
+    for place, row in read_rows(qrels):
         query, document, score = (row.get(name) for name in ("query-id", "corpus-id", "score"))
         for identity, known, file in ((query, queries, BEIR[1]), (document, documents, BEIR[0])):
             if identity not in known:
@@ -155,21 +85,11 @@ def _beir_texts(path: Path) -> dict[str, str]:
     if not path.is_file():
         raise ConfigError(f"'{path.parent}' has no {path.name}; a folder of documents and queries needs both files.")
     texts = {}
-    for place, row in _json_lines(path):
+    for place, row in read_rows(path):
         if "_id" not in row:
             raise ConfigError(f"'{path}', {place} has no '_id'; it has {', '.join(row)}.")
         texts[str(row["_id"])] = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
     return texts
-
-
-READERS: Mapping[str, Callable[[Path], Iterator[PlacedRow]]] = {
-    ".csv": _csv,
-    ".tsv": _csv,
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".parquet": _parquet,
-}
-"""Readers of a file, by its suffix."""
 
 
 def examples_of(table: TextTable, kind: str, columns: Mapping[str, str]) -> Examples:

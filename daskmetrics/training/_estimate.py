@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.config import Recipe
+from daskmetrics.core._json import parse
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.training._data import effective
 from daskmetrics.training._schedule import peak
@@ -47,7 +47,7 @@ def shape_of(recipe: Recipe) -> ModelShape:
         return ModelShape(recipe.width, recipe.depth, recipe.heads, recipe.vocabulary)
     path = Path(recipe.init_from).expanduser() / "config.json"
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = parse(path.read_text(encoding="utf-8"))
         names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
         return ModelShape(*(int(config[name]) for name in names))
     except (OSError, ValueError, KeyError) as error:

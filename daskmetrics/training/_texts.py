@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +10,11 @@ from typing import Any
 
 from daskmetrics.config import Recipe
 from daskmetrics.core import _corpus as corpus
+from daskmetrics.core._rows import READERS, format_of, read_lines, read_rows
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 
-SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
+SUFFIXES = (".txt", *READERS)
 
 
 @dataclass(frozen=True)
@@ -83,44 +82,17 @@ def _digest(path: Path) -> str:
 
 
 def _texts(path: Path, column: str) -> Iterator[str]:
-    if path.suffix in (".jsonl", ".csv", ".parquet"):
+    if format_of(path) in READERS:
         return (str(row[column]).strip() for row in _rows(path, (column,)))
-    return (line.strip() for line in corpus.read_text(path).splitlines())
+    return (line.strip() for line in read_lines(path))
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
     """The rows of a table, each with these columns."""
-    kinds = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
-    if path.suffix not in kinds:
-        raise ConfigError(f"'{path}' has no columns; a table is a file of {', '.join(kinds)}.")
-    for row in kinds[path.suffix](path, columns):
+    if format_of(path) not in READERS:
+        raise ConfigError(f"'{path}' has no columns; a table is a file of {', '.join(READERS)}.")
+    for place, row in read_rows(path, columns):
         missing = [column for column in columns if row.get(column) is None]
         if missing:
-            raise ConfigError(f"A row of '{path}' has no '{missing[0]}'. Its columns: {', '.join(map(str, row))}.")
+            raise ConfigError(f"'{path}', {place} has no '{missing[0]}'. Its columns: {', '.join(map(str, row))}.")
         yield row
-
-
-def _jsonl(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(corpus.read_text(path).splitlines(), start=1):
-        try:
-            yield dict(json.loads(line))
-        except (ValueError, TypeError):
-            raise ConfigError(f"Line {number} of '{path}' is not a JSON object.") from None
-
-
-def _csv(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
-    return iter(csv.DictReader(corpus.read_text(path).splitlines(keepends=True)))
-
-
-def _parquet(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
-    try:
-        from pyarrow import ArrowInvalid, parquet
-    except ImportError:
-        raise ConfigError("Parquet needs pyarrow: pip install 'daskmetrics[table]'.") from None
-    try:
-        file = parquet.ParquetFile(path)
-    except ArrowInvalid as error:
-        raise ConfigError(f"'{path}' is not a Parquet file: {error}") from None
-    present = [column for column in columns if column in file.schema_arrow.names]
-    for batch in file.iter_batches(columns=present or None):
-        yield from batch.to_pylist()

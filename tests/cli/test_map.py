@@ -79,6 +79,10 @@ def test_items_are_read_from_a_file(place):
     (place / "rates.csv").write_text("rate\n1\n0.5\n")
     done = call(place, "bench.py:of_row", "--items", "rates.csv", "--serial", "--output", "results.csv")
     assert done.returncode == 0, done.stderr
+    assert "Column 'rate' holds texts. For numbers add --types rate=float." in done.stderr
+    typed = ("--types", "rate=float", "--folder", "typed")
+    done = call(place, "bench.py:of_row", "--items", "rates.csv", "--serial", "--output", "results.csv", *typed)
+    assert done.returncode == 0 and "holds texts" not in done.stderr, done.stderr
     assert pd.read_csv(place / "results.csv")["value"].tolist() == [2.0, 1.0]
 
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 from daskmetrics.core import _files as files
+from daskmetrics.core.errors import ConfigError, DiskFullError, StorageError, room_for
 
 WRITER = """
 import sys, time
@@ -19,6 +23,48 @@ with parts.atomic_folder(folder / "step8") as part, parts.atomic_file(folder / "
     print("writing", flush=True)
     time.sleep(60)
 """
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/dev/null/run", "/proc/run"])
+def test_a_run_folder_that_cannot_be_created_is_reported(place):
+    with pytest.raises(ConfigError, match=f"run folder '{place}' cannot be created.* Choose another --folder"):
+        files.RunFolder(Path(place)).create()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_place_that_takes_no_writing_is_reported(number):
+    with (
+        pytest.raises(StorageError, match=r"Cannot write the journal .* Recorded results are safe"),
+        room_for("the journal"),
+    ):
+        raise OSError(number, os.strerror(number))
+    with pytest.raises(DiskFullError, match="No room for the journal"), room_for("the journal"):
+        raise OSError(errno.ENOSPC, "full")
+    with pytest.raises(FileNotFoundError), room_for("the journal"):
+        raise FileNotFoundError(errno.ENOENT, "gone")
+
+
+def test_only_the_main_thread_changes_the_mask_of_the_process(tmp_path):
+    before = os.umask(0o022)
+    try:
+        with files.private():
+            (tmp_path / "own").touch()
+        entered, left = threading.Event(), threading.Event()
+
+        def work():
+            with files.private():
+                entered.set()
+                left.wait()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        entered.wait()
+        (tmp_path / "of the user").touch()
+        left.set()
+        thread.join()
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("own", "of the user")] == [0o600, 0o644]
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ class Mutant:
 USED_BY_LOOP = {
     placement: ("Durations", "WorkerState", "QueuedUnit", "Placement", "movable"),
     recorder: ("Recorder",),
-    timers: ("Deadlines", "Patience"),
+    timers: ("AttemptTimers", "Patience"),
 }
 
 

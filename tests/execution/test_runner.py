@@ -12,6 +12,7 @@ import pytest
 from daskmetrics.core._events import AttemptFailed, Record, WorkerJoined
 from daskmetrics.core.errors import ConfigError, DiskFullError, UndefinedError
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
+from daskmetrics.execution._worker import describe
 
 SETTINGS = Settings(slots=4, retry=RetryPolicy(delay=0.05))
 
@@ -246,3 +247,11 @@ def test_annotated_units_stay_within_the_window(client, journal):
     )
     assert max(running) == 3
     assert len(values(journal)) == 12
+
+
+def test_an_error_whose_text_cannot_be_read_has_its_name():
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert describe(Odd()) == "Odd: its text cannot be read"

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from daskmetrics.bandit.replay import Scenario
@@ -44,6 +45,34 @@ def test_a_csv_file_with_the_published_columns_compressed(tmp_path):
     assert [str(arm) for arm in found.arms] == ["Pythia-14m@main/0"]  # a row without a score is no row
     assert found.kinds == {"BIOSSES": "sts"}
     assert found.scores.tolist() == [[0.5]] and found.seconds.tolist() == [[7.5]]
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "s.csv.gz"
+    path.write_bytes(gzip.compress(b"model,layer,task,score\n" + b"a,0,t,1\n" * 999)[:-20])
+    with pytest.raises(ConfigError, match="damaged or incomplete"):
+        read(path)
+    path.write_bytes(b"model,layer,task,score\na,0,t,1\n")
+    with pytest.raises(ConfigError, match="damaged or incomplete"):
+        read(path)
+    path = tmp_path / "s.csv"
+    path.write_bytes("model,layer,task,score\nä,0,t,1\n".encode("latin1"))
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        read(path)
+
+
+def test_a_table_is_the_same_in_every_format(tmp_path, known_csv):
+    frame = pd.read_csv(known_csv, dtype={"kind": str})
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    frame.to_parquet(tmp_path / "s.parquet")
+    frame.to_csv(tmp_path / "s.tsv", sep="\t", index=False)
+    expected = read(known_csv)
+    for path in tmp_path.glob("s.*"):
+        found = read(path)
+        assert found.arms == expected.arms and found.kinds == expected.kinds
+        for name in ("scores", "seconds", "stderr", "metrics"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
 def test_only_the_requested_models_are_read(tmp_path):
@@ -87,11 +116,21 @@ def test_published_tables_of_other_families_have_holes_and_are_joined():
     ("lines", "error", "message"),
     [
         (["model,layer,score", "a,0,1"], ConfigError, "has no column 'task'"),
-        (["model,layer,task,score", "a,first,t,1"], DataError, "line 2: invalid literal"),
-        (["model,layer,task,score", "a,0,t,good"], DataError, "line 2: could not convert"),
+        (["model,layer,task,score", "a,first,t,1"], DataError, "line 2: layer 'first' is not a number"),
+        (["model,layer,task,score", "a,-1,t,1"], DataError, "line 2: layer '-1' is not a number"),
+        (["model,layer,task,score", "a,0,t,good"], DataError, "line 2: 'good' is not a number"),
+        (["model,layer,task,score", "a,0,t,1e300"], DataError, "line 2: '1e300' is too large"),
+        (["model,layer,task,score", "a,0,t,1", "a,0,t,2"], DataError, "line 3: a@main/0:t has the score 2, and 1 in"),
+        (["model,layer,task,score,seconds", "a,0,t,1,-3"], DataError, "line 2: '-3' is negative"),
+        (["model,layer,task,score,seconds", "a,0,t,1,inf"], DataError, "line 2: 'inf' is too large"),
+        (["model,layer,task,score,metric:x", "a,0,t,1,low"], DataError, "line 2: 'low' is not a number"),
+        (["model,layer,task,score,score", "a,0,t,1,2"], ConfigError, "has a column twice in its header"),
+        (["model,layer,task,score", 'a,0,"t,1'], ConfigError, "Is a closing double quote missing?"),
+        (["model,layer,task,score", "a,0,t"], ConfigError, "line 2 has 3 fields, but the header has 4"),
+        (["model,layer,task,score"], DataError, "contains no scores"),
     ],
 )
-def test_an_error_in_a_csv_file_has_its_line(tmp_path, lines, error, message):
+def test_an_error_in_a_table_has_its_line(tmp_path, lines, error, message):
     with pytest.raises(error, match=re.escape(message)):
         read(write(tmp_path / "s.csv", *lines))
 
@@ -108,7 +147,7 @@ def test_metrics_from_a_separate_file(tmp_path, known_csv):
 
 
 def test_the_error_for_a_path_without_scores_lists_what_is_read(tmp_path):
-    with pytest.raises(ConfigError, match="neither a CSV file, nor the folder of a run, nor a folder of mteb results"):
+    with pytest.raises(ConfigError, match="neither a table, nor the folder of a run, nor a folder of mteb results"):
         read(tmp_path)
 
 

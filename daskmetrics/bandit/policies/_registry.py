@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Mapping
 from importlib.metadata import entry_points
+from types import BuiltinFunctionType
 
 from daskmetrics.bandit._policy import Policy
 from daskmetrics.bandit.policies import baselines, halving, lucb, race, thompson
@@ -57,7 +58,7 @@ def policy_named(name: str) -> Policy:
         raise ConfigError(
             f"Policy '{name}' cannot be loaded: {error}. Write it as 'package.module:function'."
         ) from error
-    if not callable(policy):
+    if not callable(policy) or isinstance(policy, BuiltinFunctionType):
         raise ConfigError(f"Policy '{name}' must be a function of a State, but is a {type(policy).__name__}.")
     return policy  # type: ignore[no-any-return]
 

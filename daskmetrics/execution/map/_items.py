@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core._rows import READERS, format_of, read_json_lines, read_lines, read_rows
+from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Key, content_key, seed_of
 
 _LONGEST_NAME = 60
-_SUFFIXES = (".jsonl", ".csv", ".txt")
-_INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
-_DECIMAL = re.compile(r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+SUFFIXES = (*READERS, ".txt")  #: of files of items
+TYPES: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}  #: of a column, beside text
 
 
 @dataclass(frozen=True)
@@ -81,57 +82,77 @@ def _short_text(value: Any) -> str:
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 3] + "..."
 
 
-def read_items(path: Path) -> list[Any]:
-    """The items of a file: JSON values of ``.jsonl``, rows of ``.csv`` as dicts, lines of ``.txt``.
+def read_items(path: Path, types: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
+    """The items of a file: JSON values of ``.jsonl``, rows of a table as dicts, lines of ``.txt``.
 
-    Empty lines are skipped, and numbers in a CSV file become numbers. Raises ConfigError if the file does not exist,
-    its suffix is not supported, or a line cannot be parsed.
+    Parameters
+    ----------
+    path : Path
+        Lines that are empty are skipped.
+    types : mapping of str to str
+        Columns of a CSV or TSV file whose values are numbers: ``int`` or ``float``. The others are texts.
+
+    Raises
+    ------
+    ConfigError
+        If the file does not exist, its suffix is not supported, or a line or a value cannot be read.
     """
-    if path.suffix not in _SUFFIXES:
-        raise ConfigError(f"Cannot read items from '{path}': the suffix must be one of {', '.join(_SUFFIXES)}.")
+    suffix = format_of(path)
+    if suffix not in SUFFIXES:
+        raise ConfigError(f"Cannot read items from '{path}': the suffix must be one of {', '.join(SUFFIXES)}.")
     if not path.is_file():
         raise ConfigError(f"File '{path}' does not exist.")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"'{path}' is not UTF-8: {error}.") from None
-    match path.suffix:
-        case ".jsonl":
-            values = _parse_json_lines(text, path)
-        case ".csv":
-            values = _parse_rows(text, path)
+    if types and suffix not in (".csv", ".tsv"):
+        raise ConfigError(f"'{path}' has no columns of texts: --types is for CSV and TSV files. Remove the option.")
+    values: list[Any]
+    match suffix:
+        case ".txt":
+            values = read_lines(path)
+        case ".jsonl" | ".ndjson":
+            values = [value for _, value in read_json_lines(path)]
         case _:
-            values = [line.strip() for line in text.splitlines() if line.strip()]
+            values = [
+                {name: _typed(value, types.get(name), f"'{path}', {place}, column '{name}'") for name, value in row}
+                for place, row in _checked(path, types)
+            ]
     if not values:
         raise ConfigError(f"'{path}' contains no items.")
     return values
 
 
-def _parse_json_lines(text: str, path: Path) -> list[Any]:
-    values = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                values.append(json.loads(line))
-            except ValueError as error:
-                raise ConfigError(f"Line {number} of '{path}' is not JSON: {error}.") from None
-    return values
+def numeric_columns(rows: Sequence[Any]) -> list[str]:
+    """The columns of texts that all look like numbers.
 
-
-def _parse_rows(text: str, path: Path) -> list[Any]:
-    rows = list(csv.DictReader(text.splitlines()))
-    for number, row in enumerate(rows, start=2):
-        if None in row or None in row.values():
-            raise ConfigError(f"Line {number} of '{path}' has more or fewer values than the header has names.")
-    return [{name: _parse_number(value) for name, value in row.items()} for row in rows]
-
-
-def _parse_number(text: str) -> int | float | str:
-    """A number if the text is one in its usual form; ``007`` and ``1_000`` stay text.
-
-    >>> _parse_number("3"), _parse_number("1e-4"), _parse_number("007"), _parse_number("cosine")
-    (3, 0.0001, '007', 'cosine')
+    >>> numeric_columns([{"rate": "1e-3", "zip": "007", "name": "a"}, {"rate": "2", "zip": "12", "name": "b"}])
+    ['rate']
     """
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    return float(text) if _DECIMAL.fullmatch(text) else text
+    columns = rows[0] if isinstance(rows[0], dict) else ()
+    return [
+        name
+        for name in columns
+        if all(
+            isinstance(row, dict) and isinstance(text := row.get(name), str) and _NUMBER.fullmatch(text) for row in rows
+        )
+    ]
+
+
+def _checked(path: Path, types: Mapping[str, str]) -> Iterator[tuple[str, Iterable[tuple[str, Any]]]]:
+    for place, row in read_rows(path):
+        for name, kind in types.items():
+            if name not in row:
+                raise unknown("column", name, row)
+            if kind not in TYPES:
+                raise unknown("type", kind, TYPES)
+        yield place, row.items()
+
+
+def _typed(value: Any, kind: str | None, place: str) -> Any:
+    if kind is None:
+        return value
+    try:
+        number = TYPES[kind](value)
+    except ValueError:
+        number = math.nan
+    if "_" in value or not math.isfinite(number):
+        raise ConfigError(f"{place}: got '{value}', not a finite number of type {kind}.")
+    return number

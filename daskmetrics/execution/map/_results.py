@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskmetrics.core._files import atomic_file
+from daskmetrics.core._json import as_json, plain
 from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.status import FLAGS, Status
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-SUFFIXES = (".parquet", ".csv", ".jsonl", ".zarr", ".nc")
+SUFFIXES = (".parquet", ".csv", ".jsonl", ".json", ".zarr", ".nc")
 
 
 def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
@@ -83,21 +86,51 @@ def check_output(path: Path) -> None:
         raise ConfigError(f"Cannot write results to '{path.name}': the suffix must be one of {', '.join(SUFFIXES)}.")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ConfigError("Parquet needs pyarrow: pip install 'daskmetrics[table]', or write results.csv.")
+    if path.is_dir() and path.suffix != ".zarr":
+        raise ConfigError(f"Cannot write results to '{path}': it is a folder. Name another file.")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigError(f"Cannot write results to '{path}': {error.strerror}. Name another file.") from None
 
 
-def write(results: Sequence[ItemResult], path: str | Path) -> None:
-    """Write results to a file whose suffix gives the format: a table (parquet, csv, jsonl) or arrays (zarr, nc).
+def write(results: Sequence[ItemResult], path: str | Path) -> Path:
+    """Write results to a file whose suffix gives the format: a table (parquet, csv, json, jsonl) or arrays (zarr, nc).
 
-    An existing file is replaced only when the new one is complete, except for a Zarr store.
+    An existing file is replaced only when the new one is complete, except for a Zarr store. If the format cannot hold
+    a value, such as an integer of more than 64 bits in a Parquet file, the results are written as JSON Lines instead,
+    with a warning.
+
+    Returns
+    -------
+    Path
+        The file that was written.
 
     Raises
     ------
     ConfigError
-        If the suffix is not supported, or needs a library that is not installed.
+        If the suffix is not supported, needs a library that is not installed, or the file cannot be written.
     """
     path = Path(path)
     check_output(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _write(results, path)
+    except (
+        ValueError,
+        TypeError,
+        OverflowError,
+        NotImplementedError,
+    ) as error:  # pyarrow's are among them
+        other = path.with_name(f"{path.name}.jsonl")
+        warnings.warn(f"'{path}' cannot hold these results ({error}). They are in '{other}'.", stacklevel=2)
+        _write(results, other)
+        return other
+    return path
+
+
+def _write(results: Sequence[ItemResult], path: Path) -> None:
     if path.suffix == ".zarr":
         dataset(results).to_zarr(path, mode="w", consolidated=False)
         return
@@ -109,8 +142,10 @@ def write(results: Sequence[ItemResult], path: str | Path) -> None:
                 frame(results).to_parquet(file, index=False)
             case ".csv":
                 frame(results).to_csv(file, index=False)
+            case ".json":
+                file.write(as_json(list(map(_line, _in_order(results)))).encode())
             case _:
-                file.writelines(json.dumps(_line(result)).encode() + b"\n" for result in _in_order(results))
+                file.writelines(json.dumps(plain(_line(result))).encode() + b"\n" for result in _in_order(results))
 
 
 def _line(result: ItemResult) -> dict[str, Any]:

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import csv
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution.map._items import content_hash, make_items, read_items
@@ -66,26 +72,14 @@ def test_a_value_without_reproducible_content_is_refused():
 @pytest.mark.parametrize(
     ("name", "text", "items"),
     [
-        ("a.txt", "one\n\n two \n", ["one", "two"]),
+        ("a.txt", "one\r\n\n two \n", ["one", " two "]),
         ("a.jsonl", '{"rate": 0.1}\n\n[1, "\u2028"]\n', [{"rate": 0.1}, [1, "\u2028"]]),
+        ("a.txt", "a\u2028b\x0b\x85c\n", ["a\u2028b\x0b\x85c"]),
+        ("a.tsv", "rate\tname\n1e-3\t+49\n", [{"rate": "1e-3", "name": "+49"}]),
         (
             "a.csv",
-            "rate,name,zip\n1e-3,fast,007\n-2,,3\n",
-            [
-                {"rate": 0.001, "name": "fast", "zip": "007"},
-                {"rate": -2, "name": "", "zip": 3},
-            ],
-        ),
-        (
-            "a.csv",
-            "\ufeffrate\r\n.5\r\n5.\r\n1_0\r\nnan\r\n+7\r\n",
-            [
-                {"rate": 0.5},
-                {"rate": 5.0},
-                {"rate": "1_0"},
-                {"rate": "nan"},
-                {"rate": 7},
-            ],
+            '\ufeffrate,name\r\n1e400,"a\u2028\nb"\r\n007,\r\n',
+            [{"rate": "1e400", "name": "a\u2028\nb"}, {"rate": "007", "name": ""}],
         ),
     ],
 )
@@ -101,9 +95,14 @@ def test_items_are_read_from_a_file(tmp_path, name, text, items):
         ("a.xlsx", b"", "suffix must be one of"),
         ("a.txt", b" \n", "contains no items"),
         ("a.txt", b"\xff\xfe", "not UTF-8"),
-        ("a.jsonl", b'{"a": 1}\n{"a": ', "Line 2 of"),
-        ("a.csv", b"a,b\n1,2\n1\n", "Line 3 of"),
-        ("a.csv", b"a,b\n1,2,3\n", "Line 2 of"),
+        ("a.jsonl", b'{"a": 1}\n{"a": ', "line 2 is not JSON"),
+        ("a.jsonl", b'{"a": 1, "a": 2}', "a name stands twice"),
+        ("a.jsonl", b"[" * 100_000, "line 1 is not JSON"),
+        ("a.jsonl", b"9" * 5000, "line 1 is not JSON"),
+        ("a.csv", b"a,b\n1,2\n1\n", "line 3 has 1 fields, but the header has 2"),
+        ("a.csv", b"a,b\n1,2,3\n", "line 2 has 3 fields"),
+        ("a.csv", b"a,a\n1,2\n", "a column twice"),
+        ("a.csv", b'a,b\n1,"2\n', "Is a closing double quote missing"),
     ],
 )
 def test_the_message_names_what_cannot_be_read(tmp_path, name, content, message):
@@ -111,6 +110,32 @@ def test_the_message_names_what_cannot_be_read(tmp_path, name, content, message)
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         read_items(path)
+
+
+def test_columns_of_numbers_are_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("rate,steps,zip\n.5,7,007\n-1e-3,-2,3\n")
+    items = [{"rate": 0.5, "steps": 7, "zip": "007"}, {"rate": -0.001, "steps": -2, "zip": "3"}]
+    assert read_items(path, {"rate": "float", "steps": "int"}) == items
+    for types, message in [
+        ({"zip": "int", "steps": "float", "rate": "int"}, "line 2, column 'rate': got '.5', not a finite number"),
+        ({"rates": "float"}, "Unknown column 'rates'. Did you mean 'rate'"),
+        ({"rate": "flaot"}, "Unknown type 'flaot'. Did you mean 'float'"),
+    ]:
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            read_items(path, types)
+    path.write_text("rate\n1e400\n")
+    with pytest.raises(ConfigError, match="got '1e400'"):
+        read_items(path, {"rate": "float"})
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1, max_size=5))
+def test_items_that_were_written_are_read(texts):
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "a.csv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["text"], *([text] for text in texts)])
+        assert read_items(path) == [{"text": text} for text in texts]
 
 
 def test_a_missing_file_is_reported(tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -72,6 +73,35 @@ def test_an_output_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'daskmetrics\[table\]'"):
         check_output(tmp_path / "results.parquet")
+
+
+@pytest.mark.parametrize("path", ["/proc/results.csv", "/dev/null/results.csv", "results.csv/"])
+def test_a_place_that_cannot_be_written_is_refused(tmp_path, path):
+    (tmp_path / "results.csv").mkdir()
+    with pytest.raises(ConfigError, match="Cannot write results to"):
+        check_output(tmp_path / path)
+    assert not any((tmp_path / "results.csv").iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json", ".jsonl"])
+@pytest.mark.parametrize("values", [(1, "a"), (2**70, 1), ("\ud800", "b")], ids=str)
+def test_no_value_is_lost_to_a_format(tmp_path, suffix, values):
+    path = tmp_path / f"results{suffix}"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        written = write([result(i, value) for i, value in enumerate(values)], path)
+    assert [str(written) in str(each.message) for each in caught] == [True] * (written != path)
+    match written.suffix:
+        case ".json":
+            found = [row["value"] for row in json.loads(written.read_text())]
+        case ".jsonl":
+            found = [json.loads(line)["value"] for line in written.read_text().splitlines()]
+        case ".parquet":
+            found = list(pd.read_parquet(written)["value"])
+        case _:
+            assert len(pd.read_csv(written)) == len(values)
+            return
+    assert found == list(values)
 
 
 def result(i, value=None, status="ok", **rest):

@@ -98,7 +98,7 @@ def test_faults_do_not_change_the_weights(client, make_training, observer, undis
         100: FAULTS["its worker is killed"],
         140: FAULTS["a rank is stopped"],
     }
-    messages = survives(client, make_training(timeout=8), observer, undisturbed, faults)
+    messages = survives(client, make_training(timeout=30), observer, undisturbed, faults)
     assert [line.partition(":")[0] for line in messages] == [
         "Rank 1 failed first", "Rank 0 failed first", "Rank 1 failed first", "Rank 1 failed first",
     ]  # fmt: skip
