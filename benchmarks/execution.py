@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 import json
+import math
 import random
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,11 +40,10 @@ from daskmetrics.core._events import Event, Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._loop import Loop
-from daskmetrics.execution._messages import Finished, Joined, Message, Started, Submit
+from daskmetrics.execution._messages import Finished, Joined, Message, Release, Started, Submit
 from daskmetrics.execution._units import EventLog
 
 WORKERS = 2
-LATENCY = 0.002  # simulated seconds of a message between driver and worker
 
 
 def double(x: int) -> int:
@@ -102,7 +104,7 @@ def units(count: int, rounds: int) -> None:
 @contextmanager
 def cluster() -> Iterator[Client]:
     with (
-        LocalCluster(WORKERS, threads_per_worker=1, processes=False, dashboard_address=None) as workers,
+        LocalCluster(WORKERS, threads_per_worker=1, processes=False, dashboard_address=":0") as workers,
         Client(workers) as client,
     ):
         yield client
@@ -123,6 +125,53 @@ class MemoryLog(list[Event]):
         return (entry for entry in self if isinstance(entry, Record))
 
 
+class SimulatedWorkers:
+    """Workers with one thread each, which run what they have one after the other, whatever the driver does."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self.seconds, self.chance = seconds, random.Random(0)
+        self.busy = 0.0  # seconds of all workers
+        self.queues = {f"tcp://{i}": deque[str]() for i in range(count)}
+        self.waiting: set[str] = set()  # attempts that have not begun, and were not taken away
+        self._running: set[str] = set()  # workers
+        self._events: list[tuple[float, int, str, str, float]] = []
+        self._numbers = itertools.count()
+
+    @property
+    def next(self) -> float:
+        """When something happens."""
+        return self._events[0][0] if self._events else math.inf
+
+    def submit(self, at: float, task: str, worker: str) -> None:
+        self.queues[worker].append(task)
+        self.waiting.add(task)
+        if worker not in self._running:
+            self._begin(at, worker)
+
+    def until(self, now: float) -> list[Message]:
+        """What happens until now."""
+        messages: list[Message] = []
+        while self.next <= now:
+            at, _, worker, task, length = heapq.heappop(self._events)
+            messages.append(Finished(task, 1.5, length) if length else Started(task))
+            if length:
+                self._running.remove(worker)
+                self._begin(at, worker)
+        return messages
+
+    def _begin(self, at: float, worker: str) -> None:
+        queue = self.queues[worker]
+        while queue and (task := queue.popleft()):
+            if task in self.waiting:
+                self.waiting.remove(task)
+                self._running.add(worker)
+                length = self.seconds * self.chance.uniform(0.5, 1.5)
+                self.busy += length
+                heapq.heappush(self._events, (at, next(self._numbers), worker, task, 0.0))
+                heapq.heappush(self._events, (at + length, next(self._numbers), worker, task, length))
+                return
+
+
 def simulate(
     count: int, workers: int, seconds: float, dask: float, log: EventLog, free: bool = False
 ) -> dict[str, float]:
@@ -139,32 +188,32 @@ def simulate(
     free : bool
         Whether the steps of the loop take no simulated time.
     """
-    chance = random.Random(0)
     loop = Loop(Sweep(units_of(count)), log, Settings())
-    events: list[tuple[float, int, Message]] = [(0.0, i, Joined(f"tcp://{i}", f"w{i}")) for i in range(workers)]
-    idle_at = dict.fromkeys((f"tcp://{i}" for i in range(workers)), 0.0)
-    now, number, spent, busy, first = 0.0, workers, 0.0, 0.0, 0.0
-    while not loop.done:
-        now = max(now, min(loop.wake, events[0][0] if events else loop.wake)) if number > workers else now
-        messages = []
-        while events and events[0][0] <= now:
-            messages.append(heapq.heappop(events)[2])
+    world = SimulatedWorkers(workers, seconds)
+    messages: list[Message] = [Joined(address, address) for address in world.queues]
+    now = spent = first = 0.0
+    while True:
         started = time.process_time()
-        submitted = [action for action in loop.step(now, messages) if isinstance(action, Submit)]
+        actions = loop.step(now, messages)
         taken = time.process_time() - started
-        spent += taken
-        first = first or taken
+        if loop.done:
+            break
+        spent, first = spent + taken, first or taken
         now += 0.0 if free else taken
-        for submit in submitted:
-            now += dask
-            begins = max(now + LATENCY, idle_at[submit.worker])
-            length = seconds * chance.uniform(0.5, 1.5)
-            idle_at[submit.worker] = begins + length
-            busy += length
-            number += 2
-            heapq.heappush(events, (begins, number, Started(submit.task)))
-            heapq.heappush(events, (begins + length + LATENCY, number + 1, Finished(submit.task, 1.5, length)))
-    return {"utilisation": busy / workers / now, "ms": spent / count * 1e3, "first": first, "makespan": now}
+        for action in actions:
+            if isinstance(action, Submit):
+                now += dask
+                world.submit(now, action.task, action.worker)
+            elif isinstance(action, Release):
+                world.waiting.discard(action.task)
+        now = max(now, min(loop.wake, world.next))
+        messages = world.until(now)
+    return {
+        "utilisation": world.busy / workers / now if now else 0.0,
+        "ms": spent / count * 1e3,
+        "first": first,
+        "makespan": now,
+    }
 
 
 def workers(sizes: Sequence[int], lengths: Sequence[float], dask: float, most: int) -> None:
