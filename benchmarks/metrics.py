@@ -4,7 +4,11 @@ python benchmarks/metrics.py                  all figures, on one CPU thread; so
 python benchmarks/metrics.py --small          the same in seconds, as a test of correctness
 python benchmarks/metrics.py --corpus 20000   peak memory of a corpus of so many texts, through six layers
                                               (--metrics all: of all metrics, which costs four passes and an hour)
-python benchmarks/metrics.py --device cuda    seconds per checkpoint of three Pythia shapes, and for their 5,184 arms
+python benchmarks/metrics.py --device cuda    seconds per checkpoint of three Pythia shapes, and for their 5,184 arms,
+                                              with 200 prompts and then with 1,000
+
+All run from a source tree that is not installed, with ``PYTHONPATH=.``; numpy, torch, transformers, safetensors,
+PyYAML, pydantic and psutil suffice.
 
 Weights are random, which costs what trained ones cost. Times are CPU seconds of this process, each pair measured in
 turn, and of their ratios the median is shown. Peak memory is that of a process of its own which does nothing else.
@@ -13,6 +17,7 @@ turn, and of their ratios the median is shown. Peak memory is that of a process 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import resource
 import statistics
@@ -59,8 +64,8 @@ def long_texts(count: int) -> list[str]:
     return [" ".join(words[(97 * i + j) % len(words)] for j in range(256)) for i in range(count)]
 
 
-def build(folder: Path, shape: Shape, checkpoints: int) -> list[Any]:
-    """Locations of checkpoints of a suite, with random weights."""
+def build(folder: Path, shape: Shape, checkpoints: int, dtype: Any = None) -> list[Any]:
+    """Locations of checkpoints of a suite, with random weights, saved as float32 or another type."""
     import torch
 
     from daskmetrics.config._checkpoints import Location
@@ -80,7 +85,7 @@ def build(folder: Path, shape: Shape, checkpoints: int) -> list[Any]:
     for i in range(checkpoints):
         torch.manual_seed(i)
         place = folder / f"step{i}"
-        import_transformers().AutoModel.from_config(config).save_pretrained(place)
+        import_transformers().AutoModel.from_config(config).to(dtype).save_pretrained(place)
         tokenizer.save(fitted, place, 2048)
         locations.append(Location(str(place), None, str(place)))
     return locations
@@ -125,6 +130,7 @@ def bare(network: Any, tokens: Any, batch_tokens: int) -> None:
     with torch.inference_mode():
         for rows in plan_batches(tokens.lengths, batch_tokens):
             ids, mask = pad_batch([tokens[row] for row in rows], 0, "right")
+            ids, mask = ids.to(network.device), mask.to(network.device)
             network(input_ids=ids, attention_mask=mask.long(), use_cache=False)
 
 
@@ -250,31 +256,94 @@ def peak_memory(how: str, shape: Shape, count: int, metrics: Sequence[str] = BAS
     return value
 
 
-def on_gpu(prompts: int, small: bool) -> None:
-    """Wall seconds per checkpoint at 256 tokens, in float16, including the load."""
+def on_gpu(counts: Sequence[int], small: bool, out: Path | None) -> None:
+    """Print wall seconds per checkpoint at 256 tokens in float16, for each number of prompts, as they are measured."""
     import torch
 
-    from daskmetrics.config import Protocol
-
     device = "cpu" if small else "cuda"
-    protocol = Protocol(pooling="mean", dtype="float32" if small else "float16", batch_tokens=1024 if small else 65_536)
-    shapes = {"tiny": (2, 32, 2)} if small else PYTHIA
-    texts, total = long_texts(prompts), 0.0
-    for name, (depth, width, heads) in shapes.items():
-        with tempfile.TemporaryDirectory() as folder:
-            locations = build(Path(folder), Shape(depth, width, heads, 4096 if small else 50_304), 4)
-            layers = range(1, depth + 1)
-            engine(locations[:1], texts, layers, BASE, protocol, device)
+    shapes = {"tiny": Shape(2, 32, 2)} if small else {n: Shape(*each, 50_304) for n, each in PYTHIA.items()}
+    name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    print(f"{name}, torch {torch.__version__}", flush=True)
+    if device == "cuda":
+        time_solvers()
+    with tempfile.TemporaryDirectory() as folder:
+        kind = torch.float32 if small else torch.float16
+        suites = {name: build(Path(folder) / name, shape, 3, kind) for name, shape in shapes.items()}
+        for prompts in counts:
+            texts, total = long_texts(prompts), 0.0
+            for name, shape in shapes.items():
+                found = seconds_per_checkpoint(suites[name], shape, texts, device)
+                total += found["engine"]
+                print(
+                    f"{name:>5}, {prompts} prompts: " + ", ".join(f"{k} {v:.4g}" for k, v in found.items()), flush=True
+                )
+                if out is not None:
+                    with out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps({"shape": name, "prompts": prompts, **found}) + "\n")
+            minutes = total * REVISIONS / 60
+            arms = REVISIONS * sum(shape.depth for shape in shapes.values())
+            print(
+                f"{REVISIONS} checkpoints of each shape, {arms:,} arms: {minutes:.1f} min (goal: H200 5, L40S 10)",
+                flush=True,
+            )
+
+
+def time_solvers() -> None:
+    """Print milliseconds for each Gram matrix of a batch by each library."""
+    import torch
+
+    from daskmetrics.metrics import _eigenvalues as eigenvalues
+
+    for size in (48, 128, 256):
+        rows = torch.randn(64, size, 2 * size, device="cuda")
+        matrices, times = rows @ rows.mT, {}
+        for name, solve in eigenvalues.SOLVERS.items():
+            solve(matrices)  # a first call prepares
+            torch.cuda.synchronize()
             started = time.perf_counter()
-            engine(locations[1:], texts, layers, BASE, protocol, device)
-            if device == "cuda":
-                torch.cuda.synchronize()
-            seconds = (time.perf_counter() - started) / 3
-        total += seconds
-        print(f"{name:>5}: {seconds:7.2f} s per checkpoint of {depth} layers, {prompts} prompts of 256 tokens")
-    if not small:
-        minutes = total * REVISIONS / 60
-        print(f"{REVISIONS} checkpoints of each shape, 5,184 arms: {minutes:.1f} min (goal: H200 5, L40S 10)")
+            eigenvalues.checked(matrices, solve(matrices))
+            torch.cuda.synchronize()
+            times[name] = 1000 * (time.perf_counter() - started) / len(rows)
+        print(f"eigenvalues, m = {size}: " + ", ".join(f"{n} {each:.3f} ms" for n, each in times.items()), flush=True)
+
+
+def seconds_per_checkpoint(
+    locations: Sequence[Any], shape: Shape, texts: Sequence[str], device: str
+) -> dict[str, float]:
+    """Of the engine with its load, with metrics that need no eigenvalues, and of the bare forward pass; tokens/s."""
+    import torch
+    from transformers import AutoModel
+
+    from daskmetrics.config import Protocol
+    from daskmetrics.models._tokens import Tokenizer
+
+    on_cpu = device == "cpu"
+    dtype, budget = ("float32", 1024) if on_cpu else ("float16", 65_536)
+    protocol = Protocol(pooling="mean", dtype=dtype, batch_tokens=budget)
+    tokens = Tokenizer(locations[0])(texts, protocol.max_length)
+    network = AutoModel.from_pretrained(locations[0].path, dtype=getattr(torch, dtype)).eval().to(device)
+    layers = range(1, shape.depth + 1)
+
+    def seconds(call: Callable[[Sequence[Any]], Any]) -> float:
+        call(locations[:1])
+        synchronize = (lambda: None) if on_cpu else torch.cuda.synchronize
+        synchronize()
+        started = time.perf_counter()
+        call(locations[1:])
+        synchronize()
+        return (time.perf_counter() - started) / (len(locations) - 1)
+
+    few = ("curvature", "anisotropy")
+    found = {
+        "engine": seconds(lambda places: engine(places, texts, layers, BASE, protocol, device)),
+        "without eigenvalues": seconds(lambda places: engine(places, texts, layers, few, protocol, device)),
+        "bare forward": seconds(lambda places: [bare(network, tokens, budget) for _ in places]),
+    }
+    found["engine / bare forward"] = found["engine"] / found["bare forward"]
+    found["tokens/s"] = sum(tokens.lengths) / found["engine"]
+    length = sum(tokens.lengths) / len(texts)
+    found["TFLOP/s"] = found["tokens/s"] * shape.depth * (24 * shape.width**2 + 4 * length * shape.width) / 1e12
+    return found
 
 
 def beside_bare_forward(shapes: Sequence[Shape], prompts: int, repeats: int) -> None:
@@ -318,7 +387,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--small", action="store_true", help="tiny models and few texts")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--corpus", type=int, metavar="N", help="only the peak memory of a corpus of N texts")
-    parser.add_argument("--prompts", type=int, help="number of texts (256 on a CPU, 1,000 on a GPU)")
+    parser.add_argument("--prompts", type=int, help="number of texts (256 on a CPU, 200 and 1,000 on a GPU)")
+    parser.add_argument("--out", type=Path, help="file to which --device cuda appends each result as JSON")
     parser.add_argument("--only", choices=("forward", "replaced"), help="one of the two comparisons on a CPU")
     parser.add_argument("--metrics", nargs="+", default=BASE, help="of --corpus")
     parser.add_argument("--repeats", type=int, default=5)
@@ -335,7 +405,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if gib >= 2:
             sys.exit("Too much.")
     elif chosen.device == "cuda":
-        on_gpu(chosen.prompts or (8 if chosen.small else 1000), chosen.small)
+        counts = [chosen.prompts] if chosen.prompts else [8] if chosen.small else [200, 1000]
+        on_gpu(counts, chosen.small, chosen.out)
     else:
         shapes = [Shape(2, 32)] if chosen.small else [Shape(6, 128), Shape(6, 512), Shape(24, 256)]
         prompts, repeats = (16, 1) if chosen.small else (256, chosen.repeats)

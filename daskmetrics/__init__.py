@@ -51,7 +51,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from daskmetrics.experiment._watch_process import BackgroundWatch
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
 
-__version__ = version("daskmetrics")
+__version__ = next((each.version for each in distributions(name="daskmetrics")), "0+source")
 __all__ = [
     "ConfigError",
     "DaskmetricsError",

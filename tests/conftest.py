@@ -8,14 +8,13 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
-from distributed import Client
 from hypothesis import settings
 
-from daskmetrics.cluster import connect
-from daskmetrics.config import Cluster
-from tests.slurm.site import site
+if TYPE_CHECKING:
+    from distributed import Client  # missing on a bare machine with a GPU, where `pytest -m cuda` runs
 
 TESTS = Path(__file__).parent
 
@@ -56,7 +55,11 @@ SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow tests by their place."""
+    """Mark slow tests by their place; skip what needs a GPU where there is none."""
+    on_gpu = [item for item in items if item.get_closest_marker("cuda")]
+    if on_gpu and not importlib.import_module("torch").cuda.is_available():
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason="needs a GPU; torch sees none"))
     for item in items:
         if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).as_posix().startswith(SLOW):
             item.add_marker(pytest.mark.slow)
@@ -65,6 +68,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     """Two real worker processes."""
+    from daskmetrics.cluster import connect
+    from daskmetrics.config import Cluster
+
     with connect(Cluster(workers=2)) as client:
         yield client
 
@@ -72,6 +78,8 @@ def client() -> Iterator[Client]:
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a real Slurm with eight nodes of four GPUs."""
+    from tests.slurm.site import site
+
     with site(tmp_path_factory.mktemp("slurm")) as folder:
         yield folder
 

@@ -43,6 +43,30 @@ def list_() -> None:
         click.echo(f"Settings of your site (from Dask's configuration), which replace those of a profile: {keys}")
 
 
+@cluster.command(epilog=example("daskmetrics cluster show l40s"))
+@click.argument("profile")
+@friendly
+def show(profile: str) -> None:
+    """Show each key of PROFILE with its value and where it comes from.
+
+    PROFILE is a name or a YAML file. Keys that it leaves open can come from Dask's configuration, among them some of
+    dask-jobqueue's file jobqueue.yaml.
+    """
+    import json
+
+    from daskmetrics.config._load import JOBQUEUE, cluster_origins, jobqueue_settings
+
+    loaded, origins = cluster_origins(profile)
+    rows = [
+        (key, value if isinstance(value, str) else json.dumps(value), origins.get(key, "default"))
+        for key, value in loaded.model_dump(mode="json").items()
+    ]
+    rows.sort(key=lambda row: row[2] == "default")
+    unused = [key for key in jobqueue_settings() if key not in JOBQUEUE] if loaded.kind == "slurm" else []
+    notes = (f"Not used of jobqueue.yaml: {', '.join(unused)}.",) if unused else ()
+    Table(("key", "value", "from"), tuple(rows), notes=notes).show()
+
+
 @cluster.command(epilog=example("daskmetrics cluster script l40s"))
 @click.argument("profile")
 @friendly
@@ -69,17 +93,20 @@ def script(profile: str) -> None:
 def init(output: Path | None) -> None:
     """Write a profile for the Slurm of this machine.
 
-    It is made from the output of sinfo and scontrol; the site's other partitions are listed in comments.
+    It is made from the output of sinfo and scontrol; the site's other partitions are listed in comments. What your
+    jobqueue.yaml sets (queue, account, interface, prologue) is used, and named in comments.
     """
     from daskmetrics.cluster.slurm import _partitions as partitions
     from daskmetrics.cluster.slurm._profile import choose, profile_text
+    from daskmetrics.config._load import jobqueue_settings
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     site = partitions.read_site()
-    partition, nodes = choose(site)
+    own = jobqueue_settings()
+    partition, nodes = choose(site, own.get("queue"))
     _, address = partitions.first_node(nodes.names)
-    text = profile_text(site, partition, nodes, partitions.interface_to(address))
+    text = profile_text(site, partition, nodes, partitions.interface_to(address), own)
     if output is None:
         click.echo(text, nl=False)
         return

@@ -8,10 +8,13 @@ cluster is private to the run: TLS between its processes, dashboards on the loop
 `slurm`              workers as Slurm jobs
 `_notebook`          a cluster object for notebooks
 `_dask_config`       Dask settings of every cluster
+`_certificates`      certificates and keys of a cluster
+`_clock`             how far a worker's clock is from this machine's
 `_pinning`           CPUs and GPUs reserved for one worker
 `_links`             how to open the dashboard from another machine
 `_selftest`          the checks of ``cluster test``
 `_preload_nanny`     preload of the nannies of a whole-node job
+`_preload_worker`    preload of workers in Slurm jobs: the working folder
 `_preload_scheduler` preload of the scheduler: the private prefix of the dashboard
 ==================== =====================================================================
 

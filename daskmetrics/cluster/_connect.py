@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import dask
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster
 
+from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES, dask_settings
 from daskmetrics.cluster._links import here, link_lines
 from daskmetrics.config import Cluster
@@ -156,7 +157,7 @@ def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            security=Security.temporary(),
+            security=cluster_security(),
             dashboard_address=f"127.0.0.1:{_free_port(8787)}",
             worker_dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"http_prefix": prefix},

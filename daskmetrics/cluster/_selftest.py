@@ -15,6 +15,7 @@ from typing import Any
 
 from distributed import Client
 
+from daskmetrics.cluster._clock import ClockOffset, compare_clocks
 from daskmetrics.config import Cluster
 from daskmetrics.core._machine import VISIBLE, split_gpus, workers
 from daskmetrics.core.errors import ConfigError
@@ -65,6 +66,7 @@ def run_checks(
         "versions": versions,
         "import": lambda: (SelfTestStatus.OK, f"torch {call(_import_torch)}, on {call(socket.gethostname)}"),
         "device": lambda: check_device(call(_device), needs_gpu),
+        "clock": lambda: _check_clock(compare_clocks(lambda: float(call(time.time)))),
         "shared folder": lambda: _check_folder(call, Path(profile.logs).resolve()),
         "network to worker": lambda: _check_speed(call, to_worker=True),
         "network to driver": lambda: _check_speed(call, to_worker=False),
@@ -98,6 +100,12 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Checked:
         problem = "its job has no GPU: CUDA_VISIBLE_DEVICES is not set. Check gpus_per_job and gpu_type"
         return SelfTestStatus.FAILED, problem
     return SelfTestStatus.NOTE, f"has GPU {visible}, but its node has no driver for it: it will compute on the CPU"
+
+
+def _check_clock(offset: ClockOffset) -> Checked:
+    if offset.problem:
+        return SelfTestStatus.NOTE, f"{offset.problem}: ask the site's support to synchronise them"
+    return SelfTestStatus.OK, f"agrees within {max(0.1, abs(offset.seconds) + offset.error):.1f} s"
 
 
 def _check_folder(call: Callable[..., Any], folder: Path) -> Checked:

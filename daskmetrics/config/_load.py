@@ -95,7 +95,8 @@ def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
 def cluster(base: str | Mapping[str, Any] | None, **keys: Any) -> Cluster:
     """Read the settings of a cluster alone.
 
-    The site's dask configuration (``daskmetrics.cluster``) overrides the profile, and keys override both.
+    The site's dask configuration (``daskmetrics.cluster``) overrides the profile, and keys override both. A Slurm
+    profile takes what it leaves open from dask-jobqueue's configuration: queue, account, interface and prologue.
 
     Parameters
     ----------
@@ -122,8 +123,30 @@ def cluster(base: str | Mapping[str, Any] | None, **keys: Any) -> Cluster:
         raise ConfigError("\n".join(map(_message, places))) from None
 
 
+JOBQUEUE = {"queue": "partition", "account": "account", "interface": "interface", "job-script-prologue": "prologue"}
+"""Keys of ``jobqueue: slurm`` in dask-jobqueue's ``jobqueue.yaml`` that a Slurm profile takes as its own."""
+
+
+def jobqueue_settings() -> dict[str, Any]:
+    """What the user has set for Slurm in dask-jobqueue's configuration; its own defaults are empty."""
+    import dask.config
+
+    settings = dask.config.get("jobqueue.slurm", None) or {}
+    return {key: value for key, value in settings.items() if value not in (None, "", [], {})}
+
+
+def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
+    """A profile, and where each of its keys comes from that is not a default."""
+    origins = {key: origin for origin, keys in _cluster_layers({"profile": base}) for key in keys}
+    return cluster(base), origins
+
+
 def _cluster_keys(section: Any) -> dict[Any, Any]:
-    """Cluster settings, weakest first: the named profile, the site's dask configuration, the keys themselves."""
+    return _merge(*(keys for _, keys in _cluster_layers(section)))
+
+
+def _cluster_layers(section: Any) -> list[tuple[str, Mapping[Any, Any]]]:
+    """Cluster settings by origin, weakest first: jobqueue.yaml, the named profile, the site's file, the keys."""
     import dask.config
 
     keys = _as_mapping("cluster", "profile", section)
@@ -135,7 +158,12 @@ def _cluster_keys(section: Any) -> dict[Any, Any]:
         if name not in known:
             raise unknown("cluster profile", name, known)
         profile = _read(known[name])
-    return _merge(profile, dask.config.get("daskmetrics.cluster", None) or {}, keys)
+    site = dask.config.get("daskmetrics.cluster", None) or {}
+    layers = [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
+    if _merge(profile, site, keys).get("kind") == "slurm":
+        known = {ours: value for theirs, value in jobqueue_settings().items() if (ours := JOBQUEUE.get(theirs))}
+        layers.insert(0, ("jobqueue.yaml", known))
+    return layers
 
 
 def _merge(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:

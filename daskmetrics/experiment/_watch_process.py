@@ -60,7 +60,8 @@ class BackgroundWatch:
             for source in self._sources:
                 source.mkdir(parents=True, exist_ok=True)  # so that it is a folder and not an id of the hub
             written = atomic_write(folder.path / "watch.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
-            command = [sys.executable, "-m", "daskmetrics", "watch", str(written), "--folder", str(folder.path)]
+            # -P: a module of the working folder must not replace one of Python's own
+            command = [sys.executable, "-P", "-m", "daskmetrics", "watch", str(written), "--folder", str(folder.path)]
             environment = {name: value for name, value in os.environ.items() if name not in OF_THE_TRAINING}
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(

@@ -5,14 +5,15 @@ Each metric is one function in a module of the same name, with its source, formu
 `infonce`, `intrinsic_dimension`, `lidar`, `logdet_covariance`, `nesum`, `participation_ratio`, `prompt_entropy`,
 `rankme`, `spectral_norm`, `stable_rank`, `uniformity`.
 
-============= ==========================================================================
-`_metric`     what a metric is, how ``curvature(k=2)`` is read, and what a metric gives
-`_registry`   the metrics of this package in one table, plug-ins, and lookup by name
-`_engine`     `Reducer`: reads hidden states layer by layer and computes the metrics
-`_spectra`    the spectra of a layer, each computed once for all metrics that need it
-`_operations` how many operations metrics take, for estimates
-`_views`      further views of a text, for metrics that compare views
-============= ==========================================================================
+============== =========================================================================
+`_metric`      what a metric is, how ``curvature(k=2)`` is read, and what a metric gives
+`_registry`    the metrics of this package in one table, plug-ins, and lookup by name
+`_engine`      `Reducer`: reads hidden states layer by layer and computes the metrics
+`_spectra`     the spectra of a layer, each computed once for all metrics that need it
+`_eigenvalues` eigenvalues of many matrices: which library computes them, and a check
+`_operations`  how many operations metrics take, for estimates
+`_views`       further views of a text, for metrics that compare views
+============== =========================================================================
 
 A function has one of four inputs, which its `Metric` names in ``takes``:
 

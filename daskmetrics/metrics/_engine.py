@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from daskmetrics.core._text import plural
 from daskmetrics.core.status import EQUAL, Status
+from daskmetrics.metrics._eigenvalues import processors
 from daskmetrics.metrics._metric import Metric, Reduced
 from daskmetrics.metrics._spectra import Spectra, of_pooled, of_tokens
 
@@ -27,6 +29,10 @@ class _Layer:
     seen: Tensor  # (V, P) bool
     finite: Tensor  # (V, P) bool
     values: dict[str, Tensor]  # by token metric, (P,)
+
+    def to(self, device: str) -> _Layer:
+        values = {name: each.to(device) for name, each in self.values.items()}
+        return _Layer(self.vectors.to(device), self.seen.to(device), self.finite.to(device), values)
 
 
 @dataclass(frozen=True)
@@ -115,11 +121,19 @@ class Reducer:
             self.add(layer, rows, pooled[:, None], torch.ones(self._prompts, 1, dtype=torch.bool), pooled)
         self._eps = max(self._eps, torch.finfo(getattr(torch, computed)).eps)
 
-    @torch.inference_mode()
     def finish(self) -> Reduced:
-        """Compute the metrics of all layers."""
+        """Compute the metrics of all layers; of states on a GPU, on all processors of this machine.
+
+        A spectrum in float64 of a thousand rows is LAPACK's work: a GPU is not faster, and has other states to read.
+        """
+        if any(kept.vectors.is_cuda for kept in self._kept.values()):
+            self._kept = {layer: kept.to("cpu") for layer, kept in self._kept.items()}
+            with ThreadPoolExecutor(processors()) as pool:
+                found = list(pool.map(self._entries, self._layers))
+        else:
+            found = [self._entries(layer) for layer in self._layers]
+        entries = [entry for each in found for entry in each]
         places = [(layer, metric.name) for layer in self._layers for metric in self._metrics]
-        entries = [entry for layer in self._layers for entry in self._entries(layer)]
         shape = (len(self._layers), len(self._metrics))
         return Reduced(
             layers=self._layers,
@@ -148,6 +162,7 @@ class Reducer:
         )
         return self._kept[layer]
 
+    @torch.inference_mode()
     def _entries(self, layer: int) -> list[_Entry]:
         """The values of a layer, in the order of the metrics."""
         kept = self._kept.get(layer)
@@ -221,7 +236,7 @@ def _jackknife(leave_one_out: Tensor) -> float:
 
 def _mean(values: Tensor) -> _Entry:
     """Mean and standard error of the values that are defined."""
-    defined = values[~values.isnan()].cpu()
+    defined = values[~values.isnan()]
     count = len(defined)
     if count == 0:
         return _Entry()

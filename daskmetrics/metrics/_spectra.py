@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from daskmetrics.metrics._eigenvalues import eigenvalues
+
 Step: TypeAlias = Literal["centred", "unit"]
 
 
@@ -240,36 +242,6 @@ def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool, half: float) -> t
     else:
         matrix = gram(rest * inverse[..., None])
     return matrix, (keep & ~sound | ~squared.isfinite()).any(-1)
-
-
-def eigenvalues(matrix: Tensor) -> Tensor:
-    """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not finite."""
-    # one bad prompt must not fail a batch: eigvalsh raises on NaN
-    finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
-    matrix = matrix if finite.all() else matrix.where(finite, 0)
-    values: Tensor = torch.linalg.eigvalsh(matrix)
-    if matrix.is_cuda:  # its batched solver stops after some sweeps without an error; LAPACK reports failures
-        values = checked(matrix, values)
-    return values.clamp(min=0)
-
-
-def checked(matrix: Tensor, values: Tensor) -> Tensor:
-    r"""Eigenvalues (..., m) of matrices (..., m, m), computed again by LAPACK in float64 where they leave a residual.
-
-    What rotations leave beside the diagonal is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and
-    :math:`\sum_i \lambda_i = \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*, 8.5).
-
-    >>> checked(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[2.0, 2.0]]))  # unrotated
-    tensor([[1., 3.]])
-    """
-    trace, squares = matrix.diagonal(dim1=-2, dim2=-1).sum(-1), matrix.square().sum((-2, -1))
-    allowed = 32 * matrix.shape[-1] ** 0.5 * torch.finfo(matrix.dtype).eps
-    off = (values.sum(-1) - trace).abs() > allowed * trace.abs()
-    off |= (values.square().sum(-1) - squares).abs() > allowed * squares
-    off |= ~values.isfinite().all(-1)
-    if off.any():
-        values[off] = torch.linalg.eigvalsh(matrix[off].double().cpu()).to(values)
-    return values
 
 
 def spectrum(rows: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import eigenvalues, entropy, gram, unit_rows
+from daskmetrics.metrics._eigenvalues import eigenvalues
+from daskmetrics.metrics._spectra import entropy, gram, unit_rows
 
 __all__ = ["dime"]
 

@@ -79,7 +79,8 @@ class LoadedModel:
         config = self.network.module.config
         self.depth, self.width = int(config.num_hidden_layers), int(config.hidden_size)
         if following is not None:
-            NETWORKS.prefetch.begin(following, pin=self._on_gpu)
+            names = self.network.names if following.base is None else None
+            NETWORKS.prefetch.begin(following, self._on_gpu, names and names.values())
 
     def __enter__(self) -> Self:
         return self

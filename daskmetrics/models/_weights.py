@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from threading import Thread
 
+import torch
 from torch import Tensor
 
 from daskmetrics.config._adapters import WEIGHTS as ADAPTER
@@ -69,15 +70,16 @@ class Prefetch:
         self._weights: Weights | None = None
         self._thread: Thread | None = None
 
-    def begin(self, location: Location, pin: bool = False) -> None:
+    def begin(self, location: Location, pin: bool = False, names: Collection[str] | None = None) -> None:
         """Start to read, unless another checkpoint is being read; weights that were read and not taken are dropped.
 
-        A GPU copies asynchronously from pinned (page-locked) memory.
+        Tensors with other ``names``, such as those of a head, stay in the files. A GPU copies asynchronously from
+        pinned (page-locked) memory.
         """
         if location == self._location or (self._thread is not None and self._thread.is_alive()):
             return
         self._location, self._weights = location, None
-        self._thread = Thread(target=self._read, args=(location, pin), name="prefetch", daemon=True)
+        self._thread = Thread(target=self._read, args=(location, pin, names), name="prefetch", daemon=True)
         self._thread.start()
 
     def take(self, location: Location) -> Weights | None:
@@ -90,10 +92,11 @@ class Prefetch:
         self._location = self._weights = None
         return weights
 
-    def _read(self, location: Location, pin: bool) -> None:
+    def _read(self, location: Location, pin: bool, names: Collection[str] | None) -> None:
         mapped = open_weights(location)
         if mapped is None:
             return
-        weights = {name: pinned(tensor) if pin else tensor.clone() for name, tensor in mapped.items()}
+        copy = pinned if pin else torch.clone
+        weights = {name: copy(each) if names is None or name in names else each for name, each in mapped.items()}
         if location == self._location:
             self._weights = weights

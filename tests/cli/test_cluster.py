@@ -32,13 +32,34 @@ def test_profiles_are_listed_with_where_they_come_from(tmp_path):
         assert part in done.stdout
 
 
+def test_each_key_is_shown_with_where_it_comes_from(tmp_path):
+    (tmp_path / "mine.yaml").write_text("kind: slurm\npartition: gpu\n")
+    (tmp_path / "dask").mkdir()
+    settings = {"account": "abc123", "queue": "other", "interface": "ib0", "cores": 4}
+    (tmp_path / "dask" / "jobqueue.yaml").write_text(yaml.safe_dump({"jobqueue": {"slurm": settings}}))
+    own = {"DASK_CONFIG": str(tmp_path / "dask"), "DASK_DASKMETRICS__CLUSTER__WORKERS": "3"}
+    done = call(tmp_path, "cluster", "show", "mine.yaml", **own)
+    assert done.returncode == 0, done.stderr
+    shown = {tuple(line.split(maxsplit=2)) for line in done.stdout.splitlines() if len(line.split()) > 2}
+    assert {
+        ("partition", "gpu", "profile"),
+        ("account", "abc123", "jobqueue.yaml"),
+        ("interface", "ib0", "jobqueue.yaml"),
+        ("workers", "3", "Dask's configuration"),
+        ("threads", "1", "default"),
+    } <= shown
+    assert "Not used of jobqueue.yaml: cores." in done.stdout
+    script = call(tmp_path, "cluster", "script", "mine.yaml", **own).stdout
+    assert "#SBATCH --account=abc123" in script and "--partition=gpu" in script and "--interface ib0" in script
+
+
 def test_a_job_script_is_printed_for_each_kind_of_job(tmp_path):
     (tmp_path / "mine.yaml").write_text("kind: slurm\npartition: gpu\nscoring: {workers: 2}\n")
     done = call(tmp_path, "cluster", "script", "mine.yaml")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("#!/usr/bin/env bash") == 2
     assert "--partition=gpu" in done.stdout and f"exec {sys.executable}" in done.stdout
-    assert f"--output={tmp_path}/slurm-logs/" in done.stdout
+    assert f'--output="{tmp_path}/slurm-logs/' in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """What the metrics share, and the published test vectors of spectra."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
 import torch
 
-from daskmetrics.metrics._spectra import at_least_float32, centred, checked, entropy, gram, spectrum, unit_rows
+from daskmetrics.metrics._eigenvalues import by_cupy, by_lapack, checked, solver
+from daskmetrics.metrics._spectra import at_least_float32, centred, entropy, gram, spectrum, unit_rows
 
 
 def matrix_entropy(rows: torch.Tensor) -> float:
@@ -79,6 +81,31 @@ def test_a_wrong_spectrum_is_computed_again(spoil):
     mended = checked(matrices, bad)
     torch.testing.assert_close(mended[2], good[2])
     assert torch.equal(mended[[0, 1, 3, 4, 5]], good[[0, 1, 3, 4, 5]])
+
+
+@pytest.mark.parametrize(
+    ("size", "version", "has_cupy", "expected"),
+    [
+        (32, "2.6.0+cu124", False, "torch"),
+        (33, "2.11.0+cu130", True, "cupy"),
+        (33, "2.11.0+cu130", False, "lapack"),
+        (33, "2.12.0+cu130", True, "torch"),
+        (400, "3.0.0.dev20270101", False, "torch"),
+    ],
+)
+def test_a_library_is_chosen_that_solves_a_batch_at_once(size, version, has_cupy, expected):
+    assert solver(size, version, has_cupy) == expected
+
+
+def test_parts_of_a_batch_on_all_processors_give_the_same_bits(monkeypatch):
+    monkeypatch.setattr("daskmetrics.metrics._eigenvalues.processors", lambda: 3)
+    rows = torch.randn(2, 5, 40, 64, generator=torch.Generator().manual_seed(0))
+    matrices = gram(unit_rows(rows))
+    assert torch.equal(by_lapack(matrices), torch.linalg.eigvalsh(matrices))
+    assert torch.equal(by_lapack(matrices[0, 0]), torch.linalg.eigvalsh(matrices[0, 0]))
+    # a CuPy that cannot be imported, as of another version of CUDA
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert torch.equal(by_cupy(matrices), torch.linalg.eigvalsh(matrices))
 
 
 def test_unit_rows_survive_extreme_norms():

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import torch
 
+from daskmetrics.config import Protocol
+from daskmetrics.models import LoadedModel
 from daskmetrics.models._weights import Prefetch, open_weights
 
 from .architectures import at, build
@@ -41,3 +43,18 @@ def test_weights_that_cannot_be_pinned_are_read_all_the_same_and_the_log_says_so
     found = prefetch.take(at(folder))
     assert found and found.keys() == open_weights(at(folder)).keys()
     assert caplog.text.count("no memory could be pinned (CUDA error: out of page-locked memory)") == 1
+
+
+def test_tensors_that_no_parameter_needs_are_not_read_ahead(tmp_path, minilm, fresh_pool, monkeypatch):
+    folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed, head=True) for seed in (0, 1)]
+    protocol, texts, copied = Protocol(), ["one text", "another one"], []
+    monkeypatch.setattr("daskmetrics.models._weights.pinned", lambda each: copied.append(each.shape) or each.clone())
+    monkeypatch.setattr(LoadedModel, "_on_gpu", True)
+    with LoadedModel(at(folders[0]), protocol, "cpu", at(folders[1])) as model:
+        fresh_pool.prefetch._thread.join()
+        assert len(copied) == len(model.network.names) == len(open_weights(at(folders[1]))) - 1
+    with LoadedModel(at(folders[1]), protocol, "cpu") as model:
+        vectors = model.encode(texts, [3], "mean")
+    fresh_pool._idle.clear()
+    with LoadedModel(at(folders[1]), protocol, "cpu") as model:
+        assert (vectors == model.encode(texts, [3], "mean")).all()

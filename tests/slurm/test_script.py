@@ -39,9 +39,11 @@ def test_each_job_script_is_as_recorded(name):
 
 
 def test_values_from_the_scheduler_are_quoted():
-    launch = LaunchInfo("tls://10.0.0.1:1", "gpu-1", "demo", "/my envs/bin/python", {"cert": "/a b/cert"})
+    launch = LaunchInfo("tls://10.0.0.1:1", "gpu-1", python="/my envs/bin/python", tls={"cert": "/a b/cert"})
     last = script(config.cluster("l40s"), launch=launch).splitlines()[-1]
-    assert last.startswith("exec '/my envs/bin/python' -m distributed.cli.dask_worker tls://10.0.0.1:1 --name gpu-1 ")
+    assert last.startswith(
+        "exec '/my envs/bin/python' -P -m distributed.cli.dask_worker tls://10.0.0.1:1 --name gpu-1 "
+    )
     assert last.endswith("--tls-cert '/a b/cert'")
 
 

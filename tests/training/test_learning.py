@@ -19,7 +19,7 @@ from daskmetrics.training import _learning as learning
 from daskmetrics.training import _suite as suite
 from daskmetrics.training import recipe_key, revisions, train_to
 from daskmetrics.training._data import examples, passes
-from daskmetrics.training._distributed import SINGLE, NullReporter
+from daskmetrics.training._distributed import SINGLE, NullReporter, World
 
 
 def trained(recipe: Recipe, folder: Path, steps: int = 4) -> dict[str, torch.Tensor]:
@@ -32,12 +32,12 @@ def changed(recipe: Recipe, **keys: object) -> Recipe:
     return Recipe.model_validate({**recipe.model_dump(), **keys})
 
 
-def gradient(recipe: Recipe, folder: Path) -> torch.Tensor:
+def gradient(recipe: Recipe, folder: Path, world: World = SINGLE) -> torch.Tensor:
     """Of the first step, as the optimizer gets it; Adam would make noise of the size of a step out of every zero."""
     suite.write_corpus(recipe, folder)
     source = suite.data.read(recipe, folder / "corpus")
     which = examples(recipe, len(source), 1)
-    learner = learning.new(recipe, folder / "corpus")
+    learner = learning.new(recipe, folder / "corpus", world)
     seen: list[torch.Tensor] = []
     learner.optimizer.register_step_pre_hook(
         lambda *_: seen.append(torch.cat([p.grad.flatten().clone() for p in learner.model.parameters()]))

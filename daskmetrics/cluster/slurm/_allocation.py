@@ -19,9 +19,11 @@ import dask
 from distributed import Client, Scheduler, Security, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
+from daskmetrics.cluster import _preload_worker as preload_worker
+from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES
 from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
-from daskmetrics.cluster.slurm._partitions import parse_gpus
+from daskmetrics.cluster.slurm._partitions import parse_gpus, require_interface
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 
@@ -95,7 +97,8 @@ def allocation_client(profile: Cluster, prefix: str, on_message: Callable[[str],
     """A client of workers in the present job, with the scheduler in this process; all steps end with the context."""
     room = present(os.environ)
     room.require(profile.workers, profile.threads)
-    security = Security.temporary()
+    require_interface(profile.interface)
+    security = cluster_security()
     interface = {"interface": profile.interface} if profile.interface else {}
     pages = {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix}
     options = {**interface, **pages, "protocol": "tls://", "security": security}
@@ -146,7 +149,8 @@ class JobSteps:
             *(f"--cpus-per-task={profile.threads}", "--mem=0", "--job-name", name),  # the job's memory is shared
             *(["--gres=gpu:1"] if self.room.gpus else ["--gres=none"]),
             *("--output", str(self.log(name)), "--open-mode=append", "--unbuffered"),
-            *(sys.executable, "-m", "distributed.cli.dask_worker", scheduler, "--name", name),
+            *(sys.executable, "-P", "-m", "distributed.cli.dask_worker", scheduler, "--name", name),
+            *("--preload", preload_worker.__name__),
             *("--nthreads", "1", "--nanny", "--death-timeout", "60", "--resources", resources),
             *("--memory-limit", profile.memory or "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
             *(["--interface", profile.interface] if profile.interface else []),

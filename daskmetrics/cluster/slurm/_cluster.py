@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
 import sys
 from collections.abc import Callable
@@ -12,8 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask
+import yaml
 from distributed import Security
 
+from daskmetrics.cluster._certificates import KeyFolder, cluster_security
+from daskmetrics.cluster.slurm import _commands
+from daskmetrics.cluster.slurm._partitions import require_interface
 from daskmetrics.cluster.slurm._script import LaunchInfo, script
 from daskmetrics.cluster.slurm._supervisor import Supervisor, rehearse
 from daskmetrics.config import Cluster
@@ -22,6 +28,7 @@ from daskmetrics.core.errors import ClusterLostError, ConfigError
 # importing dask-jobqueue replaces the handler of Ctrl-C by a sys.exit() for the whole process
 _before = signal.getsignal(signal.SIGINT)
 try:
+    import dask_jobqueue
     from dask_jobqueue import SLURMCluster
 except ImportError:
     raise ConfigError("A Slurm profile needs dask-jobqueue: pip install 'daskmetrics[slurm]'.") from None
@@ -30,6 +37,10 @@ except ValueError:  # Python allows this in the main thread only
         "Import daskmetrics.cluster.slurm._cluster in the main thread before another one uses it."
     ) from None
 signal.signal(signal.SIGINT, _before)
+
+_JOBQUEUE_DEFAULTS = yaml.safe_load(Path(dask_jobqueue.__file__).with_name("jobqueue.yaml").read_text())["jobqueue"][
+    "slurm"
+]
 
 log = logging.getLogger(__name__)
 
@@ -42,23 +53,33 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
     """
 
     def __init__(self, profile: Cluster, run: str, prefix: str, on_message: Callable[[str], None]) -> None:
-        rehearse(profile, run)
-        logs = Path(profile.logs).absolute()
-        logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # the workers' certificates pass through it
+        _commands.require("sbatch")
+        require_interface(profile.interface)
+        logs, security = Path(profile.logs).absolute(), cluster_security()
         self.profile, self._run = profile.model_copy(update={"logs": str(logs)}), run
         self._on_message = on_message
+        self._owner = secrets.token_hex(8)
+        self._keys = KeyFolder(logs, security)
         self.supervisor: Supervisor | None = None
         self._supervision: asyncio.Task[None] | None = None
-        super().__init__(
-            n_workers=0,
-            cores=1,
-            memory="1GiB",  # of dask-jobqueue's own jobs, of which there are none
-            interface=profile.interface,
-            log_directory=str(logs),
-            security=Security.temporary(),
-            shared_temp_directory=str(logs),
-            scheduler_options={"dashboard_address": "127.0.0.1:0", "http_prefix": prefix},
-        )
+        pages = {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix}
+        try:
+            # what of the user's jobqueue.yaml is used is part of the profile
+            with dask.config.set({"jobqueue.slurm": _JOBQUEUE_DEFAULTS}):
+                super().__init__(
+                    n_workers=0,
+                    cores=1,
+                    memory="1GiB",  # of dask-jobqueue's own jobs, of which there are none
+                    interface=profile.interface,
+                    security=security,
+                    scheduler_options={"interface": profile.interface, **pages},
+                )
+        except ConfigError:
+            self.close()
+            raise
+        except BaseException:
+            self._keys.remove()
+            raise
 
     @property
     def problem(self) -> ClusterLostError | None:
@@ -90,14 +111,19 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
             self.supervisor.end()
 
     def _launch_info(self) -> LaunchInfo:
-        files = self._job_kwargs["security"].get_tls_config_for_role("worker")
-        tls = {name.replace("_", "-"): file for name, file in files.items() if name != "ciphers"}
-        return LaunchInfo(self.scheduler.address, run=self._run, python=sys.executable, tls=tls)
+        return LaunchInfo(
+            self.scheduler.address, run=self._run, owner=self._owner, python=sys.executable, tls=self._keys.files
+        )
+
+    def _get_worker_security(self, security: Security) -> None:
+        """None, so that dask-jobqueue writes no keys: its files would outlive a killed driver."""
 
     async def _start(self) -> None:
         await super()._start()
         if self.supervisor is None:
-            self.supervisor = Supervisor(self.profile, self._launch_info(), self.scheduler, self._on_message)
+            launch = self._launch_info()
+            await asyncio.to_thread(rehearse, self.profile, launch)
+            self.supervisor = Supervisor(self.profile, launch, self.scheduler, self._on_message, self._keys.path)
             self._supervision = asyncio.ensure_future(self.supervisor.run())
 
     async def _close(self) -> None:
@@ -109,3 +135,4 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         if self.supervisor:
             await asyncio.to_thread(self.supervisor.end)
         await super()._close()
+        self._keys.remove()

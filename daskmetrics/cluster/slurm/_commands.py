@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -44,11 +45,16 @@ def slurm(*words: str, script: str | None = None) -> str:
     return _run(words, script).stdout
 
 
-def _run(words: Sequence[str], script: str | None = None) -> subprocess.CompletedProcess[str]:
-    if shutil.which(words[0]) is None:
+def require(command: str) -> None:
+    """Raise ConfigError if one of Slurm's commands is not installed."""
+    if shutil.which(command) is None:
         raise ConfigError(
-            f"The command '{words[0]}' is not on PATH. Run on the cluster's login node, or with: --cluster local"
+            f"The command '{command}' is not on PATH. Run on the cluster's login node, or with: --cluster local"
         )
+
+
+def _run(words: Sequence[str], script: str | None = None) -> subprocess.CompletedProcess[str]:
+    require(words[0])
     try:
         done = subprocess.run(words, input=script, capture_output=True, text=True, check=False, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -192,23 +198,35 @@ def parse_rehearsal(printed: str) -> Rehearsal:
     return Rehearsal(_time(match[1]), match[2]) if match else Rehearsal()
 
 
-def submit(script: str | Path) -> str:
-    """Submit a job, given as the text or the file of its script; returns its id."""
-    if isinstance(script, Path):
-        return parse_job_id(slurm("sbatch", "--parsable", str(script)))
-    return parse_job_id(slurm("sbatch", "--parsable", script=script))
+def submit(script: str | Path, name: str, comment: str) -> str:
+    """Submit a job, given as the text or the file of its script, with this name and comment; returns its id.
+
+    A job whose id cannot be told from the output of ``sbatch``, which some sites replace, is looked up in the queue.
+    """
+    file = [str(script)] if isinstance(script, Path) else []
+    try:
+        return parse_job_id(slurm("sbatch", "--parsable", *file, script=None if file else str(script)))
+    except SlurmError:  # Slurm may have accepted the job nevertheless
+        with suppress(SlurmError):
+            rows = slurm("squeue", f"--user={os.getuid()}", "--noheader", f"--name={name}", "--format=%i %k")
+            for number, _, text in (row.strip().partition(" ") for row in rows.splitlines()):
+                if text == comment:
+                    return number
+        raise
 
 
 def parse_job_id(printed: str) -> str:
     """The id of a job, from the output of ``sbatch --parsable``; remarks of the site are ignored.
 
+    SlurmError if no line is an id, or several are.
+
     >>> parse_job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
     '4711'
     """
-    match = re.search(r"^(\d+)(;.*)?$", printed, re.MULTILINE)
-    if match is None:
-        raise SlurmError(f"sbatch printed no job id, but: {printed.strip()}")
-    return match[1]
+    ids = set(re.findall(r"^\s*(?:Submitted batch job )?(\d+)(?:;.*)?\s*$", printed, re.MULTILINE))
+    if len(ids) != 1:
+        raise SlurmError(f"sbatch printed {'several job ids' if ids else 'no job id'}: {printed.strip()}")
+    return str(ids.pop())
 
 
 def cancel(jobs: Iterable[str]) -> None:

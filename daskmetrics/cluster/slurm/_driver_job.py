@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import sys
 import time
@@ -14,6 +15,7 @@ from dask.utils import parse_bytes
 
 from daskmetrics.cluster.slurm import _commands as commands
 from daskmetrics.cluster.slurm._commands import JobState
+from daskmetrics.cluster.slurm._script import output
 from daskmetrics.config import Cluster
 from daskmetrics.core._files import atomic_write, private
 from daskmetrics.core.errors import ConfigError
@@ -50,20 +52,20 @@ class DriverFiles:
         return self.folder / "job.json"
 
 
-def script(profile: Cluster, name: str, files: DriverFiles, command: Iterable[str]) -> str:
+def script(profile: Cluster, name: str, files: DriverFiles, command: Iterable[str], comment: str) -> str:
     """The script of a driver's job, exactly as ``sbatch`` gets it; the profile's account also applies to the driver."""
-    lines = ["#!/usr/bin/env bash", *(f"#SBATCH {directive}" for directive in _directives(profile, name, files))]
+    directives = [f"--job-name={job_name(name)}", f"--comment={comment}", *_directives(profile, files)]
+    lines = ["#!/usr/bin/env bash", *(f"#SBATCH {directive}" for directive in directives)]
     # Slurm's signals reach the driver itself: it finishes running work, and cancels its workers' jobs
     return "\n".join([*lines, "", f"exec {shlex.join(command)}", ""])
 
 
-def _directives(profile: Cluster, name: str, files: DriverFiles) -> list[str]:
-    log, needs = f"{files.folder}/%j.log", profile.driver
-    if not log.isprintable() or any(character in log for character in "\"'\\"):
-        raise ConfigError(
-            f"The folder '{files.folder}' cannot be written into a job script: choose a --folder without quotes, "
-            "backslashes and line breaks."
-        )
+def job_name(run: str) -> str:
+    return f"daskmetrics:driver:{run}"  # no run's own name contains a colon
+
+
+def _directives(profile: Cluster, files: DriverFiles) -> list[str]:
+    needs = profile.driver
     optional = {
         "partition": needs.partition,
         "account": needs.account or profile.account,
@@ -71,13 +73,12 @@ def _directives(profile: Cluster, name: str, files: DriverFiles) -> list[str]:
         "mem": needs.memory and f"{-(-parse_bytes(needs.memory) // 2**20)}M",
     }
     return [
-        f"--job-name=daskmetrics:driver:{name}",  # no run's own name contains a colon
         "--nodes=1",
         "--ntasks=1",
         f"--cpus-per-task={needs.cpus}",
         f"--time={needs.walltime}",
         *(f"--{option}={value}" for option, value in optional.items() if value),
-        f'--output="{log}"',
+        output(files.folder, "%j.log"),
         f"--signal=B:TERM@{WARNING}",
         "--no-requeue",  # it would be a second driver beside the first one's jobs
         *needs.directives,
@@ -99,8 +100,11 @@ def submit(profile: Cluster, name: str, files: DriverFiles, config: str) -> Subm
     with private():
         files.folder.mkdir(parents=True, exist_ok=True)
     atomic_write(files.config, config)
-    command = [sys.executable, "-u", "-m", "daskmetrics", "run", str(files.config), "--folder", str(folder)]
-    job = commands.submit(atomic_write(files.script, script(profile, name, files, command)))
+    # -P: a module of the working folder must not replace one of Python's own
+    command = [sys.executable, "-P", "-u", "-m", "daskmetrics", "run", str(files.config), "--folder", str(folder)]
+    comment = secrets.token_hex(8)
+    written = atomic_write(files.script, script(profile, name, files, command, comment))
+    job = commands.submit(written, job_name(name), comment)
     result = Submitted(job, str(files.folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
     atomic_write(files.submitted, json.dumps(asdict(result)))
     return result

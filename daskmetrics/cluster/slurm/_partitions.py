@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
 from daskmetrics.core._text import parse_walltime
-from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
 NODE_FIELDS = "%P|%D|%c|%m|%G|%T|%f|%N"
 """Format of ``sinfo --exact``: partition, nodes, CPUs, MiB, GRES, state, features, names."""
@@ -158,6 +158,25 @@ def interface_to(address: str) -> str | None:
         return None
     interfaces = psutil.net_if_addrs().items()
     return next((name for name, addresses in interfaces if local in [each.address for each in addresses]), None)
+
+
+def require_interface(name: str | None) -> None:
+    """Raise ConfigError if this machine has no network interface of this name, or none with an address."""
+    import psutil
+
+    up = {
+        each: [address for address in addresses if address.family == socket.AF_INET]
+        for each, addresses in psutil.net_if_addrs().items()
+    }
+    if name is not None and not up.get(name):
+        problem = (
+            f"has no address on {socket.gethostname()}" if name in up else f"does not exist on {socket.gethostname()}"
+        )
+        raise ConfigError(
+            f"The network interface '{name}' {problem}; it has {', '.join(each for each in up if up[each])}. Set "
+            "cluster.interface to one that leads to the nodes; 'daskmetrics cluster show PROFILE' says where the "
+            "present one comes from."
+        )
 
 
 def user_accounts() -> tuple[str, ...] | None:

@@ -6,15 +6,18 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dask.utils import parse_bytes
 
 from daskmetrics import config
 from daskmetrics.cluster import _preload_nanny as preload_nanny
+from daskmetrics.cluster import _preload_worker as preload_worker
 from daskmetrics.cluster._dask_config import WORKER_SETTINGS
 from daskmetrics.cluster._pinning import THREADS
 from daskmetrics.config import Cluster
 from daskmetrics.core._text import parse_walltime
+from daskmetrics.core.errors import ConfigError
 
 DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and its job with it
 EARLY = 60.0  # seconds before its job's time limit at which a worker takes no more work; less for a short job
@@ -27,9 +30,15 @@ class LaunchInfo:
     scheduler: str = "tls://SCHEDULER:PORT"  # address that the worker connects to
     worker: str = "NAME"  # its name; the processes of a whole-node job get the suffixes ``-0``, ``-1``, ...
     run: str = "RUN"  # the run that the job belongs to; part of the job's name
+    owner: str = "OWNER"  # word of the driver's; with the worker's name it is the job's comment
     python: str = "python"  # the interpreter, on a file system that the nodes share with the driver
     # files of the certificates, by the options of ``dask worker``: ``ca-file``, ``cert``, ``key``
     tls: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def comment(self) -> str:
+        """The job's comment, by which it is found in the queue if its id is not known."""
+        return f"{self.owner}/{self.worker}"
 
 
 def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo | None = None) -> str:
@@ -38,7 +47,7 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
     Without ``launch``, words in capitals stand for what only the running scheduler knows.
 
     >>> print(script(Cluster(kind="slurm", gpus_per_job=4)).splitlines()[-1][:60])
-    exec python -m distributed.cli.dask_worker tls://SCHEDULER:P
+    exec python -P -m distributed.cli.dask_worker tls://SCHEDULER
     """
     pool, launch = pool or pools(profile)[0], launch or LaunchInfo()
     exports = {**dict.fromkeys(THREADS, str(pool.threads)), **WORKER_SETTINGS, **profile.exports}
@@ -52,10 +61,30 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
         f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {parse_walltime(pool.walltime)}))}}",
         f"export SLURM_JOB_END_TIME=$((end - {early(pool)}))",
         *profile.prologue,
-        # exec, so that signals of Slurm reach the worker itself
-        f"exec {shlex.quote(launch.python)} -m distributed.cli.dask_worker {arguments}",
+        # exec, so that signals of Slurm reach the worker itself; -P, so that a module of the working folder does not
+        # replace one of Python's own
+        f"exec {shlex.quote(launch.python)} -P -m distributed.cli.dask_worker {arguments}",
     ]
+    if wrong := [line for line in lines if not line.isprintable()]:
+        raise ConfigError(
+            f"This line cannot be part of a job script, because it has line breaks or control characters: {wrong[0]!r}."
+            " Rename the folder that it names, or choose another one."
+        )
     return "\n".join(lines) + "\n"
+
+
+def output(folder: str | Path, name: str) -> str:
+    """The directive for a job's log; ``%x`` and ``%j`` in its name are the job's name and id.
+
+    >>> output("/data/my runs/50%", "%j.log")
+    '--output="/data/my runs/50%%/%j.log"'
+    """
+    if not str(folder).isprintable() or any(character in str(folder) for character in "\"'\\"):
+        raise ConfigError(
+            f"The folder '{folder}' cannot be written into a job script: choose one whose path has no quotes, "
+            "backslashes, line breaks and control characters."
+        )
+    return f'--output="{str(folder).replace("%", "%%")}/{name}"'
 
 
 def job_name(run: str) -> str:
@@ -75,7 +104,8 @@ def early(pool: WorkerPool) -> int:
 
 def _directives(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
     yield f"--job-name={job_name(launch.run)}"
-    yield f"--output={profile.logs}/%x-%j.log"
+    yield f"--comment={launch.comment}"
+    yield output(profile.logs, "%x-%j.log")
     options = {"partition": pool.partition, "account": pool.account, "qos": pool.qos, "constraint": pool.constraint}
     yield from (f"--{name}={value}" for name, value in options.items() if value)
     yield f"--time={pool.walltime}"
@@ -92,6 +122,7 @@ def _arguments(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterat
     yield from (shlex.quote(launch.scheduler), "--name", shlex.quote(launch.worker))
     if pool.processes > 1:
         yield from ("--nworkers", str(pool.processes), "--preload-nanny", preload_nanny.__name__)
+    yield from ("--preload", preload_worker.__name__)
     yield from ("--nthreads 1 --nanny --death-timeout", str(DEATH_TIMEOUT))
     yield from ("--memory-limit", str(parse_bytes(pool.memory)) if pool.memory else "0")  # Slurm's own limit applies
     yield "--no-dashboard --dashboard-address 127.0.0.1:0"  # a worker's pages would be open to the whole network

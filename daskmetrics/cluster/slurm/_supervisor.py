@@ -60,7 +60,9 @@ class _PoolState:
 class Supervisor:
     """Manages the jobs of one cluster, in the event loop of its `distributed.Scheduler`."""
 
-    def __init__(self, profile: Cluster, launch: LaunchInfo, scheduler: Any, on_message: Callable[[str], None]) -> None:
+    def __init__(
+        self, profile: Cluster, launch: LaunchInfo, scheduler: Any, on_message: Callable[[str], None], keys: Path
+    ) -> None:
         self.profile, self.launch, self.scheduler, self.on_message = profile, launch, scheduler, on_message
         self.pools: dict[str, _PoolState] = {}
         for pool in pools(profile):
@@ -74,7 +76,7 @@ class Supervisor:
             )
             self.pools[pool.name] = _PoolState(pool, rules, pool.fewest, pool.workers)
         self.problem: ClusterLostError | None = None
-        self._canceller = CancelOnExit()
+        self._canceller = CancelOnExit(job_name(launch.run), launch.owner, keys)
         self._numbers = count()
         self._is_ending = False
         self._reported_reasons = ""
@@ -154,9 +156,9 @@ class Supervisor:
             if self._is_ending:
                 return
             name = f"{state.pool.name}-{next(self._numbers)}"
-            text = script(self.profile, state.pool, replace(self.launch, worker=name))
+            launch = replace(self.launch, worker=name)
             try:
-                job = await asyncio.shield(asyncio.to_thread(self._sbatch, text))
+                job = await asyncio.shield(asyncio.to_thread(self._sbatch, state.pool, launch))
             except SlurmError as error:
                 self.on_message(f"Slurm refused a further {state.pool.name} job: {error}.")
                 if not error.is_transient:
@@ -165,8 +167,8 @@ class Supervisor:
                 return
             state.jobs = state.jobs.with_job(Job(job, name, time.monotonic()))
 
-    def _sbatch(self, text: str) -> str:
-        job = _commands.submit(text)
+    def _sbatch(self, pool: WorkerPool, launch: LaunchInfo) -> str:
+        job = _commands.submit(script(self.profile, pool, launch), job_name(launch.run), launch.comment)
         self._canceller.add(job)  # in this thread, even if the coroutine that waits for it is cancelled
         return job
 
@@ -206,11 +208,11 @@ class Supervisor:
             self.on_message(f"The jobs could not be cancelled ({error}); they end by themselves within two minutes.")
 
 
-def rehearse(profile: Cluster, run: str) -> None:
-    """Raise ConfigError, with Slurm's message, if Slurm would refuse a job of one of the pools."""
+def rehearse(profile: Cluster, launch: LaunchInfo) -> None:
+    """Raise ConfigError, with Slurm's message, if Slurm would refuse the first job of one of the pools."""
     for pool in pools(profile):
         try:
-            rehearsal = _commands.rehearse(script(profile, pool, LaunchInfo(run=run)))
+            rehearsal = _commands.rehearse(script(profile, pool, replace(launch, worker=f"{pool.name}-0")))
         except SlurmError as error:
             raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None
         if rehearsal.refusal:
@@ -220,21 +222,27 @@ def rehearse(profile: Cluster, run: str) -> None:
             )
 
 
-# it reads ids until the pipe closes, which the system does even after a SIGKILL of the driver
+# it reads ids until the pipe closes, which the system does even after a SIGKILL of the driver; then it looks for jobs
+# whose ids it does not know, by their name and the first word of their comment
 READ_AND_CANCEL = """
 trap '' HUP INT TERM
 while read -r id; do ids="$ids $id"; done
-[ -z "$ids" ] || exec scancel $ids
+[ -z "$ids" ] || scancel $ids
+others=$(squeue --noheader --user="$(id -u)" --name="$1" --format='%i %k' | while read -r id comment; do
+  case $comment in "$2"/*) echo "$id" ;; esac
+done)
+[ -z "$others" ] || scancel $others
+rm -rf "$3"
 """
 
 
 class CancelOnExit:
-    """A process that cancels all jobs when the driver ends, however it ends."""
+    """A process that cancels all jobs of a name and an owner when the driver ends, and removes their keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, owner: str, keys: Path) -> None:
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", READ_AND_CANCEL],
+            ["/bin/sh", "-c", READ_AND_CANCEL, "sh", name, owner, str(keys)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # it would complain about jobs that have ended

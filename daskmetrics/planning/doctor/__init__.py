@@ -49,6 +49,7 @@ CHECKS: Mapping[str, Check] = {
     "interface-leads": _machine.interface_leads,
     "interface-on-worker": _machine.interface_on_worker,
     "node-names": _machine.names,
+    "clock": _machine.clock,
     "ports": _machine.ports,
     "open-files": _machine.open_files,
     "nccl-interface": _machine.nccl_interface,

@@ -12,11 +12,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
+from daskmetrics.cluster._clock import compare_clocks
 from daskmetrics.cluster.slurm import _commands, _partitions
 from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.cluster.slurm._script import script
@@ -199,5 +201,7 @@ def worker(profile: Cluster) -> MachineFacts:
     from daskmetrics.cluster import connect
 
     with connect(profile.model_copy(update={"workers": 1, "fewest": None, "scoring": None})) as client:
-        machines: list[MachineFacts] = list(client.run(machine, profile.interface).values())
-    return machines[0]
+        [(address, found)] = list(client.run(machine, profile.interface).items())[:1]
+        offset = compare_clocks(lambda: float(client.run(time.time, workers=[address])[address]))
+    facts: MachineFacts = replace(found, clock_problem=offset.problem)
+    return facts

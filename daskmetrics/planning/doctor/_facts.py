@@ -29,6 +29,7 @@ class MachineFacts:
     files: int = 1024  # files that a process may have open
     variables: Mapping[str, str] = field(default_factory=dict)  # the environment variables that checks read
     port_problem: str | None = None  # why no network port can be opened
+    clock_problem: str | None = None  # how far its clock is from this machine's, if it is far
 
 
 @dataclass(frozen=True)

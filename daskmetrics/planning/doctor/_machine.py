@@ -69,6 +69,16 @@ def names(facts: Facts) -> Finding | None:
     return good(f"the name of node {node} can be resolved")
 
 
+def clock(facts: Facts) -> Finding | None:
+    """Workers' clocks agree with the one of this machine."""
+    if facts.worker is None:
+        return None
+    if facts.worker.clock_problem:
+        message = f"{facts.worker.host}: {facts.worker.clock_problem}"
+        return warning(message, "ask the site's support to synchronise them; a worker a day behind cannot connect")
+    return good(f"the clock of {facts.worker.host} agrees with this machine's")
+
+
 def ports(facts: Facts) -> Finding | None:
     """A network port can be opened for the workers."""
     if facts.here.port_problem:

@@ -74,7 +74,7 @@ def run_rank(spec: RankSpec) -> int:
     spec.log.parent.mkdir(parents=True, exist_ok=True)
     with spec.log.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "daskmetrics.training._rank"],
+            [sys.executable, "-P", "-m", "daskmetrics.training._rank"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

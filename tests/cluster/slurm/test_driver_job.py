@@ -21,8 +21,8 @@ SITE = {
 
 
 def test_the_script_of_a_driver_is_as_recorded():
-    command = ["/env/bin/python", "-u", "-m", "daskmetrics", "run", "/data/my runs/demo/driver/config.yaml"]
-    text = script(config.cluster(SITE), "demo", DriverFiles(Path("/data/my runs/demo/driver")), command)
+    command = ["/env/bin/python", "-P", "-u", "-m", "daskmetrics", "run", "/data/my runs/demo/driver/config.yaml"]
+    text = script(config.cluster(SITE), "demo", DriverFiles(Path("/data/my runs/demo/driver")), command, "COMMENT")
     if os.environ.get("DASKMETRICS_RECORD"):
         RECORDED.parent.mkdir(exist_ok=True)
         RECORDED.write_text(text)
@@ -31,7 +31,7 @@ def test_the_script_of_a_driver_is_as_recorded():
 
 def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused():
     with pytest.raises(ConfigError, match="cannot be written into a job script"):
-        script(config.cluster(SITE), "demo", DriverFiles(Path('/data/a"\n#SBATCH --uid=0')), ["true"])
+        script(config.cluster(SITE), "demo", DriverFiles(Path('/data/a"\n#SBATCH --uid=0')), ["true"], "COMMENT")
 
 
 def test_a_misspelt_key_of_the_section_is_named():

@@ -71,3 +71,14 @@ def test_a_site_without_a_usable_partition_is_refused():
     down = tuple(replace(each, up=False) for each in read("22.05").values())
     with pytest.raises(ConfigError, match=r"No partition is up.*Partitions: gpu"):
         choose(Site("22.05", down))
+
+
+def test_what_the_user_has_set_for_jobqueue_is_used_and_named():
+    site = Site("23.11", tuple(read("23.11").values()))
+    own = {"queue": "lab", "account": "smith", "interface": "ib9", "job-script-prologue": ["module load cuda"]}
+    text = profile_text(site, *choose(site, "lab"), "ib0", own)
+    for line in ("partition: lab", "account: smith", 'prologue: ["module load cuda"]', "interface: ib9"):
+        assert f"{line}  # from jobqueue.yaml" in text
+    profile = config.cluster(yaml.safe_load(text))
+    assert (profile.partition, profile.account, profile.prologue) == ("lab", "smith", ("module load cuda",))
+    assert choose(site, "nowhere") == choose(site)

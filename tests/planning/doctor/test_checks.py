@@ -151,6 +151,7 @@ BROKEN = {
     "interface-leads": (profile(interface="lo"), True, "cluster.interface=ib0"),
     "interface-on-worker": (worker(interfaces={"lo": ("127.0.0.1",)}), True, "both machines"),
     "node-names": (slurm(addresses={"gpu0": ""}), False, "support"),
+    "clock": (worker(clock_problem="its clock is 60 s behind this machine's"), False, "synchronise"),
     "ports": (here(port_problem="no port can be opened"), True, "cluster.interface"),
     "open-files": (here(files=256), False, "ulimit -n"),
     "nccl-interface": (worker(variables={"NCCL_SOCKET_IFNAME": "eth7"}), True, "unset NCCL_SOCKET_IFNAME"),

@@ -1,0 +1,140 @@
+"""What differs between real sites, staged on a real Slurm: wrappers of sbatch, working folders, leftovers, clocks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+
+import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
+from daskmetrics import config
+from daskmetrics.cluster import connect
+from daskmetrics.cluster._certificates import PREFIX
+from daskmetrics.cluster.slurm._script import job_name
+from daskmetrics.core._machine import workers
+from daskmetrics.core.errors import ConfigError
+from tests.slurm.site import comes_true, command, driver, jobs, needs_slurm, no_job_is_left, profile
+
+pytestmark = needs_slurm
+
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+
+
+def patient(place: Path, **changes: Any) -> dict[str, Any]:
+    """A profile with which a test that fails does not wait for a week."""
+    return profile(place, **{"arrive_within": 180, "failures": 2, **changes})
+
+
+@pytest.fixture
+def wrapper(tmp_path, monkeypatch):
+    """Put an ``sbatch`` on PATH that prints a banner around what the real one prints without ``--parsable``."""
+    real = shutil.which("sbatch")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sbatch").write_text(
+        '#!/bin/bash\nset -- "${@/--parsable/--export=ALL}"\n'
+        f'echo "*** Welcome to the site ***"; {real} "$@"; code=$?; echo; echo 2026; exit $code\n'
+    )
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_banner_of_sbatch_is_not_taken_for_a_job(slurm, tmp_path, wrapper):
+    said: list[str] = []
+    with connect(config.cluster(patient(tmp_path, workers=2)), "banner", said.append) as client:
+        assert comes_true(lambda: len(workers(client)) == 2) is not None, said
+        known = client.cluster.supervisor.pools["gpu"].jobs.jobs
+        assert {job.id for job in known} == set(jobs())
+    assert no_job_is_left()
+
+
+def test_at_the_end_jobs_are_cancelled_whose_ids_are_not_known(slurm, tmp_path):
+    """One job of the run that the supervisor does not know, and one of another driver of the same name."""
+    other = command("sbatch", "--parsable", "--hold", f"--job-name={job_name('lost')}", "--comment=other/gpu-0",
+                    "--output=/dev/null", "--wrap=true").strip()  # fmt: skip
+    with connect(config.cluster(patient(tmp_path, workers=1)), "lost") as client:
+        owner = client.cluster.supervisor.launch.owner
+        command("sbatch", f"--job-name={job_name('lost')}", f"--comment={owner}/gpu-9", "--output=/dev/null",
+                "--wrap=sleep 300")  # fmt: skip
+        assert len(jobs()) == 3
+    assert comes_true(lambda: jobs() == [other]) is not None, jobs()
+    command("scancel", other)
+    assert no_job_is_left()
+
+
+def test_any_name_of_the_working_folder_works(slurm, tmp_path, monkeypatch):
+    """It contains a module that has the name of one of Python's own, and one that has not."""
+    folder = tmp_path / "my $(touch owned) 50%j #1"
+    folder.mkdir()
+    (folder / "queue.py").write_text("raise SystemExit('queue.py of the working folder was imported')\n")
+    (folder / "mine.py").write_text("VALUE = 7\n")
+    monkeypatch.chdir(folder)
+    with connect(config.cluster(patient(slurm, workers=1, logs="slurm-logs")), "folder") as client:
+        assert client.submit(_value_of_mine).result() == 7
+        [log] = Path("slurm-logs").glob("*.log")
+        assert log.name == f"{job_name('folder')}-{jobs()[0]}.log"
+    assert not list(tmp_path.rglob("owned"))
+    assert no_job_is_left()
+
+
+def _value_of_mine() -> int:
+    return __import__("mine").VALUE  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["a\n#SBATCH --begin=now+1day", 'a"b', "a\\b"], ids=["line", "quote", "backslash"])
+def test_a_working_folder_that_cannot_be_written_into_a_script_is_refused(slurm, tmp_path, monkeypatch, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with (
+        pytest.raises(ConfigError, match="cannot be written into a job script: choose"),
+        connect(config.cluster(patient(slurm, logs="slurm-logs")), "folder"),
+    ):
+        pass
+    assert not jobs()
+
+
+def test_keys_of_workers_are_private_and_do_not_outlive_a_killed_driver(slurm, tmp_path):
+    settings = patient(tmp_path, workers=1)
+    logs = Path(settings["logs"])
+    with driver(tmp_path, settings, seconds=1000, count=1) as process:
+        assert comes_true((tmp_path / "begun").exists) is not None
+        [folder] = logs.glob(f"{PREFIX}*")
+        modes = {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "key.pem")}
+        assert modes == {0o700, 0o600}
+        os.killpg(process.pid, signal.SIGKILL)
+        assert no_job_is_left()
+    assert comes_true(lambda: not folder.exists()) is not None
+    folder.mkdir()  # as the end of the whole machine leaves it
+    (folder / "lock").touch()
+    with connect(config.cluster(settings), "next"):
+        [ours] = logs.glob(f"{PREFIX}*")
+        assert ours != folder
+    assert not ours.exists()
+    logs.chmod(0o777)
+    with pytest.raises(ConfigError, match="chmod 700"), connect(config.cluster(settings), "open"):
+        pass
+    assert no_job_is_left()
+
+
+@pytest.mark.skipif(not FAKETIME.exists(), reason="needs the package faketime; .ci/run installs it")
+def test_a_node_whose_clock_is_behind_can_join(slurm, tmp_path):
+    late = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": "-30m", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    with connect(config.cluster(patient(tmp_path, workers=1, exports=late)), "late") as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+    assert no_job_is_left()
+
+
+def test_a_wrong_interface_of_jobqueue_is_refused_with_the_remedy(slurm, tmp_path):
+    given = {key: value for key, value in patient(tmp_path).items() if key != "interface"}
+    with dask.config.set({"jobqueue.slurm.interface": "ib9"}):
+        wrong = config.cluster(given)
+    with pytest.raises(ConfigError, match=r"interface 'ib9' does not exist on .*cluster show"), connect(wrong, "ib9"):
+        pass
+    assert not jobs()
