@@ -241,7 +241,7 @@ def workers(sizes: Sequence[int], lengths: Sequence[float], dask: float, most: i
 def growth(sizes: Sequence[int]) -> None:
     """Print journal, memory and resumption of runs of some sizes, each in a process of its own."""
     print("on 1,000 simulated workers, units of 1 s")
-    print("   units  journal MB  driver MB (before)  loop and journal  resumed in")
+    print("   units  journal MB  driver MB (before)  CPU of loop and journal  resumed in")
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             once, again = (_measured(size, folder) for _ in range(2))
