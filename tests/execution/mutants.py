@@ -97,7 +97,7 @@ LOOP = (
     ),
     ("worker, None\n        self._placement.update(worker)\n", "worker, None\n"),
     ("attempts=item.tried + 1", "attempts=item.tried"),
-    ("        self._evict_inputs()\n", ""),
+    ("            self._evict_inputs()\n", "            pass\n"),
     ("len(idle) - self.settings.spare_inputs", "0"),
     # late results
     ("if item := self._tasks.get(task):", "item = self._tasks[task]\n                if True:"),
