@@ -20,6 +20,7 @@ import argparse
 import json
 import multiprocessing
 import resource
+import runpy
 import statistics
 import sys
 import tempfile
@@ -33,6 +34,7 @@ import numpy as np
 
 METRICS = ("prompt_entropy", "curvature")
 BASE = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "anisotropy")
+ALL = ("all",)
 PYTHIA = {"14m": (6, 128, 4), "70m": (6, 512, 8), "410m": (24, 1024, 16)}  # blocks, width, heads
 REVISIONS = 144  # times the 36 blocks of the three shapes: 5,184 arms
 
@@ -98,8 +100,12 @@ def engine(
     metrics: Sequence[str],
     protocol: Any,
     device: str = "cpu",
+    once: bool = False,
 ) -> list[np.ndarray]:
-    """Metrics (layers, metrics) of every checkpoint, computed as on a worker."""
+    """Metrics (layers, metrics) of every checkpoint, computed as on a worker.
+
+    With ``once`` there is one forward pass; further views are vectors near those of the first.
+    """
     from daskmetrics.metrics import _engine as engine
     from daskmetrics.metrics import _views as views
     from daskmetrics.metrics import resolve
@@ -109,12 +115,16 @@ def engine(
     for here, following in zip(locations, [*locations[1:], None], strict=True):
         reducer = engine.Reducer(resolve(metrics), layers, len(texts))
         with LoadedModel(here, protocol, device, following) as model:
-            for number in range(reducer.views):
+            for number in range(1 if once else reducer.views):
 
                 def take(
                     layer: int, rows: Any, states: Any, mask: Any, reducer: Any = reducer, number: int = number
                 ) -> None:
-                    reducer.add(layer, rows, states, mask, pool(states, mask, protocol.pooling), number)
+                    pooled = pool(states, mask, protocol.pooling)
+                    reducer.add(layer, rows, states, mask, pooled, number)
+                    for further in range(1, reducer.views) if once else ():
+                        near = pooled + 0.01 * pooled.roll(further, -1)
+                        reducer.add(layer, rows, near[:, None], mask[:, :1], near, further)
 
                 model.read([views.view(text, 0, number) for text in texts], layers, take)
         found.append(reducer.finish().values)
@@ -135,9 +145,12 @@ def bare(network: Any, tokens: Any, batch_tokens: int) -> None:
 
 
 def replaced(
-    location: Any, texts: Sequence[str], layer: int, metrics: Sequence[str], protocol: Any, size: int
+    location: Any, texts: Sequence[str], layer: int, metrics: Sequence[str], protocol: Any, size: int, own: Any = None
 ) -> np.ndarray:
-    """One layer of one checkpoint with its own load and pass, in batches of ``size`` texts in their order."""
+    """One layer of one checkpoint with its own load and pass, in batches of ``size`` texts in their order.
+
+    With ``own``, a function of unit vectors (texts, D), in place of our metrics.
+    """
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -148,6 +161,7 @@ def replaced(
     tokenizer = AutoTokenizer.from_pretrained(location.path)
     network = AutoModel.from_pretrained(location.path, dtype=torch.float32).eval()
     reducer = engine.Reducer(resolve(metrics), [layer], len(texts))
+    vectors = []
     with torch.inference_mode():
         for start in range(0, len(texts), size):
             chunk = list(texts[start : start + size])
@@ -159,11 +173,14 @@ def replaced(
                 output_hidden_states=True,
                 use_cache=False,
             ).hidden_states
-            states = hidden[layer]
-            reducer.add(
-                layer, torch.arange(start, start + len(chunk)), states, mask, pool(states, mask, protocol.pooling)
-            )
-    return reducer.finish().values[0]
+            pooled = pool(hidden[layer], mask, protocol.pooling)
+            if own is None:
+                reducer.add(layer, torch.arange(start, start + len(chunk)), hidden[layer], mask, pooled)
+            else:
+                vectors.append(torch.nn.functional.normalize(pooled).numpy())
+    if own is None:
+        return reducer.finish().values[0]
+    return own(np.concatenate(vectors))
 
 
 def cpu_seconds(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -187,16 +204,18 @@ def overhead(shape: Shape, texts: Sequence[str], metrics: Sequence[str], repeats
         tokens = Tokenizer(location)(texts, protocol.max_length)
         layers, ratios = range(shape.depth + 1), []
         for _ in range(repeats + 1):
-            ours, _values = cpu_seconds(lambda: engine([location], texts, layers, metrics, protocol))
+            ours, _values = cpu_seconds(
+                lambda: engine([location], texts, layers, metrics, protocol, once=metrics == ALL)
+            )
             floor, _nothing = cpu_seconds(lambda: bare(network, tokens, protocol.batch_tokens))
             ratios.append(ours / floor)
     return statistics.median(ratios[1:])  # the first one warms up
 
 
 def against_replaced(
-    shape: Shape, texts: Sequence[str], sizes: Sequence[int], repeats: int
-) -> list[tuple[float, float]]:
-    """(speedup, largest relative difference) for each batch size of the replaced code.
+    shape: Shape, texts: Sequence[str], sizes: Sequence[int], repeats: int, own: Any = None
+) -> list[tuple[float, float, float]]:
+    """(speedup, that with its own metrics, largest relative difference) for each batch size of the replaced code.
 
     Two layers are measured the replaced way and their cost is multiplied: each layer costs one full pass.
     """
@@ -208,6 +227,7 @@ def against_replaced(
         locations = build(Path(folder), shape, 2)
         engine(locations[:1], texts, layers, BASE, protocol)  # a first checkpoint that is not timed
         ratios: list[list[float]] = [[] for _ in sizes]
+        with_own: list[list[float]] = [[] for _ in sizes]
         worst = [0.0] * len(sizes)
         for _ in range(repeats):
             ours, values = cpu_seconds(lambda: engine(locations, texts, layers, BASE, protocol))
@@ -215,8 +235,12 @@ def against_replaced(
                 for layer in sampled:
                     one, theirs = cpu_seconds(lambda: replaced(locations[0], texts, layer, BASE, protocol, size))  # noqa: B023
                     ratios[i].append(one * len(layers) / (ours / len(locations)))
+                    if own is not None and (size, layer) == (sizes[0], sampled[-1]):  # takes a minute at d=512
+                        one, _ = cpu_seconds(lambda: replaced(locations[0], texts, layer, BASE, protocol, size, own))  # noqa: B023
+                        with_own[i].append(one * len(layers) / (ours / len(locations)))
                     worst[i] = max(worst[i], float(np.nanmax(np.abs(theirs / values[0][layer] - 1))))
-    return [(statistics.median(ratio), error) for ratio, error in zip(ratios, worst, strict=True)]
+    medians = [[statistics.median(each or [np.nan]) for each in both] for both in (ratios, with_own)]
+    return list(zip(*medians, worst, strict=True))
 
 
 def _run_alone(how: str, location: Any, texts: Sequence[str], depth: int, metrics: Sequence[str], pipe: Any) -> None:
@@ -359,27 +383,35 @@ def beside_bare_forward(shapes: Sequence[Shape], prompts: int, repeats: int) -> 
             print(f"{name}, {'raw':>8}, anisotropy only: {overhead(shape, texts, ('anisotropy',), repeats, 'raw'):.2f}")
 
 
-def beside_replaced(shapes: Sequence[Shape], prompts: int, repeats: int) -> None:
+def beside_replaced(shapes: Sequence[Shape], prompts: int, repeats: int, own: Any = None) -> None:
     """Print the cost of one load and pass per (checkpoint, layer)."""
     print("one load and pass per (checkpoint, layer), unsorted padded batches / engine with swapped weights")
     texts = short_texts(prompts)
     for shape in shapes:
         sizes = sorted({min(32, prompts), prompts})
-        for size, (times, error) in zip(sizes, against_replaced(shape, texts, sizes, repeats), strict=True):
+        found = against_replaced(shape, texts, sizes, repeats, own)
+        for size, (times, with_own, error) in zip(sizes, found, strict=True):
             agreed = f"differing by {error:.0e} (goal below 1e-5)"
             print(f"  {shape!s:>20}, {prompts} texts in batches of {size:>3}: {times:6.1f}x, {agreed}")
+            if not np.isnan(with_own):
+                print(f"  {'':>20}  with its own metrics in place of ours: {with_own:6.1f}x", flush=True)
             if not error < 1e-5:
                 sys.exit("The two ways do not agree.")
         gib = {how: peak_memory(how, shape, prompts) for how in ("nothing", "engine", "replaced")}
         print(f"  {'':>20}  peak memory: " + ", ".join(f"{how} {value:.2f} GiB" for how, value in gib.items()))
 
 
-def on_cpu(shapes: Sequence[Shape], only: str | None, prompts: int, repeats: int) -> None:
+def on_cpu(shapes: Sequence[Shape], only: str | None, prompts: int, repeats: int, own: Any = None) -> None:
     """Print all ratios."""
-    if only != "replaced":
+    if only in (None, "forward"):
         beside_bare_forward(shapes, prompts, repeats)
-    if only != "forward":
-        beside_replaced(shapes, prompts // 4, 1)
+    if only in (None, "all"):
+        print("engine with all nineteen metrics, views without passes of their own / bare forward")
+        for shape in shapes:
+            ratio = overhead(shape, short_texts(prompts), ALL, repeats, "raw")
+            print(f"  {shape!s:>20}, {prompts} short texts: {ratio:.2f} (goal 2.00)", flush=True)
+    if only in (None, "replaced"):
+        beside_replaced(shapes, prompts // 4, 1, own)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -389,7 +421,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpus", type=int, metavar="N", help="only the peak memory of a corpus of N texts")
     parser.add_argument("--prompts", type=int, help="number of texts (256 on a CPU, 200 and 1,000 on a GPU)")
     parser.add_argument("--out", type=Path, help="file to which --device cuda appends each result as JSON")
-    parser.add_argument("--only", choices=("forward", "replaced"), help="one of the two comparisons on a CPU")
+    parser.add_argument("--only", choices=("forward", "all", "replaced"), help="one of the comparisons on a CPU")
+    parser.add_argument("--own", type=Path, help="the replaced code's own metrics: its src/layer_time/metrics.py")
+    parser.add_argument("--width", type=int, help="only the models of this width on a CPU")
     parser.add_argument("--metrics", nargs="+", default=BASE, help="of --corpus")
     parser.add_argument("--repeats", type=int, default=5)
     chosen = parser.parse_args(arguments)
@@ -397,6 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import torch
 
     torch.set_num_threads(1)
+    own = runpy.run_path(str(chosen.own))["compute_representation_metrics"] if chosen.own else None
     if chosen.corpus:
         shape = Shape(6, 32) if chosen.small else Shape(6, 128)
         gib = peak_memory("engine", shape, chosen.corpus, chosen.metrics)
@@ -410,7 +445,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         shapes = [Shape(2, 32)] if chosen.small else [Shape(6, 128), Shape(6, 512), Shape(24, 256)]
         prompts, repeats = (16, 1) if chosen.small else (256, chosen.repeats)
-        on_cpu(shapes, chosen.only, chosen.prompts or prompts, repeats)
+        on_cpu(
+            [shape for shape in shapes if chosen.width in (None, shape.width)],
+            chosen.only,
+            chosen.prompts or prompts,
+            repeats,
+            own,
+        )
 
 
 if __name__ == "__main__":

@@ -267,7 +267,9 @@ class _DaskBackend:
             return None
         if future.status == "cancelled":
             return Vanished(task)  # by another client: this one forgets the futures that it releases
-        error = future.exception()
+        if future.status != "error":
+            return None  # its worker was lost before its result was fetched, which is reported, too, and decides
+        error = future.exception()  # this waits for the end of an attempt that has none
         if isinstance(error, worker.AttemptError):
             return Failed(task, error.fault, error.reason, error.trace)
         if isinstance(error, KilledWorker):

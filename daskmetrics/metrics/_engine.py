@@ -124,7 +124,7 @@ class Reducer:
     def finish(self) -> Reduced:
         """Compute the metrics of all layers; of states on a GPU, on all processors of this machine.
 
-        A spectrum in float64 of a thousand rows is LAPACK's work: a GPU is not faster, and has other states to read.
+        Spectra of a thousand rows in float64 are few and large: they do not fill a GPU, which has other work.
         """
         if any(kept.vectors.is_cuda for kept in self._kept.values()):
             self._kept = {layer: kept.to("cpu") for layer, kept in self._kept.items()}

@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from distributed import Client, wait
 
 from daskmetrics.core._events import AttemptFailed, Record, WorkerJoined
 from daskmetrics.core.errors import ConfigError, DiskFullError, UndefinedError
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
+from daskmetrics.execution._runner import _DaskBackend
 from daskmetrics.execution._worker import describe
 
 SETTINGS = Settings(slots=4, retry=RetryPolicy(delay=0.05))
@@ -255,3 +257,23 @@ def test_an_error_whose_text_cannot_be_read_has_its_name():
             raise RuntimeError
 
     assert describe(Odd()) == "Odd: its text cannot be read"
+
+
+def test_a_result_that_is_lost_with_its_worker_before_it_is_fetched_stalls_nothing(tmp_path):
+    """The end of the attempt is in the queue of events, and its worker ends before the event is handled."""
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
+        [address] = client.scheduler_info()["workers"]
+        future = client.submit(square, 3, workers=[address], pure=False)
+        wait(future)
+
+        async def lose(dask_scheduler):
+            await dask_scheduler.remove_worker(address, stimulus_id="test")
+
+        client.run_on_scheduler(lose)
+        until = time.monotonic() + 60
+        while future.status == "finished" and time.monotonic() < until:
+            time.sleep(0.01)
+        backend = _DaskBackend(client, tmp_path, SETTINGS, print)
+        backend.futures["square"] = future
+        assert future.status not in ("finished", "error")
+        assert backend._on_end("square", future) is None
