@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from typing import Any
 
@@ -12,11 +13,14 @@ from daskmetrics.cli._common import Answer, answering
 from daskmetrics.cli._help import example
 from daskmetrics.core.errors import ConfigError
 
+_TRUTH = {"true": True, "false": False}
+
 
 @click.command(
     epilog=example(
         "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body --label stars",
         "daskmetrics layers models/mine --task stdlib:order --json",
+        "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last --readouts dimensions=all,64",
     )
 )
 @click.argument("model")
@@ -26,6 +30,12 @@ from daskmetrics.core.errors import ConfigError
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="A task in place of a file; may be repeated.")
 @click.option("--layers", default="all", show_default=True, metavar="N,N,...", help="Layers to score; 0: embeddings.")
 @click.option("--pooling", type=click.Choice(["as_shipped", "mean", "last", "cls"]), help="In place of the model's.")
+@click.option(
+    "--readouts",
+    multiple=True,
+    metavar="PART=V,V,...",
+    help="Compare readouts: pooling, layers, dimensions, whitening or storage; may be repeated.",
+)
 @click.option("--max-length", type=click.IntRange(2), help="Tokens of a text that are read.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of folds, draws and starting points.")
 @answering
@@ -37,6 +47,7 @@ def layers(
     tasks: tuple[str, ...],
     layers: str,
     pooling: str | None,
+    readouts: tuple[str, ...],
     max_length: int | None,
     seed: int,
 ) -> Answer:
@@ -59,6 +70,7 @@ def layers(
             label,
             layers=_numbers(layers),
             seed=seed,
+            readouts=dict(map(_part, readouts)),
             **protocol,
         )
     for warning in caught:
@@ -74,6 +86,15 @@ def _numbers(text: str) -> str | list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--layers: got '{text}'; write all, blocks, or numbers such as 0,3,6.") from None
+
+
+def _part(text: str) -> tuple[str, list[Any]]:
+    """A part of the readouts and its values: numbers, words, or calls such as ``concat(3, 7)``."""
+    name, equals, values = text.partition("=")
+    if not equals:
+        raise ConfigError(f"'--readouts {text}' is not PART=VALUE,VALUE, for instance --readouts pooling=mean,last.")
+    words = (word.strip() for word in re.split(r",(?![^(]*\))", values))
+    return name.strip(), [int(word) if word.isdecimal() else _TRUTH.get(word, word) for word in words]
 
 
 def _plain(frame: Any) -> list[dict[str, Any]]:

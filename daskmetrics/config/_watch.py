@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from daskmetrics.config._section import Line, Section, matching
 from daskmetrics.core._text import parse_duration
@@ -20,7 +20,13 @@ def _check_duration(text: str) -> str:
     return text
 
 
+def _listed(value: Any) -> Any:
+    """``log: mlflow`` stands for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
 Duration = Annotated[Line, AfterValidator(_check_duration)]
+Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], BeforeValidator(_listed)]
 Keep = Annotated[str, matching(r"best\([1-9]\d{0,3}\)", "best(N) with a number of checkpoints, such as best(3)")]
 
 
@@ -61,6 +67,12 @@ class Watch(Section):
         None,
         description="Name the other checkpoints as those that may be deleted; nothing is deleted.",
         examples=["best(3)"],
+    )
+
+    log: Trackers = Field(
+        (),
+        description="Also log each round to MLflow or Weights & Biases, as their own settings and variables say where.",
+        examples=[["mlflow", "wandb"]],
     )
 
     @property

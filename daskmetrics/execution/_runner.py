@@ -95,8 +95,8 @@ def run(
     with stop_signals(backend.on_signal), backend.listening():
         loop = Loop(source, event_log, settings, on_record)
         backend.drive(loop)
-        if loop.stopping:
-            raise KeyboardInterrupt
+    if backend.stopping:  # also if the signal arrived after the last unit
+        raise KeyboardInterrupt
 
 
 class _PausingJournal:

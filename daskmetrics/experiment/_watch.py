@@ -7,9 +7,13 @@ rounds share one journal, so that a round computes only what no earlier one has 
 from __future__ import annotations
 
 import os
+import secrets
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import FrameType
 
 from distributed import Client
 from rich.markup import escape
@@ -32,6 +36,7 @@ from daskmetrics.experiment._prepare import Experiment, prepare
 from daskmetrics.experiment._run import continue_run, require_inputs
 from daskmetrics.experiment._watch_answer import RoundAnswer, answer_of
 from daskmetrics.experiment._watch_log import WatchLog
+from daskmetrics.experiment._watch_trackers import Numbers, numbers_of, require_trackers, trackers
 
 UNFINISHED = 30.0  # seconds for which a watch waits, after the end of the training, for files that are not complete
 
@@ -74,23 +79,62 @@ def watch(
     follower = Follower(config.models, parse_duration(config.watch.settle) or 0.0)
     metrics.resolve(config.metrics)  # a wrong name is an error now
     tasks.resolve(config.tasks)
+    require_trackers(config.watch.log)
     folder.create()
     with (
         private(),
         Journal(folder.journal, folder.lock) as journal,
         WatchLog(folder.events) as log,
+        _noted_signals() as signals,
         ExitStack() as stack,
     ):
         for notice in journal.notices:
             display.message(escape(notice))
-        watcher = _Watcher(config, folder, display, journal, log, stack, client)
+        track = stack.enter_context(_tracking(config, folder, display, log))
+        watcher = _Watcher(config, folder, display, journal, log, track, stack, client)
         try:
-            reason = watcher.follow(follower, on_round)
+            reason = watcher.follow(follower, on_round, signals)
         except KeyboardInterrupt:
             log.write("stopped", pid=os.getpid())
             raise
         log.write("ended", pid=os.getpid(), reason=reason)
     return reason
+
+
+def _tracking(
+    config: Config, folder: RunFolder, display: Display, log: WatchLog
+) -> AbstractContextManager[Callable[[int, Numbers], None]]:
+    """Logs rounds to the libraries of `watch.log`, always to the same run of each; its name is an event."""
+    if config.watch.log and "tracked" not in log.last:
+        log.write("tracked", run=secrets.token_hex(8))
+    identity = log.last.get("tracked", {}).get("run", "")
+    return trackers(config.watch.log, config.name, identity, folder.path, lambda text: display.message(escape(text)))
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """The signals that arrived within the block; their handlers, which raise `KeyboardInterrupt`, are called as before.
+
+    Python drops an exception that a handler raises within a callback of its garbage collector, and Dask has one.
+    """
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ours = {number: handler for number, handler in before.items() if callable(handler)}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        ours[signal.Signals(number)](number, frame)
+
+    for number in ours:
+        signal.signal(number, note)
+    try:
+        yield noted
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
 
 
 class _Watcher:
@@ -103,16 +147,17 @@ class _Watcher:
         display: Display,
         journal: Journal,
         log: WatchLog,
+        track: Callable[[int, Numbers], None],
         stack: ExitStack,
         client: Client | None,
     ) -> None:
         self.config, self.folder, self.display, self.journal, self.log = config, folder, display, journal, log
-        self._stack, self._client = stack, client
+        self._track, self._stack, self._client = track, stack, client
         self._grid: Mapping[str, tuple[str, ...]] = {}  # the revisions of the latest round, by model
         self._said: set[str] = set()  # lines that are shown once
         self._active = time.monotonic()  # the end of the latest round
 
-    def follow(self, follower: Follower, on_round: Callable[[], object]) -> str:
+    def follow(self, follower: Follower, on_round: Callable[[], object], signals: Sequence[int]) -> str:
         """Look, and begin a round where something is new, until there is a reason to end; returns the reason."""
         self.log.write("started", pid=os.getpid(), name=self.config.name)
         for record in self.journal.records():
@@ -120,7 +165,10 @@ class _Watcher:
         sources = ", ".join(f"'{model.source}'" for model in self.config.models)
         self.display.message(escape(f"Watching {sources}. Ctrl-C ends it; the same command goes on."))
         while True:
-            found = follower.look(time.monotonic())
+            if signals:
+                raise KeyboardInterrupt
+            now = time.monotonic()
+            found = follower.look(now)
             for model, waiting in found.waiting.items():
                 for name, reason in waiting.items():
                     if reason != AT_REST:
@@ -129,7 +177,7 @@ class _Watcher:
                 if self._round(found.revisions, follower):
                     on_round()
                     self._active = time.monotonic()
-            elif reason := self._end(found):
+            elif reason := self._end(found, now):
                 self.display.message(escape(f"The watch ends: {reason}."))
                 return reason
             else:
@@ -140,9 +188,11 @@ class _Watcher:
             self._said.add(text)
             self.display.message(escape(text))
 
-    def _end(self, found: Arrivals) -> str:
-        """Why the watch ends now; empty if it goes on."""
-        idle = time.monotonic() - max(self._active, found.changed)
+    def _end(self, found: Arrivals, now: float) -> str:
+        """Why the watch ends, by what a look at this time has found; empty if it goes on."""
+        if any(reason == AT_REST for waiting in found.waiting.values() for reason in waiting.values()):
+            return ""  # it is complete in a moment
+        idle = now - max(self._active, found.changed)
         if found.finished and (not any(found.waiting.values()) or idle > UNFINISHED):
             left = sorted(f"{model}@{name}" for model, waiting in found.waiting.items() for name in waiting)
             never = f", and {plural(len(left), 'checkpoint')} never became complete" if left else ""
@@ -221,6 +271,7 @@ class _Watcher:
         plain = answer.as_dict()
         if not self.log.write("updated", key=experiment.key, **plain):
             return
+        self._track(max(each.step or 0 for each in experiment.checkpoints), numbers_of(plain))
         if (before.get("best") or {}).get("arm") != plain["best"]["arm"]:
             self.log.write("best", checkpoints=plain["checkpoints"], **plain["best"], location=dict(ended.location))
         if answer.has_stopped and not (before.get("rise") or {}).get("stopped"):

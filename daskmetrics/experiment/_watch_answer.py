@@ -136,7 +136,7 @@ def _sorted_out(
     """The checkpoints to keep, and the others.
 
     Those with the greatest posterior means of an arm are kept, that of the best arm first, and the latest of each
-    model, from which a training goes on.
+    model, from which a training goes on. One without a score is never among the others.
     """
     problem, scores = search.problem(experiment, records), _scores(records)
     inside = {cell: one for cell, one in scores.items() if cell.arm in problem.arm_index}
@@ -145,4 +145,5 @@ def _sorted_out(
     ranked = list(dict.fromkeys(arm.checkpoint for arm in order))
     last = [suite.checkpoints()[-1] for suite in experiment.suites]
     keep = tuple(dict.fromkeys([*ranked[:count], *last]))
-    return keep, tuple(each for each in experiment.checkpoints if each not in keep and each in ranked)
+    scored = {cell.arm.checkpoint for cell in inside}
+    return keep, tuple(each for each in experiment.checkpoints if each in scored and each not in keep)

@@ -140,7 +140,7 @@ class BackgroundWatch:
             raise TimeoutError(
                 f"The watch in '{self.folder}' still goes on; its messages are in '{self.log}'."
             ) from None
-        if code not in (0, STOPPED):
+        if code not in (0, STOPPED, -signal.SIGTERM):  # the latter before it could handle it
             end = "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
             raise DaskmetricsError(f"The watch in '{self.folder}' failed. The end of '{self.log}':\n{end}")
 

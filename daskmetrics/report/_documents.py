@@ -78,7 +78,9 @@ def best_document(run: Run) -> dict[str, Any]:
 
 def _worth_document(one: Worth) -> dict[str, Any]:
     tasks = {task: difference_document(each) for task, each in one.tasks.items()}
-    return {**vars(one), "difference": difference_document(one.difference), "tasks": tasks, "verdict": one.verdict}
+    at_best = one.at_best and difference_document(one.at_best)
+    apart = {"difference": difference_document(one.difference), "tasks": tasks, "at_best": at_best}
+    return {**vars(one), **apart, "verdict": one.verdict}
 
 
 def near_best_document(run: Run, within: float, sure: float) -> dict[str, Any]:

@@ -156,12 +156,13 @@ class Leaderboard:
         return len({each.arm.readout for each in self.arms}) > 1
 
     def table(self) -> Table:
-        """The best arms as a table of text: for a single checkpoint its layers, else whole names of arms."""
-        of_one = len(checkpoints := {each.arm.checkpoint for each in self.arms}) == 1 and not self._read
+        """The best arms as a table of text: for a single checkpoint layers and readouts, else whole names of arms."""
+        of_one = len(checkpoints := {each.arm.checkpoint for each in self.arms}) == 1
+        named = ["layer", *(["readout"] if self._read else [])] if of_one else ["arm"]
         tasks = list(self.weights)[:TEXT_TASKS] if len(self.weights) > 1 else []
         rows = [
             (
-                f"{each.arm.layer}" if of_one else f"{each.arm}",
+                *([f"{each.arm.layer}", each.arm.readout or "default"][: len(named)] if of_one else [f"{each.arm}"]),
                 NO_VALUE if each.mean is None else number(each.mean, each.stderr),
                 "tied" if each.tied else NO_VALUE,
                 *(number(each.scores[task][0]) if task in each.scores else NO_VALUE for task in tasks),
@@ -169,7 +170,7 @@ class Leaderboard:
             for each in self.arms[:TEXT_ROWS]
         ]
         title = f"Layers of {next(iter(checkpoints))}" if of_one else "Leaderboard"
-        return Table(("layer" if of_one else "arm", "score", "best", *tasks), tuple(rows), title, self._notes(tasks))
+        return Table((*named, "score", "best", *tasks), tuple(rows), title, self._notes(tasks))
 
     def _notes(self, shown: Collection[str]) -> tuple[str, ...]:
         """What the columns say, and what is left out."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from statistics import NormalDist
 from typing import Any
 
-from daskmetrics.core._outcomes import Difference, mean_difference, mean_of_pairs
+from daskmetrics.core._outcomes import Difference, difference, mean_difference, mean_of_pairs
 from daskmetrics.core._readouts import POOLINGS, STORAGES, Readout
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report._format import UNPAIRED, apart, choices, number, over
 from daskmetrics.report._ties import LEVEL
+from daskmetrics.report._tradeoffs import mean_score
 
 Recorded = Mapping[Arm, Mapping[str, Mapping[str, Any]]]  # scores by arm and task
 Choices = Mapping[str, str]  # of an arm: what its readout has of each choice, in words
@@ -45,6 +46,9 @@ class Worth:
         The difference by task.
     beyond : bool
         Whether the difference exceeds its error, at 95 % for all choices of a run together (Bonferroni).
+    at_best : Difference or None
+        The difference at the arm with the greatest mean score: between the two arms that have this choice and the base
+        choice, and are otherwise as this arm. None unless both were scored on every task.
 
     Examples
     --------
@@ -62,6 +66,7 @@ class Worth:
     high: float
     tasks: Mapping[str, Difference]
     beyond: bool
+    at_best: Difference | None = None
 
     @property
     def verdict(self) -> str:
@@ -99,13 +104,15 @@ class Worths:
                 each.verdict.replace("nothing beyond", "within"),
                 f"{each.pairs:,}",
                 f"{number(each.low, sign=True)} to {number(each.high, sign=True)}",
+                apart(each.at_best) if each.at_best else "",
             )
             for each in self.each
         ]
-        header = ("choice", "instead of", "difference", "effect", "pairs", "each pair")
+        header = ("choice", "instead of", "difference", "effect", "pairs", "each pair", "at the best arm")
         about: tuple[str, ...] = (
             f"Difference of the {self.over} ± standard error, over pairs of arms that differ in it alone.",
             "Pairs share the items of a task, so more pairs do not make the error smaller.",
+            "At the best arm: of the two arms that are otherwise as the one with the greatest mean score.",
             "Beyond the error: at 95 % for all lines together. The search chose which arms were scored.",
         )
         if lacking := sum(len(each.tasks) < self.tasks for each in self.each):
@@ -139,8 +146,22 @@ def worths_of(recorded: Recorded, weights: Mapping[str, float]) -> Worths:
         for value in dict.fromkeys(each[kind] for each in chosen.values())
         if value != base[kind] and (own := _scored(recorded, weights, _pairs(chosen, kind, value, base[kind])))
     }
+    means = {arm: mean for arm, by_task in recorded.items() if (mean := mean_score(by_task, weights))}
+    best = max(means, key=lambda arm: means[arm][0], default=Arm("", "", 0))
+
+    def at_best(kind: str, own: Iterable[Pair]) -> Difference | None:
+        for one, other in own:
+            alike = (best.checkpoint, best.layer) == (one.checkpoint, one.layer)
+            if alike and {one, other} <= means.keys() and chosen[one] == {**chosen[best], kind: chosen[one][kind]}:
+                each = [difference(recorded[one][task], recorded[other][task]) for task in weights]
+                return mean_difference(each, list(weights.values()))
+        return None
+
     critical = NormalDist().inv_cdf(1 - LEVEL / 2 / max(1, len(pairs)))
-    found = (_worth(recorded, weights, (*what, base[what[0]]), own, critical) for what, own in pairs.items())
+    found = (
+        replace(_worth(recorded, weights, (*what, base[what[0]]), own, critical), at_best=at_best(what[0], own))
+        for what, own in pairs.items()
+    )
     return Worths(tuple(found), over(list(weights.values())), len(weights))
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import threading
 import time
@@ -95,6 +96,14 @@ def test_what_is_recorded_is_not_run_again(client, journal, tmp_path):
     run(Sweep(units), client, journal, SETTINGS)
     assert values(journal) == {f"u{i}": 1 for i in range(6)}
     assert all((tmp_path / f"n{i}").stat().st_size == 1 for i in range(6))
+
+
+def test_a_stop_signal_that_arrives_with_the_last_unit_stops_the_run(client, journal):
+    with pytest.raises(KeyboardInterrupt):
+        run(
+            Sweep([unit("u", square, 2)]), client, journal, SETTINGS, lambda record: signal.raise_signal(signal.SIGTERM)
+        )
+    assert values(journal) == {"u": 4}
 
 
 def test_a_unit_waits_for_what_it_requires(client, journal):

@@ -208,5 +208,12 @@ def test_the_command_prints_the_layers_and_gives_json(tmp_path: Path, minilm: Pa
     frame = dm.layers(minilm, data, "body", "stars", layers=[0, 6]).to_frame()
     assert [row["layer"] for row in rows] == frame["layer"].tolist()
     assert [row["mean"] for row in rows] == pytest.approx(frame["mean"].tolist(), abs=1e-12)
+    parts = ["--readouts", "pooling=mean,last", "--readouts", "layers=each,concat(0, 6)"]
+    shown = CliRunner().invoke(main, [*words, *parts])
+    assert "last,concat0+6" in shown.output and "readout" in shown.output
+    readouts = {"pooling": ["mean", "last"], "layers": ["each", "concat(0, 6)"]}
+    assert str(dm.layers(minilm, data, "body", "stars", layers=[0, 6], readouts=readouts)) == shown.output.rstrip("\n")
+    wrong = CliRunner().invoke(main, [*words, "--readouts", "poolling=mean"])
+    assert wrong.exit_code == 2 and "pooling" in wrong.output
     nothing = CliRunner().invoke(main, ["layers", str(minilm)])
     assert nothing.exit_code == 2 and "Give either --data FILE" in nothing.output

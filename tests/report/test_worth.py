@@ -102,6 +102,21 @@ def test_without_outcomes_errors_are_those_of_single_pairs_and_marked():
     assert "not paired" in found.table.as_text() and "(unpaired)" in found.sentence
 
 
+def test_each_choice_is_also_measured_at_the_best_arm():
+    recorded = made()
+    means = {arm: sum(TASKS[task] * each["score"] for task, each in by.items()) for arm, by in recorded.items()}
+    best = max(means, key=means.__getitem__)
+    last, mean = (Arm("m", "main", best.layer, best.readout.replace("mean", which)) for which in ("last", "mean"))
+    assert best == mean  # the last token loses too much to be the best
+    found = next(each for each in worths_of(recorded, TASKS).each if each.value == "last token")
+    assert found.at_best.value == pytest.approx((means[last] - means[mean]) / 3) and found.at_best.paired
+    assert found.low <= found.at_best.value <= found.high and found.at_best.value != found.difference.value
+    assert "at the best arm" in worths_of(recorded, TASKS).table.as_text()
+    del recorded[last]["topics"]
+    found = next(each for each in worths_of(recorded, TASKS).each if each.value == "last token")
+    assert found.at_best is None and found.pairs == 16
+
+
 def test_only_tasks_on_which_both_arms_of_a_pair_were_scored_count():
     recorded = made(layers=[0, 1])
     for arm in recorded:

@@ -1,0 +1,78 @@
+"""The rounds of a watch, logged by the real libraries without a network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import daskmetrics as dm
+from daskmetrics.config import Watch
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.experiment import _watch_trackers
+from daskmetrics.experiment._watch_trackers import trackers
+
+ONE_WATCH = """
+import sys
+from pathlib import Path
+from daskmetrics.experiment._watch_trackers import trackers
+name, place, *steps = sys.argv[1:]
+with trackers([name], "mine", "abc123", Path(place), print) as log:
+    for step in map(int, steps):
+        log(step, {"best_score": step / 100})
+"""
+
+
+def log_twice(name, place):
+    """Two watches one after the other, as if the first had been killed, of three rounds; returns what they print."""
+    command = [sys.executable, "-c", ONE_WATCH, name, str(place)]
+    return "".join(
+        subprocess.run([*command, *steps], capture_output=True, text=True, check=True).stdout
+        for steps in (("8", "16"), ("12",))
+    )
+
+
+def test_a_watch_that_goes_on_adds_to_the_same_run_of_mlflow(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="mlflow-skinny is in the extra 'dev'")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    assert log_twice("mlflow", tmp_path) == ""
+    client = mlflow.MlflowClient()
+    (run,) = client.search_runs([client.get_experiment_by_name("daskmetrics").experiment_id])
+    history = client.get_metric_history(run.info.run_id, "best_score")
+    assert sorted((each.step, each.value) for each in history) == [(8, 0.08), (12, 0.12), (16, 0.16)]
+    assert (run.info.run_name, run.info.status) == ("mine", "FINISHED")
+
+
+def test_rounds_are_logged_by_weights_and_biases_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="wandb is in the extra 'dev'")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert log_twice("wandb", tmp_path) == ""
+    written = [path.read_bytes() for path in sorted((tmp_path / "wandb").glob("offline-run-*/run-abc123.wandb"))]
+    assert [(b"best_score" in each, b"0.16" in each, b"0.12" in each) for each in written] == [
+        (True, True, False),
+        (True, False, True),
+    ]
+
+
+def test_a_library_that_fails_later_does_not_end_the_watch(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow", reason="mlflow-skinny is in the extra 'dev'")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    said = []
+    with trackers(["mlflow"], "mine", "abc123", tmp_path, said.append) as log:
+        log(8, {"no/../name": 1.0})
+        log(16, {"best_score": 1.0})
+    assert len(said) == 1 and said[0].startswith("mlflow did not take step 8: MlflowException: ")
+
+
+def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(_watch_trackers, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pip install mlflow-skinny wandb"):
+        dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", watch={"log": ["mlflow", "wandb"]})
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_library_needs_no_list():
+    assert Watch(log="wandb").log == ("wandb",) and Watch().log == ()
