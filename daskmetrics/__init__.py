@@ -58,6 +58,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from distributed import Client
 
     from daskmetrics.bandit import Policy
@@ -152,7 +154,7 @@ def run(
     models: Sequence[Any] | str | Path | None = None,
     tasks: Sequence[Any] | str | None = None,
     budget: float | None = None,
-    client: Client | None = None,
+    client: Any = None,
     cluster: Any = None,
     background: bool = False,
     settings: Sequence[str] = (),
@@ -175,10 +177,11 @@ def run(
         "label": "stars"}``, also with ``name``, ``kind`` and ``probe``. Tables are written into the folder of the run.
     budget : float, optional
         Share of the cost of scoring everything that may be spent.
-    client : distributed.Client, optional
-        Whose workers do the work, also an asynchronous one; they need no resources. It stays open.
+    client : distributed.Client or cluster of Dask, optional
+        Whose workers do the work: a client or a cluster of any class, also an asynchronous one. It stays open. Workers
+        need no resources; docs/running.md says how those with the resources ``GPU`` and ``CPU`` are used.
     cluster : cluster of Dask, str or mapping, optional
-        A running cluster, which stays open; or a profile: its name, YAML file or keys.
+        As ``client``; or a profile: its name, YAML file or keys.
     background : bool
         Whether to return at once, while the run goes on in a thread.
     settings : sequence of str
@@ -228,21 +231,27 @@ def run(
     arguments = {"models": models, "tasks": tasks, "budget": budget, "cluster": profile, **sections}
     parsed, place = experiment.configured(config, arguments, settings, folder)
     prepared = experiment.prepare(parsed, policy)
-    is_given = client is not None or not (cluster is None or is_profile)
-    if parsed.cluster.kind == "slurm" and not is_given:
-        import_module("daskmetrics.cluster.slurm._cluster")  # must be imported in the main thread
+    what, given = ("cluster", cluster) if client is None and not is_profile else ("client", client)
+    if given is None:
+        import_module("daskmetrics.cluster._connect").import_early(parsed.cluster)
 
     def drive(display: experiment.Display) -> Run:
-        with experiment.client_of(client, cluster) if is_given else nullcontext() as own:
+        with nullcontext() if given is None else _client_of(given, what) as own:
             experiment.run(prepared, place, display, own)
         finished = report.Run(place.path)
         report.write(finished)
         return finished
 
     if background:
-        return report.BackgroundRun(drive, place)
+        return report.BackgroundRun(drive, place, given)
     with experiment.Display() as display:
         return drive(display)
+
+
+def _client_of(given: Any, what: str = "client") -> AbstractContextManager[Client]:
+    from daskmetrics.execution._clients import client_of
+
+    return client_of(given, what)
 
 
 def layers(
@@ -316,13 +325,13 @@ def layers(
     return Leaderboard.of(recorded, {task: 1.0 for scores in recorded.values() for task in scores})
 
 
-def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
+def train(client: Any, config: Config | str | Path) -> dict[str, Path]:
     """Train the suites of a configuration on a client's workers, or resume their training.
 
     Parameters
     ----------
-    client : distributed.Client
-        Each of its workers runs at most one rank.
+    client : distributed.Client or cluster of Dask
+        As in `run`. Each of its workers runs at most one rank.
     config : Config, str or Path
         An experiment, or its YAML file; its models with a ``train`` section are trained.
 
@@ -347,15 +356,15 @@ def train(client: Client, config: Config | str | Path) -> dict[str, Path]:
     from daskmetrics.experiment import _train as training
 
     parsed = config if isinstance(config, configuration.Config) else configuration.load(config)
-    with Display() as display:
-        return training.train(client, parsed, display, training.suites_to_train(parsed))
+    with _client_of(client) as own, Display() as display:
+        return training.train(own, parsed, display, training.suites_to_train(parsed))
 
 
 def watch(
     config: str | Path | Mapping[str, Any] | Config | None = None,
     *,
     background: bool = False,
-    client: Client | None = None,
+    client: Any = None,
     settings: Sequence[str] = (),
     folder: str | Path | None = None,
     **arguments: Any,
@@ -368,8 +377,8 @@ def watch(
         As in `run`; the section ``watch`` of a configuration says how its folders and hub ids are followed.
     background : bool
         Whether to return at once, while the watch goes on in a process of its own, for instance beside a training.
-    client : distributed.Client, optional
-        Not with ``background``.
+    client : distributed.Client or cluster of Dask, optional
+        As in `run`. Not with ``background``.
 
     Returns
     -------
@@ -385,6 +394,8 @@ def watch(
     --------
     >>> watch(models=["./out"], tasks=["file:reviews.csv"]).best()  # doctest: +SKIP
     """
+    from contextlib import nullcontext
+
     from daskmetrics import experiment, report
     from daskmetrics.experiment._watch import watch as follow
     from daskmetrics.experiment._watch_process import BackgroundWatch
@@ -394,6 +405,6 @@ def watch(
         if client is not None:
             raise ConfigError("client: a watch in the background is a process of its own; pass a 'cluster' instead.")
         return BackgroundWatch(parsed, place)
-    with experiment.Display() as display:
-        follow(parsed, place, display, client, lambda: report.write(report.Run(place.path)))
+    with nullcontext() if client is None else _client_of(client) as own, experiment.Display() as display:
+        follow(parsed, place, display, own, lambda: report.write(report.Run(place.path)))
     return report.Run(place.path)

@@ -1,4 +1,4 @@
-"""Places to run: this machine, Slurm jobs, the present Slurm job, a running scheduler.
+"""Places to run: this machine, Slurm jobs, the present Slurm job, a running scheduler, any cluster of Dask.
 
 `connect` starts the cluster that a profile describes, gives a Dask client, and ends everything with its context. Each
 cluster is private to the run: TLS between its processes, dashboards on the loopback interface behind a random prefix.
@@ -7,6 +7,7 @@ cluster is private to the run: TLS between its processes, dashboards on the loop
 `_connect`           starts the cluster of a profile and ends it
 `slurm`              workers as Slurm jobs
 `_notebook`          a cluster object for notebooks
+`_foreign`           a running scheduler, or a cluster of another library's class
 `_dask_config`       Dask settings of every cluster
 `_certificates`      certificates and keys of a cluster
 `_clock`             how far a worker's clock is from this machine's

@@ -1,4 +1,4 @@
-"""Starts the cluster of a profile and ends it again: on this machine, on Slurm, or an existing scheduler."""
+"""Starts the cluster of a profile and ends it again: on this machine, on Slurm, or as another library does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
+from importlib import import_module
 
-import dask
 from distributed import Client, LocalCluster
 
 from daskmetrics.cluster._certificates import cluster_security
-from daskmetrics.cluster._dask_config import RESOURCES, dask_settings
-from daskmetrics.cluster._links import here, link_lines
+from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
+from daskmetrics.cluster._foreign import existing_client, factory, factory_client
+from daskmetrics.cluster._links import PrivateDashboard, here, link_lines
 from daskmetrics.config import Cluster
 from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError
@@ -51,14 +51,14 @@ def connect(
     wait : bool
         Whether to wait for the first worker.
     page : str
-        The page of the dashboard that the link in these lines opens; a scheduler of another program may lack it, so
-        its link is not changed.
+        The page of the dashboard that the link in these lines opens; the scheduler of another program or library may
+        lack it, so its link is not changed.
 
     Raises
     ------
     ConfigError
-        If no worker arrives in time; if workers lack the resources ``GPU`` and ``CPU``, without which work would
-        wait for ever; if Slurm would refuse the jobs.
+        If no worker arrives in time, Slurm would refuse the jobs, no scheduler answers, or a class cannot make its
+        cluster.
     ClusterLostError
         Also within the context, if jobs fail one after the other.
 
@@ -71,13 +71,14 @@ def connect(
     with ExitStack() as stack:
         # an unguessable path of the dashboard: on a login node the loopback interface is shared
         prefix = f"/{secrets.token_urlsafe(16)}"
-        stack.enter_context(dask.config.set(dask_settings(profile, prefix)))
+        stack.enter_context(in_force(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_disconnects())
         if profile.kind != "existing":
-            on_start(f"Starting {profile.workers} workers ({profile.kind}) ...")
+            what = profile.factory.class_ if profile.factory else profile.kind
+            on_start(f"Starting {profile.workers} workers ({what}) ...")
         client = stack.enter_context(_client(profile, prefix, run, on_message))
         link = client.dashboard_link
-        if profile.kind != "existing":
+        if profile.kind not in ("existing", "factory"):
             link = f"{link.removesuffix('status')}{page}"
         for line in link_lines(link, profile.kind, here()):
             on_start(line)
@@ -86,12 +87,21 @@ def connect(
         yield client
 
 
+def import_early(profile: Cluster) -> None:
+    """Import what starts a cluster of the profile: dask-jobqueue can be imported in the main thread only."""
+    if profile.kind == "slurm":
+        import_module("daskmetrics.cluster.slurm._cluster")
+    elif profile.factory is not None:
+        factory(profile.factory)
+
+
 def _client(
     profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]
 ) -> AbstractContextManager[Client]:
     if profile.kind == "existing":
-        client: AbstractContextManager[Client] = existing_client(profile)
-        return client
+        return existing_client(profile)
+    if profile.factory is not None and profile.kind == "factory":
+        return factory_client(profile, profile.factory)
     if profile.kind == "slurm":
         return _slurm_client(profile, prefix, run, on_message)
     if profile.kind == "allocation":
@@ -116,7 +126,7 @@ def _slurm_client(profile: Cluster, prefix: str, run: str, on_message: Callable[
 
 def _wait_for_workers(client: Client, profile: Cluster) -> None:
     deadline = time.monotonic() + profile.patience
-    while not (arrived := workers(client)):
+    while not workers(client):
         if problem := getattr(client.cluster, "problem", None):
             raise problem
         if time.monotonic() >= deadline:
@@ -125,12 +135,6 @@ def _wait_for_workers(client: Client, profile: Cluster) -> None:
                 f"'squeue --me' and the job logs in '{profile.logs}'. To wait longer, set cluster.arrive_within."
             )
         time.sleep(POLL)
-    for address, worker in arrived.items():
-        if not any(worker["resources"].get(name) for name in ("GPU", "CPU")):
-            raise ConfigError(
-                f"Worker {address} offers no resource GPU or CPU, so that work would wait for ever. "
-                'Start workers with: dask worker ... --resources "GPU=1 CPU=1" (also on machines without a GPU).'
-            )
 
 
 @contextmanager
@@ -147,12 +151,16 @@ def _quiet_disconnects() -> Iterator[None]:
             logger.setLevel(level)
 
 
+class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # distributed has no types
+    """Processes on this machine."""
+
+
 @contextmanager
 def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     """A client of processes on this machine, each running one unit at a time under a nanny that restarts it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port 8787 is already in use")  # if another process took it meanwhile
-        cluster = LocalCluster(
+        cluster = _LocalCluster(
             n_workers=0,
             threads_per_worker=1,
             processes=True,
@@ -164,6 +172,7 @@ def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
             memory_limit=profile.memory or 0,
             resources=RESOURCES,
         )
+    cluster.prefix = prefix
     cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
     cluster.scale(profile.workers)
     with cluster, Client(cluster, set_as_default=False) as client:
@@ -179,21 +188,3 @@ def _free_port(port: int) -> int:
         except OSError:
             return 0
     return port
-
-
-def existing_client(profile: Cluster) -> Client:
-    """A client of a running scheduler, given by its address or its scheduler file."""
-    if not profile.address:
-        raise ConfigError(
-            "cluster.kind is 'existing': give cluster.address (tcp://..., tls://... or a scheduler file)."
-        )
-    is_file = "://" not in profile.address
-    if is_file and not Path(profile.address).is_file():
-        raise ConfigError(
-            f"The scheduler file '{profile.address}' does not exist. Write one with: dask scheduler --scheduler-file F"
-        )
-    target = {"scheduler_file": profile.address} if is_file else {"address": profile.address}
-    try:
-        return Client(**target, set_as_default=False, timeout=min(30.0, profile.patience))
-    except OSError as error:
-        raise ConfigError(f"No scheduler answers at '{profile.address}': {error}") from None

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
+
+import dask
 
 from daskmetrics.cluster import _preload_scheduler as preload_scheduler
 from daskmetrics.cluster._preload_scheduler import PREFIX
@@ -34,21 +39,53 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
     }
     if profile.kind == "existing":
         return timeouts
-    return {
+    settings = {
         # our own retry policy decides about retries, and needs to know of the first death
         "distributed.scheduler.allowed-failures": 0,
         # a paused worker would keep its waiting tasks for ever; its nanny ends it if memory runs out
         "distributed.worker.memory.pause": False,
         # otherwise a worker that was disconnected for 15 s is closed
         "distributed.deploy.lost-worker-timeout": "1 hour",
+        "distributed.scheduler.preload": [PAGES],
+        "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
+        # tasks cancelled when a run is stopped would be logged as errors
+        "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
+        **timeouts,
+    }
+    if profile.kind == "factory":
+        return settings
+    return {
+        **settings,
         # every link that Dask shows needs the private prefix
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}" + prefix + "/status",
         PREFIX: prefix,
         "distributed.scheduler.preload": [preload_scheduler.__name__, PAGES],
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
-        "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
-        # tasks cancelled when a run is stopped would be logged as errors
-        "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
-        **timeouts,
     }
+
+
+_LOCK = threading.RLock()
+_IN_FORCE: list[Mapping[str, Any]] = []
+_set = ExitStack()  # undoes what `in_force` has set
+
+
+@contextmanager
+def in_force(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Dask's configuration with these settings; such blocks, of several clusters, may end in any order."""
+    own = dict(settings)
+    with _LOCK:
+        _IN_FORCE.append(own)
+        _apply()
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _IN_FORCE[:] = [each for each in _IN_FORCE if each is not own]
+            _apply()
+
+
+def _apply() -> None:
+    _set.close()
+    if _IN_FORCE:
+        _set.enter_context(dask.config.set({name: value for each in _IN_FORCE for name, value in each.items()}))

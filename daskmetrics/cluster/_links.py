@@ -1,4 +1,4 @@
-"""How to open the dashboard of a running cluster from elsewhere: through ssh, through Jupyter."""
+"""How to open the dashboard of a running cluster: its private link, also through ssh and through Jupyter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
+
+
+class PrivateDashboard:
+    """A Dask cluster whose own dashboard link has its prefix; Dask's setting would be the latest cluster's for all."""
+
+    prefix = ""
+    scheduler_info: Mapping[str, Any]
+
+    @property
+    def dashboard_link(self) -> str:
+        return f"http://127.0.0.1:{self.scheduler_info['services']['dashboard']}{self.prefix}/status"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Client
 
-from daskmetrics.cluster._connect import connect
+from daskmetrics.cluster._connect import connect, import_early
 from daskmetrics.cluster._links import here, link_lines
 from daskmetrics.cluster.slurm._commands import queue_text
 from daskmetrics.cluster.slurm._script import job_name
@@ -64,16 +64,13 @@ class ProfileCluster:
         self.run, self.asynchronous = run, asynchronous
         self._stack = ExitStack()
         self._client: Client | None = None
-        self._link = ""
-        if self.profile.kind == "slurm":
-            import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
+        import_early(self.profile)
         if not asynchronous:
             self._open()
 
     def _open(self) -> None:
         if self._client is None:
             self._client = self._stack.enter_context(connect(self.profile, self.run, wait=False))
-            self._link = self._client.dashboard_link  # read now: a later cluster changes Dask's settings
 
     def _close(self) -> None:
         self._stack.close()
@@ -146,7 +143,7 @@ class ProfileCluster:
 
     @property
     def dashboard_link(self) -> str:
-        return self._link
+        return str(self._client.dashboard_link) if self._client else ""
 
     def scale(self, n: int) -> None:
         """Set the number of workers.
@@ -172,7 +169,7 @@ class ProfileCluster:
     def _repr_html_(self) -> str:
         facts = {name: escape(text) for name, text in self._facts().items()}
         if self._client is not None:
-            first, *others = link_lines(self._link, self.profile.kind, here())
+            first, *others = link_lines(self.dashboard_link, self.profile.kind, here())
             link = escape(first.removeprefix("Dashboard: "))
             facts["dashboard"] = f'<a href="{link}" target="_blank">{link}</a>'
             for line in others:

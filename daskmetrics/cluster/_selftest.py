@@ -7,6 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
@@ -61,7 +62,7 @@ def run_checks(
         require_same(info["name"], versions)
         return SelfTestStatus.OK, ", ".join(f"{name} {number}" for name, number in versions.items())
 
-    needs_gpu = profile.kind != "local" and profile.gpus_per_job > 0
+    needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
     checks: dict[str, Callable[[], Checked]] = {
         "versions": versions,
         "import": lambda: (SelfTestStatus.OK, f"torch {call(_import_torch)}, on {call(socket.gethostname)}"),
@@ -111,18 +112,25 @@ def _check_clock(offset: ClockOffset) -> Checked:
 def _check_folder(call: Callable[..., Any], folder: Path) -> Checked:
     """Check that a file written on one side appears, with its content, on the other one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ours, theirs = (folder / f".selftest-{secrets.token_hex(8)}" for _ in range(2))
-    try:
-        ours.write_text("from the driver")
-        if not call(_appears, ours, "from the driver"):
+    with marker(folder) as (file, text):
+        if not call(appears, file, text):
             return SelfTestStatus.FAILED, f"the worker does not see '{folder}': use a file system that nodes share"
-        call(Path.write_text, theirs, "from the worker")
-        if not _appears(theirs, "from the worker"):
+        call(Path.write_text, file, "from the worker")
+        if not appears(file, "from the worker"):
             return SelfTestStatus.FAILED, f"a file that the worker writes into '{folder}' does not appear here"
-    finally:
-        for path in (ours, theirs):
-            path.unlink(missing_ok=True)
     return SelfTestStatus.OK, f"'{folder}' is the same on both sides"
+
+
+@contextmanager
+def marker(folder: Path) -> Iterator[tuple[Path, str]]:
+    """A new file in a folder, and its content; a machine that sees both shares the folder."""
+    text = secrets.token_hex(8)
+    file = folder.absolute() / f".selftest-{text}"
+    file.write_text(text)
+    try:
+        yield file, text
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _check_speed(call: Callable[..., Any], to_worker: bool) -> Checked:
@@ -144,10 +152,10 @@ def _device() -> dict[str, Any]:
     return {"visible": os.environ.get(VISIBLE), "devices": names, "driver": driver}
 
 
-def _appears(path: Path, text: str) -> bool:
+def appears(path: Path, text: str) -> bool:
     """Whether a file appears with its content, which on a network file system can take some seconds."""
     deadline = time.monotonic() + VISIBLE_WITHIN
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and path.parent.is_dir():
         if path.is_file() and path.read_text() == text:
             return True
         list(path.parent.iterdir())  # makes NFS look again

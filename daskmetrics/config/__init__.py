@@ -26,7 +26,7 @@
 Modules with a leading underscore are internal.
 """
 
-from daskmetrics.config._cluster import Cluster, Driver, Pool
+from daskmetrics.config._cluster import TLS, Cluster, Driver, Factory, Pool
 from daskmetrics.config._load import cluster, folder, load, parse
 from daskmetrics.config._readouts import Readouts
 from daskmetrics.config._recipe import DDP, Recipe
@@ -37,10 +37,12 @@ from daskmetrics.config._watch import Watch
 __all__ = [
     "DDP",
     "PRESETS",
+    "TLS",
     "Cluster",
     "Config",
     "Corpus",
     "Driver",
+    "Factory",
     "Model",
     "Pool",
     "Protocol",

@@ -1,19 +1,22 @@
-"""Where the work runs: this machine, Slurm jobs, or a running scheduler."""
+"""Where the work runs: this machine, Slurm jobs, a running scheduler, or a cluster of any class."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, model_serializer, model_validator
 
 from daskmetrics.config._section import (
     Constraint,
     Directive,
+    DottedName,
     Line,
     Section,
     SharedFolder,
     Size,
     SlurmName,
+    Source,
     Variable,
     Walltime,
     Word,
@@ -73,13 +76,39 @@ class Driver(Section):
     )
 
 
-class Cluster(Section):
-    """Where the work runs: on this machine, in Slurm jobs, in an existing Slurm job, or on a running scheduler."""
+class Factory(Section):
+    """A class that makes a cluster of Dask, with the keys that Dask's JupyterLab extension has for it."""
 
-    kind: Literal["local", "slurm", "allocation", "existing"] = Field(
+    module: DottedName = Field(description="Module that has the class.", examples=["dask_jobqueue", "dask_cuda"])
+    class_: DottedName = Field(
+        alias="class", description="Class of the cluster, or a function.", examples=["PBSCluster", "LocalCUDACluster"]
+    )
+    args: tuple[Any, ...] = Field((), description="Its positional arguments.", examples=[["a100"]])
+    kwargs: dict[str, Any] = Field(
+        {}, description="Its keyword arguments.", examples=[{"cores": 8, "memory": "64GB", "queue": "gpu"}]
+    )
+
+    @model_serializer(mode="wrap")
+    def _by_key(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        return {name.rstrip("_"): value for name, value in handler(self).items()}
+
+
+class TLS(Section):
+    """Files in PEM format with which a client is admitted by a scheduler that demands TLS."""
+
+    ca: Source = Field(description="Certificate of the authority that signed the scheduler's.", examples=["ca.pem"])
+    cert: Source = Field(description="Certificate of the client.", examples=["client.pem"])
+    key: Source = Field(description="Private key of the client.", examples=["client-key.pem"])
+
+
+class Cluster(Section):
+    """Where the work runs: this machine, Slurm jobs, the present Slurm job, a running scheduler, or any other class."""
+
+    kind: Literal["local", "slurm", "allocation", "existing", "factory"] = Field(
         "local",
         description="`local` for this machine, `slurm` for jobs that are submitted, `allocation` for the Slurm job "
-        "that this process runs in, `existing` for a scheduler that is already running.",
+        "that this process runs in, `existing` for a scheduler that is already running, `factory` for a cluster of any "
+        "class.",
         examples=["slurm"],
     )
     workers: int = Field(2, ge=1, description="Number of workers, or the largest number with `fewest`.", examples=[32])
@@ -100,6 +129,17 @@ class Cluster(Section):
         None,
         description="Address of a running scheduler, or path of its scheduler file (`kind: existing`).",
         examples=["tcp://10.0.0.1:8786", "scheduler.json"],
+    )
+    tls: TLS | None = Field(
+        None,
+        description="Certificates for a running scheduler that demands TLS (`kind: existing`). By default those of "
+        "Dask's configuration.",
+        examples=[{"ca": "ca.pem", "cert": "client.pem", "key": "client-key.pem"}],
+    )
+    factory: Factory | None = Field(
+        None,
+        description="The class of the cluster (`kind: factory`), which then gets `workers` workers.",
+        examples=[{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}],
     )
     partition: SlurmName | None = Field(None, description="Slurm partition.", examples=["gpu"])
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
@@ -182,6 +222,8 @@ class Cluster(Section):
                 raise ValueError(f"fewest is {pool.fewest}, which is more than the {pool.workers} workers")
         if self.gpus_per_node and self.gpus_per_job > self.gpus_per_node:
             raise ValueError(f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}")
+        if self.kind == "factory" and self.factory is None:
+            raise ValueError("kind is 'factory': name the class, such as factory: {module: dask_cuda, class: ...}")
         return self
 
     @property

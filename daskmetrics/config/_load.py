@@ -262,7 +262,8 @@ def _message(item: Mapping[str, Any]) -> str:
     place = ".".join(map(str, item["loc"]))
     if item["type"] == "extra_forbidden":
         inside = f" in '{'.'.join(map(str, parents))}'" if parents else ""
-        return f"{unknown('key', str(last), _section_at(parents).model_fields)}{inside}"
+        valid = (field.alias or name for name, field in _section_at(parents).model_fields.items())
+        return f"{unknown('key', str(last), valid)}{inside}"
     if item["type"] == "missing":
         return f"'{place}' is missing."
     message = item["msg"].removeprefix("Value error, ")

@@ -3,7 +3,7 @@
 | file | what it holds |
 |---|---|
 | `_arguments` | arguments in Python as a configuration |
-| `_clients` | clients and clusters of the user, checked before anything is submitted |
+| `_clients` | what a run needs of workers that it did not start, checked before anything is submitted |
 | `_prepare` | a configuration with all names resolved and checked |
 | `_run` | a run from its configuration to its recommendation |
 | `_measure`, `_search` | the two sources of work units |
@@ -24,8 +24,7 @@
 
 from daskmetrics.execution._display import Display
 from daskmetrics.experiment._arguments import configured
-from daskmetrics.experiment._clients import client_of
 from daskmetrics.experiment._prepare import Experiment, prepare
 from daskmetrics.experiment._run import RunResult, run
 
-__all__ = ["Display", "Experiment", "RunResult", "client_of", "configured", "prepare", "run"]
+__all__ = ["Display", "Experiment", "RunResult", "configured", "prepare", "run"]

@@ -1,92 +1,32 @@
-"""Clients and clusters of the user: what a run needs of them, checked before anything is submitted."""
+"""What a run needs of workers that it did not start, checked before anything is submitted."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from distributed import Client
 
+from daskmetrics.cluster._selftest import appears, marker
 from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import _handshake as handshake
 from daskmetrics.execution._runner import PLAIN
 
 
-@contextmanager
-def client_of(client: Any = None, cluster: Any = None) -> Iterator[Client]:
-    """A synchronous client for a client or a cluster object of the user, who keeps it.
+def require_workers(client: Client, folder: Path, paths: Sequence[str], patience: float) -> str:
+    """Check that workers can run the units; returns the resource that scoring occupies.
 
-    An asynchronous one, as in a notebook's event loop, gets a second client with an event loop of its own.
-
-    Raises
-    ------
-    ConfigError
-        If it is neither, is not connected, or its scheduler needs the event loop that the run would block.
-    """
-    given = cluster if client is None else client
-    if client is not None and not isinstance(client, Client):
-        raise ConfigError(
-            f"client: got a {type(client).__name__}; pass a distributed.Client, or a cluster as 'cluster'."
-        )
-    if client is not None and not client._asynchronous:
-        _require_open(client.status == "running", "client")
-        yield client
-        return
-    address = _address(given)
-    _require_other_loop(getattr(given, "cluster", None) if client is not None else cluster)
-    with Client(address, security=given.security, set_as_default=False, timeout=30) as own:
-        yield own
-
-
-def _address(given: Any) -> str:
-    """The scheduler's address."""
-    if isinstance(given, Client):
-        _require_open(given.status == "running", "client")
-        return str(given.scheduler.address)
-    if not hasattr(given, "scheduler_address"):
-        raise ConfigError(
-            f"cluster: got a {type(given).__name__}; pass a cluster of Dask such as LocalCluster, the name or the file "
-            "of a profile, or a mapping with its keys."
-        )
-    try:
-        address = str(given.scheduler_address)
-    except RuntimeError as error:  # of a ProfileCluster
-        raise ConfigError(f"cluster: {error}.") from None
-    _require_open("://" in address, "cluster")
-    return address
-
-
-def _require_open(is_open: bool, what: str) -> None:
-    if not is_open:
-        raise ConfigError(f"{what}: it is not connected. Await it if it is asynchronous, or make another one.")
-
-
-def _require_other_loop(cluster: Any) -> None:
-    """A scheduler in the event loop of this thread cannot answer while the run blocks it."""
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    loop = getattr(getattr(cluster, "loop", None), "asyncio_loop", None)
-    if loop is running:
-        raise ConfigError(
-            "The cluster runs in this event loop, which the run would block. Pass background=True, or use: await "
-            "asyncio.to_thread(daskmetrics.run, ...)"
-        )
-
-
-def require_workers(client: Client, paths: Sequence[str], patience: float) -> None:
-    """Check that the workers of a client of the user can run the units.
+    That is ``CPU``; or ``GPU`` if no worker offers ``CPU``, since a machine with a GPU can score, too. The other way
+    round there is no substitute: a worker that offers only ``CPU`` may stand beside GPU workers that come later.
 
     Parameters
     ----------
     client : distributed.Client
+    folder : Path
+        Folder of the run, which workers write to.
     paths : sequence of str
-        Files and folders of this machine that the workers must see.
+        Further files and folders of this machine that the workers must see.
     patience : float
         Seconds to wait for the first worker.
 
@@ -100,7 +40,8 @@ def require_workers(client: Client, paths: Sequence[str], patience: float) -> No
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError:
         raise ConfigError(
-            f"No worker arrived within {patience:.0f} s: start some, for instance cluster.scale(2)."
+            f"No worker arrived within {patience:.0f} s: start some, for instance cluster.scale(2), or "
+            "cluster.adapt(minimum=1) where their number follows the work."
         ) from None
     arrived = workers(client)
     if any(address.startswith("inproc://") for address in arrived):
@@ -109,23 +50,41 @@ def require_workers(client: Client, paths: Sequence[str], patience: float) -> No
             "processes=True."
         )
     offers = [own if own.keys() & PLAIN.keys() else PLAIN for own in (w["resources"] for w in arrived.values())]
-    if missing := [name for name in PLAIN if not any(own.get(name) for own in offers)]:
+    offered = {name for own in offers for name, amount in own.items() if amount}
+    if "GPU" not in offered:
         raise ConfigError(
-            f"No worker offers the resource {' or '.join(missing)}. Start workers without resources, or with: dask "
-            'worker ... --resources "GPU=1 CPU=1" (also on machines without a GPU).'
+            "No worker offers the resource GPU, which models need. Start workers without resources, or with: dask "
+            'worker ... --resources "GPU=1 CPU=1" (also on machines without a GPU). If they have not arrived yet, wait '
+            "for them first: client.wait_for_workers(N)."
         )
     names = {address: str(worker["name"]) for address, worker in arrived.items()}
     for address, answer in client.run(eval, handshake.question(), on_error="return").items():
         handshake.require_same(
             names.get(address, address), answer if isinstance(answer, BaseException) else answer["versions"]
         )
-    for address, unseen in client.run(_unseen, list(paths), on_error="ignore").items():
-        if unseen:
-            raise ConfigError(
-                f"Worker {names.get(address, address)} does not see '{unseen[0]}'. Put the run, its models and its "
-                "texts into a folder that all machines share."
-            )
+    for name, path in unseen(client, folder, paths).items():
+        raise ConfigError(
+            f"Worker {name} does not see '{path}' of this machine. Put the run, its models and its texts into a folder "
+            "that all machines share."
+        )
+    return "CPU" if "CPU" in offered else "GPU"
 
 
-def _unseen(paths: Sequence[str]) -> list[str]:
-    return [path for path in paths if not Path(path).exists()]
+def unseen(client: Client, folder: Path, paths: Sequence[str]) -> Mapping[str, str]:
+    """For each worker that does not see all of these, by name: the first that it does not see.
+
+    A folder of the same name on another disk does not count: the workers look for a file that is written into it now.
+    """
+    names = {address: str(worker["name"]) for address, worker in workers(client).items()}
+    with marker(folder) as (file, text):
+        found = client.run(_first_unseen, file, text, list(paths), on_error="ignore")
+    return {names.get(address, address): path for address, path in found.items() if path}
+
+
+def _first_unseen(marker: Path, text: str, paths: Sequence[str]) -> str | None:
+    try:
+        if appears(marker, text):
+            return next((path for path in paths if not Path(path).exists()), None)
+    except OSError:  # it is there, but this user cannot read it
+        pass
+    return str(marker.parent)

@@ -65,6 +65,8 @@ class Experiment:
         How alike the tasks are, (T, T), as learned from ``search.prior``; empty without one.
     offered : tuple of str
         What kinds of weights the hub has for each model, in words.
+    scored_on : str
+        The resource of a worker that scoring occupies.
     """
 
     config: Config
@@ -83,6 +85,7 @@ class Experiment:
     warnings: tuple[str, ...] = ()
     likeness: tuple[tuple[float, ...], ...] = ()
     offered: tuple[str, ...] = ()
+    scored_on: str = "CPU"
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:

@@ -209,8 +209,11 @@ class _RunDriver:
         weights = dict(zip((task.name for task in self.experiment.tasks), self.experiment.weights, strict=True))
         downloads = self.downloads = rolling.Downloads(self.experiment.locations.values(), self._say)
         with cluster as client, Publisher(client, self.journal.entries, weights) as publisher, downloads:
-            if given is not None:
-                require_workers(client, self._files(), config.cluster.patience)
+            if given is not None or config.cluster.kind in ("existing", "factory"):
+                scoring = require_workers(client, self.folder.path, self._files(), config.cluster.patience)
+                if scoring != self.experiment.scored_on:
+                    self._say("No worker offers the resource CPU: the workers that offer GPU also score the tasks.")
+                    self.experiment = dataclasses.replace(self.experiment, scored_on=scoring)
             self._train(client)
             slots = UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client)))
             # alone: two threads that import transformers at once get half of it

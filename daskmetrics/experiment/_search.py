@@ -116,7 +116,7 @@ def score_unit(
         kind=kind,
         function=worker.score,
         args=(task, arm.layer, experiment.score_seed(task), protocol.key, arm.readout),
-        resources={"CPU": 1},
+        resources={experiment.scored_on: 1},
         timeout=timeout,
         input=encode,
         note=note,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.execution._display import Display, NotebookCell
+from daskmetrics.execution._stopping import stop_thread
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import card, number
 from daskmetrics.report._run import Run
@@ -27,13 +29,16 @@ class BackgroundRun:
 
     As a context manager it waits for the end of the run when the block ends, and raises the run's error, if any. If
     the block itself fails, the run is stopped. What is recorded stays: the same call resumes a run that was stopped or
-    whose notebook was killed. In a notebook the object is shown as a card that changes while the run goes on.
+    whose notebook was killed. In a notebook the object is shown as a card that changes while the run goes on. Where the
+    cluster lives in the event loop of the notebook, use ``async with`` and ``await run``, which do not block it.
 
     Parameters
     ----------
     drive : callable
         Drives the run to its end, and shows its progress on the display that it gets.
     folder : RunFolder
+    given : optional
+        The client or cluster of the user, if the run has none of its own.
 
     Examples
     --------
@@ -43,8 +48,8 @@ class BackgroundRun:
     >>> run.wait().best()  # doctest: +SKIP
     """
 
-    def __init__(self, drive: Callable[[Display], object], folder: RunFolder) -> None:
-        self._folder, self._drive = folder, drive
+    def __init__(self, drive: Callable[[Display], object], folder: RunFolder, given: Any = None) -> None:
+        self._folder, self._drive, self._given = folder, drive, given
         self._error: BaseException | None = None
         self._cells: list[NotebookCell] = []
         self._leader, self._next_read = "", 0.0
@@ -63,6 +68,7 @@ class BackgroundRun:
             cell.draw(at_once=True)
 
     def __enter__(self) -> BackgroundRun:
+        self._require_thread()
         return self
 
     def __exit__(
@@ -76,6 +82,33 @@ class BackgroundRun:
         except KeyboardInterrupt:
             self.stop()
             raise
+
+    async def __aenter__(self) -> BackgroundRun:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await asyncio.to_thread(self.__exit__, kind, error, trace)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(self.stop)
+            raise
+
+    def __await__(self) -> Generator[Any, Any, Run]:
+        return asyncio.to_thread(self.wait).__await__()
+
+    def _require_thread(self) -> None:
+        """Waiting in the event loop that the cluster needs would last for ever."""
+        if self._given is None:
+            return
+        from daskmetrics.execution._clients import needs_this_loop
+
+        if self.running and needs_this_loop(self._given):
+            raise ConfigError(
+                "The run's cluster lives in this event loop, which waiting would block. Use 'async with' in place of "
+                "'with', 'await run' in place of run.wait(), and: await asyncio.to_thread(run.stop). The run goes on."
+            )
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]
@@ -162,7 +195,10 @@ class BackgroundRun:
             The error of the run.
         KeyboardInterrupt
             If the run was stopped.
+        ConfigError
+            If waiting would block the event loop that the run's cluster needs: use ``await run``.
         """
+        self._require_thread()
         self._thread.join(timeout)
         if self.running:
             raise TimeoutError(f"The run in '{self.folder}' still goes on: {self.state}.")
@@ -172,8 +208,7 @@ class BackgroundRun:
 
     def stop(self) -> None:
         """Stop the run, after a short time for units that are running; what is recorded stays."""
-        from daskmetrics.execution._runner import stop_thread  # with Dask, which who only reads a run does not need
-
+        self._require_thread()
         asked = False
         while self.running:
             # between two phases there is nothing to stop yet

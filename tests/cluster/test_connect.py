@@ -5,10 +5,11 @@ import subprocess
 import urllib.error
 import urllib.request
 
+import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from daskmetrics.cluster import connect
+from daskmetrics.cluster import ProfileCluster, connect
 from daskmetrics.config import Cluster
 from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ConfigError
@@ -46,11 +47,15 @@ def test_all_sockets_listen_on_loopback_only(client):
     assert ours and all(line.split()[3].startswith("127.0.0.1:") for line in ours)
 
 
-def test_a_scheduler_whose_workers_lack_resources_is_refused():
-    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
-        profile = Cluster(kind="existing", address=cluster.scheduler_address)
-        with pytest.raises(ConfigError, match="offers no resource GPU or CPU"), connect(profile):
-            pass
+def test_each_cluster_keeps_its_own_link_and_leaves_no_setting():
+    before = dask.config.get("distributed")
+    first, second = (ProfileCluster("local", workers=1) for _ in range(2))
+    links = [first.dashboard_link, second.dashboard_link]
+    assert links == [first.client.dashboard_link, second.client.dashboard_link] and len(set(links)) == 2
+    assert [urllib.request.urlopen(link, timeout=30).status for link in links] == [200, 200]
+    first.close()
+    second.close()
+    assert dask.config.get("distributed") == before
 
 
 def test_the_dashboard_link_is_printed_before_any_worker_arrives():

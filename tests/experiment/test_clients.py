@@ -5,11 +5,13 @@ import asyncio
 import pytest
 from distributed import Client, LocalCluster
 
+from daskmetrics.cluster import _selftest as selftest
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal
-from daskmetrics.experiment import Display, client_of, run
-from daskmetrics.experiment._clients import require_workers
+from daskmetrics.execution._clients import client_of
+from daskmetrics.experiment import Display, run
+from daskmetrics.experiment._clients import _first_unseen, require_workers
 
 LOCAL = {"dashboard_address": "127.0.0.1:0"}
 ONE = [{"name": "a", "train": {"width": 8, "depth": 1, "steps": 1}}]
@@ -28,7 +30,7 @@ def test_workers_without_resources_give_equal_cells(prepared, client, tmp_path):
     experiment = prepared(models=ONE, tasks=["stdlib:order"], metrics=["prompt_entropy"], search={"budget": 1.0})
     ours, plain = (RunFolder(tmp_path / name).create() for name in ("ours", "plain"))
     run(experiment, ours, Display(), client)
-    with LocalCluster(n_workers=1, threads_per_worker=2, **LOCAL) as cluster, client_of(None, cluster) as own:
+    with LocalCluster(n_workers=1, threads_per_worker=2, **LOCAL) as cluster, client_of(cluster) as own:
         run(experiment, plain, Display(), own)
     assert values(plain) == values(ours)
 
@@ -41,25 +43,32 @@ def test_workers_without_resources_give_equal_cells(prepared, client, tmp_path):
         ({"n_workers": 1, "processes": False}, "threads of this process"),
     ],
 )
-def test_workers_that_cannot_run_units_are_refused(options, message):
+def test_workers_that_cannot_run_units_are_refused(options, message, tmp_path):
     patience = 120 if options["n_workers"] else 1
     with LocalCluster(**options, **LOCAL) as cluster, Client(cluster) as given:
         with pytest.raises(ConfigError, match=message):
-            require_workers(given, [], patience)
+            require_workers(given, tmp_path, [], patience)
         assert given.status == "running"
 
 
 def test_workers_must_see_the_files_of_the_run(client, tmp_path):
-    require_workers(client, [str(tmp_path)], 10)
+    assert require_workers(client, tmp_path, [str(tmp_path)], 10) == "CPU"
+    assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match="does not see '/no/such/folder'"):
-        require_workers(client, [str(tmp_path), "/no/such/folder"], 10)
+        require_workers(client, tmp_path, [str(tmp_path), "/no/such/folder"], 10)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"), [(("tcp://a:1", None), "client: got a str"), ((None, 3), "cluster: got a int")]
-)
+def test_a_folder_of_the_same_name_on_another_disk_is_not_shared(tmp_path, monkeypatch):
+    monkeypatch.setattr(selftest, "VISIBLE_WITHIN", 0.5)
+    file = tmp_path / "marker"  # what the driver wrote into its own folder of this name
+    assert _first_unseen(file, "text", []) == str(tmp_path)
+    file.write_text("text")
+    assert _first_unseen(file, "text", []) is None
+
+
+@pytest.mark.parametrize(("given", "message"), [("tcp://a:1", "client: got a str"), (3, "client: got a int")])
 def test_what_is_neither_client_nor_cluster_is_an_error(given, message):
-    with pytest.raises(ConfigError, match=message), client_of(*given):
+    with pytest.raises(ConfigError, match=message), client_of(given):
         pass
 
 
@@ -87,7 +96,7 @@ def test_an_asynchronous_client_works_from_another_thread_and_is_refused_where_i
             LocalCluster(n_workers=0, asynchronous=True, **LOCAL) as cluster,
             Client(cluster, asynchronous=True) as given,
         ):
-            with pytest.raises(ConfigError, match="Pass background=True"):
+            with pytest.raises(ConfigError, match="background=True"):
                 known(given)
             return await asyncio.to_thread(known, given)
 

@@ -22,6 +22,7 @@ from distributed.deploy.spec import ProcessInterface
 from daskmetrics.cluster import _preload_worker as preload_worker
 from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES
+from daskmetrics.cluster._links import PrivateDashboard
 from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
 from daskmetrics.cluster.slurm._partitions import parse_gpus, require_interface
 from daskmetrics.config import Cluster
@@ -92,6 +93,10 @@ def parse_allocation(job: str, printed: str) -> Allocation:
     return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count, ends)
 
 
+class AllocationCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # distributed has no types
+    """Workers as steps of the present job."""
+
+
 @contextmanager
 def allocation_client(profile: Cluster, prefix: str, on_message: Callable[[str], None]) -> Iterator[Client]:
     """A client of workers in the present job, with the scheduler in this process; all steps end with the context."""
@@ -107,9 +112,12 @@ def allocation_client(profile: Cluster, prefix: str, on_message: Callable[[str],
     steps = JobSteps(profile, room, _environment(security, room), logs, on_message)
     workers = {f"step-{i}": {"cls": JobStep, "options": {"steps": steps}} for i in range(profile.workers)}
     with (
-        SpecCluster(workers=workers, scheduler={"cls": Scheduler, "options": options}, security=security) as cluster,
+        AllocationCluster(
+            workers=workers, scheduler={"cls": Scheduler, "options": options}, security=security
+        ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
+        cluster.prefix = prefix
         try:
             yield client
         finally:

@@ -18,6 +18,7 @@ import yaml
 from distributed import Security
 
 from daskmetrics.cluster._certificates import KeyFolder, cluster_security
+from daskmetrics.cluster._links import PrivateDashboard
 from daskmetrics.cluster.slurm import _commands
 from daskmetrics.cluster.slurm._partitions import require_interface
 from daskmetrics.cluster.slurm._script import LaunchInfo, script
@@ -45,7 +46,7 @@ _JOBQUEUE_DEFAULTS = yaml.safe_load(Path(dask_jobqueue.__file__).with_name("jobq
 log = logging.getLogger(__name__)
 
 
-class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
+class SlurmCluster(PrivateDashboard, SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
     """A Dask cluster whose workers are Slurm jobs; lost jobs are replaced. ConfigError if Slurm would refuse the jobs.
 
     It differs from dask-jobqueue's cluster in how jobs are managed: that one shows a lost job as running for ever, and
@@ -57,7 +58,7 @@ class SlurmCluster(SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no 
         require_interface(profile.interface)
         logs, security = Path(profile.logs).absolute(), cluster_security()
         self.profile, self._run = profile.model_copy(update={"logs": str(logs)}), run
-        self._on_message = on_message
+        self.prefix, self._on_message = prefix, on_message
         self._owner = secrets.token_hex(8)
         self._keys = KeyFolder(logs, security)
         self.supervisor: Supervisor | None = None

@@ -16,9 +16,12 @@ from distributed.scheduler import KilledWorker
 
 from daskmetrics.core._events import UnitAsked
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
+from daskmetrics.execution._clients import client_of
+from daskmetrics.execution._runner import PLAIN
 from daskmetrics.execution._worker import describe
 from daskmetrics.execution.map._batch import load_function, run_batch
 from daskmetrics.execution.map._folder import begin
@@ -39,7 +42,7 @@ def map(
     function: Callable[..., Any],
     iterable: Iterable[Any],
     *,
-    client: Client,
+    client: Any,
     journal: Journal | str | Path,
     batch_size: int = MapOptions.batch_size,
     retries: int = MapOptions.retries,
@@ -62,8 +65,8 @@ def map(
         can store: numbers, text, None, lists, dicts with text as keys; arrays become lists.
     iterable : iterable
         The items: numbers, text, lists, dicts, arrays, dataclasses. It is consumed at once.
-    client : distributed.Client
-        Its workers should have one thread each.
+    client : distributed.Client or cluster of Dask
+        Of any class, also an asynchronous one; it stays open. Its workers should have one thread each.
     journal : Journal, str or Path
         An open journal, or a folder, which is created if it does not exist.
     batch_size : int
@@ -107,8 +110,8 @@ def map(
     return _stream(make_spec(function, iterable, options, seed=seed, version=version), client, journal)
 
 
-def _stream(spec: MapSpec, client: Client, journal: Journal | str | Path) -> Iterator[ItemResult]:
-    with ExitStack() as stack:
+def _stream(spec: MapSpec, given: Any, journal: Journal | str | Path) -> Iterator[ItemResult]:
+    with client_of(given) as client, ExitStack() as stack:
         journal = stack.enter_context(open_journal(journal))
         source = MapSource(spec, journal.entries)
         yield from source.tracker.results()
@@ -169,6 +172,8 @@ def _run_serial(source: MapSource, journal: Journal) -> None:
 def _check_function(spec: MapSpec, client: Client) -> None:
     """Load the function on a worker, so that a missing module is reported before the first item."""
     name, resources = spec.function.name, dict(spec.options.resources)
+    if any(not worker["resources"].keys() & PLAIN.keys() for worker in workers(client).values()):
+        resources = {resource: amount for resource, amount in resources.items() if resource not in PLAIN}
     error: str | None = None
     for _ in range(PROBES):
         future = client.submit(_load_error, spec.function.payload, pure=False, resources=resources)

@@ -150,11 +150,13 @@ def collect(subject: Subject, start_worker: bool = False) -> Facts:
         If a worker is started and does not arrive.
     """
     profile, suites = subject.profile, _collect.suites(subject.config)
+    worker, unseen = _collect.worker(profile, subject.run, suites) if start_worker else (None, None)
     return Facts(
         profile=profile,
         here=_collect.machine(profile.interface),
         slurm=_collect.slurm(profile) if profile.kind == "slurm" else None,
-        worker=_collect.worker(profile) if start_worker else None,
+        worker=worker,
+        unseen=unseen,
         folders=_collect.folders(profile, subject.run),
         quota=_collect.printed("quota", "-w"),
         prefix=Path(sys.prefix),

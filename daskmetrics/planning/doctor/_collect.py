@@ -196,12 +196,21 @@ def history(run: RunFolder) -> RunHistory:
     return RunHistory(run.path, entries, tuple(records(entries)), is_finished(entries), holder(run.lock))
 
 
-def worker(profile: Cluster) -> MachineFacts:
-    """The machine of one worker, which is started by the profile and ends again."""
-    from daskmetrics.cluster import connect
+def worker(
+    profile: Cluster, run: RunFolder, suites: SuiteFacts | None
+) -> tuple[MachineFacts, Mapping[str, str] | None]:
+    """The machine of one worker, which is started by the profile and ends again, and what workers do not share.
 
+    Of a running scheduler, all workers are asked.
+    """
+    from daskmetrics.cluster import connect
+    from daskmetrics.experiment._clients import unseen
+
+    folder = next(parent for parent in (run.path.absolute(), *run.path.absolute().parents) if parent.is_dir())
+    places = {location.path for each in suites.located for location in each.locations} if suites else set()
     with connect(profile.model_copy(update={"workers": 1, "fewest": None, "scoring": None})) as client:
-        [(address, found)] = list(client.run(machine, profile.interface).items())[:1]
+        found: dict[str, MachineFacts] = client.run(machine, profile.interface)
+        address = next(iter(found))
         offset = compare_clocks(lambda: float(client.run(time.time, workers=[address])[address]))
-    facts: MachineFacts = replace(found, clock_problem=offset.problem)
-    return facts
+        lacking = unseen(client, folder, sorted(path for path in places if Path(path).exists()))
+    return replace(found[address], clock_problem=offset.problem), lacking

@@ -98,6 +98,7 @@ class Facts:
     here: MachineFacts
     slurm: SlurmFacts | None = None
     worker: MachineFacts | None = None
+    unseen: Mapping[str, str] | None = None  # for each worker that lacks one, the first folder that it does not share
     folders: tuple[FolderFacts, ...] = ()
     quota: str | None = None
     prefix: Path = Path("/")

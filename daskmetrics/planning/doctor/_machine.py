@@ -188,7 +188,7 @@ def threads(facts: Facts) -> Finding | None:
 def gpu(facts: Facts) -> Finding | None:
     """A worker of a GPU profile sees GPUs."""
     machine = facts.worker
-    if machine is None or not facts.profile.gpus_per_job or facts.profile.kind == "local":
+    if machine is None or not facts.profile.gpus_per_job or facts.profile.kind not in ("slurm", "allocation"):
         return None
     visible = machine.variables.get(VISIBLE)
     if not machine.gpus:

@@ -70,7 +70,12 @@ def quota(facts: Facts) -> Finding | None:
 
 
 def shared(facts: Facts) -> Finding | None:
-    """Nodes share the folders that they use."""
+    """Workers share the folders that they use: by their own answers if there are any, or by the file system."""
+    if facts.unseen:
+        lacking = "; ".join(f"worker {name} does not see {path}" for name, path in facts.unseen.items())
+        return failure(lacking, "put the run and its models on a file system that all machines share")
+    if facts.unseen is not None:
+        return good("the workers see the folders of the run and of its models")
     if facts.slurm is None:
         return None
     if local := [f for f in facts.folders if f.what in ("run", "logs", "cache") and f.kind in LOCAL]:

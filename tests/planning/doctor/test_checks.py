@@ -91,6 +91,13 @@ def profile(**changes):
     return replace(SOUND, profile=Cluster(**{**PROFILE, **changes}))
 
 
+def test_what_workers_answer_about_folders_counts_more_than_the_file_system():
+    for unseen, severity in (({}, Severity.GOOD), ({"w1": "/runs"}, Severity.FAILURE)):
+        finding = CHECKS["shared-folders"](replace(folder("run", kind="xfs"), unseen=unseen))
+        assert finding.severity is severity, finding
+    assert finding.message == "worker w1 does not see /runs"
+
+
 def slurm(**changes):
     return replace(SOUND, slurm=replace(SLURM, **changes))
 
