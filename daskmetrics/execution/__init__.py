@@ -8,9 +8,12 @@ next, and does not know Dask. A resumed run answers its source from the journal 
 `_loop`         the loop as a state machine: messages in, actions out
 `_messages`     its messages and actions
 `_placement`    chooses the worker for each unit
+`_timers`       deadlines of running attempts, and patience without a worker
+`_recorder`     commits the entries of a step together
 `_retry`        what follows a failed attempt
 `_runner`       runs the loop on Dask
 `_clients`      a user's client or cluster of any class, as a synchronous client
+`_stopping`     signals that stop a run
 `_worker`       runs one attempt on a worker
 `_deadline`     stops a call at its deadline
 `_handshake`    the identity and versions of a new worker

@@ -246,40 +246,42 @@ class Journal:
         half = f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was never committed."
         self.notices = tuple(filter(None, (self._run_lock.notice, half if contents.torn else None)))
 
-    def append(self, entry: Event, wait: bool = True) -> None:
-        """Write an entry and wait until it is on disk: then it is committed.
+    def append(self, *entries: Event, wait: bool = True) -> None:
+        """Write entries at once and wait until they are on disk: then they are committed.
 
         Parameters
         ----------
-        entry : Event
+        *entries : Event
             With JSON values.
         wait : bool
-            Without waiting it is committed with the next entry that waits: good enough for a decision, which is taken
-            again in the same way if it is lost.
+            Without waiting they are committed with the next entry that waits: good enough for a decision, which is
+            taken again in the same way if it is lost.
 
         Raises
         ------
         DiskFullError
-            If there is no room. The journal is as it was before, and the entry can be appended again.
+            If there is no room. The journal is as it was before, and the entries can be appended again.
         LockedError
             If the run was taken from this process.
         """
-        head = b"" if self._length else encode({"type": "format", "number": FORMAT})
-        line = encode(to_json(entry), int(head[:8], 16) if head else self._checksum)
+        lines, checksum = [], self._checksum
+        for plain in (*([] if self._length else [{"type": "format", "number": FORMAT}]), *map(to_json, entries)):
+            lines.append(encode(plain, checksum))
+            checksum = int(lines[-1][:8], 16)
         self._require_sole_writer()
         self._writing = True
         try:
             with room_for(f"the journal '{self.path}'"):
-                rest = head + line
-                while rest:  # a nearly full disk takes part of a line
+                rest = text = b"".join(lines)
+                while rest:  # a nearly full disk takes a part
                     rest = rest[os.write(self._file, rest) :]
                 if wait:
                     os.fsync(self._file)
         except BaseException:  # also Ctrl-C
             self._withdraw()
             raise
-        self._length, self._checksum = self._length + len(head + line), int(line[:8], 16)
-        self.entries.append(entry)
+        self._length, self._checksum = self._length + len(text), checksum
+        self.entries.extend(entries)
         self._writing = False
         if wait:
             self._move_mark()

@@ -1,7 +1,8 @@
 """The loop as a state machine: messages in, actions out, time passed in. It knows no Dask, no threads and no disk.
 
 A unit waits until it is due, is placed on a worker, reports its start, and ends: with a value, with a fault, or with
-its worker. A line of the journal commits the result; only then does the source receive it.
+its worker. The entries of a step are committed to the journal together; only then does the source receive its records.
+A step costs time for what happened in it, not for all units and workers that there are.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from daskmetrics.core._events import AttemptFailed, InputRecovered, Record, UnitAsked, WorkerJoined, to_json
-from daskmetrics.core.errors import ClusterLostError
-from daskmetrics.core.names import Key, content_key
+from daskmetrics.core._events import AttemptFailed, InputRecovered, Record, UnitAsked
+from daskmetrics.core.names import Key
 from daskmetrics.execution._messages import (
     Action,
     Failed,
@@ -33,11 +33,13 @@ from daskmetrics.execution._messages import (
     Vanished,
 )
 from daskmetrics.execution._placement import Durations, Placement, QueuedUnit, WorkerState, movable, shortage
+from daskmetrics.execution._recorder import Recorder
 from daskmetrics.execution._retry import Fault, GiveUp, Retry, Settings, faults_so_far
+from daskmetrics.execution._timers import AttemptTimers, Patience
 from daskmetrics.execution._units import EventLog, Source, WorkUnit
 
 LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
-REPORT_IDLE_AFTER = 10.0  # seconds without a worker before the user gets a message
+BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
 
 
 class Loop:
@@ -57,7 +59,7 @@ class Loop:
     >>> from daskmetrics.execution._units import Sweep
     >>> class Memory(list):
     ...     entries = property(list)
-    ...     append = lambda self, entry, wait=True: self.extend([entry])
+    ...     append = lambda self, *entries, wait=True: self.extend(entries)
     ...     records = lambda self: (entry for entry in self if isinstance(entry, Record))
     >>> loop = Loop(Sweep([WorkUnit("a", "a", "demo", print)]), Memory(), Settings(slots=1))
     >>> [submit] = loop.step(0.0, [Joined("tcp://w", "w")])
@@ -74,27 +76,27 @@ class Loop:
         settings: Settings,
         on_record: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        self.source, self.journal, self.settings, self.on_record = source, journal, settings, on_record
+        self.source, self.journal, self.settings = source, journal, settings
         self.done = False
         self.now = 0.0
         self.workers: dict[str, WorkerState] = {}
         self.units: dict[Key, QueuedUnit] = {}
         self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
-        self._known = {record.key: record for record in journal.records()}
-        written = (entry for entry in journal.entries if isinstance(entry, UnitAsked | WorkerJoined))
-        self._written = {content_key(to_json(entry)) for entry in written}
+        self._recorder = Recorder(journal, source, on_record)
         self._faults = faults_so_far(journal.entries)
         self._durations = Durations(settings.margin)
-        for record in self._known.values():
+        for record in self._recorder.known.values():
             self._durations.note(record.kind, record.seconds)
         self._failed_inputs: dict[Key, Record] = {}  # inputs that failed permanently
+        self._unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
         self._tasks: dict[TaskId, QueuedUnit] = {}
+        self._deadlines, self._patience = AttemptTimers(settings.grace), Patience(settings.patience)
+        self._placement = Placement(self.workers, settings.ahead)
+        self._capacity: int | None = None  # units that the workers can hold; None if they changed
         self._actions: list[Action] = []
         self._numbers = count(1)
-        self._paused_until = -math.inf
+        self._paused_until = self._balanced = -math.inf
         self._stop_at: float | None = None
-        self._idle_since: float | None = None
-        self._idle_reported = False
 
     @property
     def stopping(self) -> bool:
@@ -104,9 +106,8 @@ class Loop:
     @property
     def wake(self) -> float:
         """The latest time of the next step."""
-        times = [self.now + LONGEST_SLEEP, math.inf if self._stop_at is None else self._stop_at]
+        times = [self.now + LONGEST_SLEEP, self._deadlines.next, math.inf if self._stop_at is None else self._stop_at]
         times += [time for time in (self._paused_until, *self._due()) if time > self.now]
-        times += [item.deadline + self.settings.grace for worker in self.workers.values() for item in worker.placed]
         return min(times)
 
     def step(self, now: float, messages: Iterable[Message] = ()) -> Sequence[Action]:
@@ -121,13 +122,16 @@ class Loop:
         for message in messages:
             self._receive(message)
         self._expire()
+        self._flush()
         if self.stopping:
             self._wind_down()
         elif now >= self._paused_until:
             self._ask()
             self._place()
             self.done = not self.units
-            self._watch_idleness()
+            busy = self.done or any(worker.placed for worker in self.workers.values())
+            stuck = not busy and not any(time > now for time in self._due())
+            self._actions += self._patience.watch(now, stuck, self._shortage)
         return self._actions
 
     # messages
@@ -139,6 +143,7 @@ class Loop:
             case OfferChanged(address, resources) if address in self.workers:
                 for waiting in self.workers[address].change(resources):
                     self._unassign(waiting)
+                self._placement.update(self.workers[address])
             case Left():
                 self._leave(message)
             case StopRequested(grace):
@@ -156,6 +161,7 @@ class Loop:
         match message:
             case Started():
                 item.begun = self.now, next(self._numbers)
+                self._deadlines.start(item)
             case Finished():
                 self._finish(item, message)
             case Failed():
@@ -165,14 +171,17 @@ class Loop:
 
     def _join(self, joined: Joined) -> None:
         ends = math.inf if joined.remaining is None else self.now + joined.remaining
-        self.workers[joined.worker] = WorkerState(joined.worker, joined.name, joined.threads, joined.resources, ends)
+        worker = WorkerState(joined.worker, joined.name, joined.threads, joined.resources, ends)
+        self.workers[joined.worker], self._capacity = worker, None
+        self._placement.update(worker)
         if joined.about:
-            self._write(joined.about)
+            self._recorder.add_once(joined.about)
 
     def _leave(self, left: Left) -> None:
         worker = self.workers.pop(left.worker, None)
         if worker is None:
             return
+        self._capacity = None
         running = worker.running()
         for item in worker.placed[:]:
             self._lose(worker, item, running, left)
@@ -202,18 +211,18 @@ class Loop:
 
     def _expire(self) -> None:
         """Kill workers that miss a deadline: a stopped process cannot end itself."""
-        for worker in list(self.workers.values()):
-            late = [item.task for item in worker.placed if item.deadline + self.settings.grace <= self.now]
-            if late:
-                self._actions.append(Kill(worker.address))
-                self._leave(Left(worker.address, {task: "The worker did not answer." for task in late if task}))
+        for address, tasks in self._deadlines.late(self.now).items():
+            self._actions.append(Kill(address))
+            self._leave(Left(address, dict.fromkeys(tasks, "The worker did not answer.")))
 
     # the end of an attempt
 
     def _finish(self, item: QueuedUnit, finished: Finished) -> None:
         self._durations.note(item.unit.kind, finished.seconds)
         if item.shared:
-            self.workers[item.worker or ""].placed.remove(item)
+            worker = self.workers[item.worker or ""]
+            worker.placed.remove(item)
+            self._placement.update(worker)
             item.begun, item.held = None, True
             self._reset_faults(item)
             return
@@ -235,7 +244,7 @@ class Loop:
         item.suspect = item.suspect or not blamed
         unit = item.unit
         attempt = unit.key, unit.name, unit.kind, item.where, item.tried
-        self.journal.append(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
+        self._recorder.add(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
         policy = self.settings.retry
         decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
         if isinstance(decision, GiveUp):
@@ -249,7 +258,7 @@ class Loop:
         if item.faults:
             item.faults.clear()
             self._faults.pop(item.unit.key, None)
-            self.journal.append(InputRecovered(item.unit.key, item.unit.name))
+            self._recorder.add(InputRecovered(item.unit.key, item.unit.name))
 
     def _give_up(self, item: QueuedUnit, status: str, reason: str) -> None:
         if not item.shared:
@@ -262,22 +271,18 @@ class Loop:
 
     def _fail_dependents(self) -> None:
         """Give up units that wait for an input that failed permanently; running units have it already."""
-        for item in list(self.units.values()):
+        for item in list(self._unplaced.values()) if self._failed_inputs else ():
             given = item.unit.input
-            if given and given.key in self._failed_inputs and item.task is None:
+            if given and given.key in self._failed_inputs:
                 bad = self._failed_inputs[given.key]
                 self._commit(item, bad.status, reason=f"Its {bad.kind} {bad.name}: {bad.reason}", attempts=bad.attempts)
+        self._flush()
 
     def _commit(self, item: QueuedUnit, status: str, **result: Any) -> None:
         unit = item.unit
-        record = Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result)
-        self.journal.append(record)
-        self._known[unit.key] = record
-        del self.units[unit.key]
+        self._recorder.add(Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result))
         self._unassign(item)
-        self.source.tell(record)
-        self._evict_inputs()
-        self.on_record(record)
+        del self.units[unit.key], self._unplaced[unit.key]
 
     def _unassign(self, item: QueuedUnit) -> None:
         """Take a unit from its worker, so that it waits again."""
@@ -286,13 +291,22 @@ class Loop:
         worker = self.workers.get(item.worker or "")
         if worker and item in worker.placed:
             worker.remove(item)
+            self._placement.update(worker)
+        if not item.shared:
+            self._unplaced[item.unit.key] = item
         del self._tasks[item.task]
         self._actions.append(Release(item.task))
         item.task = item.worker = item.begun = None
         item.held = False
 
+    def _flush(self) -> None:
+        if self._recorder.flush():
+            self._evict_inputs()
+
     def _evict_inputs(self) -> None:
         """Free the inputs that no unit needs, except the latest few."""
+        if len(self.inputs) <= self.settings.spare_inputs:
+            return
         needed = {item.unit.input.key for item in self.units.values() if item.unit.input}
         idle = [key for key in self.inputs if key not in needed]
         for key in idle[: max(0, len(idle) - self.settings.spare_inputs)]:
@@ -306,36 +320,33 @@ class Loop:
             for unit in units:
                 self._accept(unit)
             self._fail_dependents()
+        self._recorder.flush()
 
     def _slots(self) -> int:
         if self.settings.slots is not None:
             return self.settings.slots
-        return max(1, sum(worker.threads + self.settings.ahead for worker in self.workers.values()))
+        if self._capacity is None:
+            self._capacity = sum(worker.threads + self.settings.ahead for worker in self.workers.values())
+        return max(1, self._capacity)
 
     def _accept(self, unit: WorkUnit) -> None:
-        self._write(UnitAsked(unit.key, unit.name, dict(unit.note)))
-        if unit.key in self._known:
-            self.source.tell(self._known[unit.key])
+        self._recorder.add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
+        if record := self._recorder.known.get(unit.key):
+            self.source.tell(record)
             return
-        self.units[unit.key] = self._queued(unit)
+        self.units[unit.key] = self._unplaced[unit.key] = self._queued(unit)
         if unit.input and unit.input.key not in (*self.inputs, *self._failed_inputs):
             self.inputs[unit.input.key] = self._queued(unit.input, shared=True)
 
     def _queued(self, unit: WorkUnit, shared: bool = False) -> QueuedUnit:
         faults, tried = self._faults.get(unit.key, (Counter(), 0))
-        return QueuedUnit(unit, shared, Counter(faults), tried)
-
-    def _write(self, entry: UnitAsked | WorkerJoined) -> None:
-        """Journal a decision or a worker once; without waiting, since a lost one is made again."""
-        if (key := content_key(to_json(entry))) not in self._written:
-            self._written.add(key)
-            self.journal.append(entry, wait=False)
+        return QueuedUnit(unit, shared, Counter(faults), tried, next(self._numbers))
 
     def _waiting(self) -> Iterator[QueuedUnit]:
         """Units that have no worker, or their inputs where these must run first; due or not."""
-        for item in list(self.units.values()):
+        for item in sorted(self._unplaced.values(), key=lambda item: item.number):
             before = self.inputs.get(item.unit.input.key) if item.unit.input else None
-            if item.task is None and before and not before.held:
+            if before and not before.held:
                 item = before
             if item.task is None:
                 yield item
@@ -345,17 +356,19 @@ class Loop:
 
     def _place(self) -> None:
         self._place_due()
-        for item in movable(self.workers.values(), self.now):
-            self._unassign(item)
-            self._place_due()
+        if self.now >= self._balanced + BALANCE_EVERY:
+            self._balanced = self.now
+            for item in movable(self.workers.values(), self.now):
+                self._unassign(item)
+                self._place_due()
 
     def _place_due(self) -> None:
         due = {id(item): item for item in self._waiting() if item.not_before <= self.now}
-        placement = Placement(self.workers.values(), self.now, self.settings.ahead)
+        self._placement.begin(self.now)
         for item in sorted(due.values(), key=lambda item: not item.suspect):
             given = self.inputs[item.unit.input.key] if item.unit.input else None
-            near = (given.worker,) if given and given.worker else ()
-            if worker := placement.choose(item, self._durations.expect(item.unit), near):
+            near = given.worker if given else None
+            if worker := self._placement.choose(item, self._durations.expect(item.unit), near):
                 self._submit(item, worker, given)
 
     def _submit(self, item: QueuedUnit, worker: WorkerState, given: QueuedUnit | None) -> None:
@@ -363,6 +376,8 @@ class Loop:
         item.worker, item.where, item.placed = worker.address, worker.name, self.now
         worker.placed.append(item)
         worker.at_hand = item.unit.keeps or worker.at_hand
+        self._placement.update(worker)
+        self._unplaced.pop(item.unit.key, None)
         self._tasks[item.task] = item
         if given:
             self.inputs.move_to_end(given.unit.key)
@@ -378,20 +393,6 @@ class Loop:
                     self._unassign(item)
         over = self._stop_at is not None and self.now >= self._stop_at
         self.done = over or not any(worker.placed for worker in self.workers.values())
-
-    def _watch_idleness(self) -> None:
-        """Report that no unit can run, and raise an error after `Settings.patience`."""
-        busy = any(worker.placed for worker in self.workers.values())
-        if self.done or busy or any(time > self.now for time in self._due()):
-            self._idle_since, self._idle_reported = None, False
-            return
-        self._idle_since = self.now if self._idle_since is None else self._idle_since
-        idle = self.now - self._idle_since
-        if idle >= self.settings.patience:
-            raise ClusterLostError(f"{self._shortage()} No recorded result is lost: run the same command to resume.")
-        if idle >= REPORT_IDLE_AFTER and not self._idle_reported:
-            self._idle_reported = True
-            self._actions.append(Notice(f"{self._shortage()} Waiting for {self.settings.patience:.0f} s."))
 
     def _shortage(self) -> str:
         unit = next(self._waiting()).unit

@@ -1,4 +1,8 @@
-"""Chooses the worker for each unit, from what runs where; it does not know Dask."""
+"""Chooses the worker for each unit, from what runs where; it does not know Dask.
+
+Workers wait in heaps, so that a choice does not look at all of them. A worker enters the heaps again whenever it
+changes, and what an earlier entry says is checked when it comes to the top.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
 
 from daskmetrics.execution._messages import TaskId
 from daskmetrics.execution._retry import Fault
@@ -14,7 +20,7 @@ from daskmetrics.execution._units import WorkUnit
 SETTLED_AFTER = 1.0  # seconds after which a waiting unit may be moved; before, its start may not have been reported
 
 
-@dataclass
+@dataclass(eq=False)
 class QueuedUnit:
     """The state of a unit, or of an input that units share, until it has a result.
 
@@ -25,6 +31,7 @@ class QueuedUnit:
     shared: bool = False
     faults: Counter[Fault] = field(default_factory=Counter)
     tried: int = 0  # attempts that ended in a fault
+    number: int = 0  # in the order of asking
     not_before: float = 0.0
     avoid: str | None = None  # name of the worker on which the last attempt failed
     suspect: bool = False  # it was running, with others, when a worker died
@@ -43,7 +50,7 @@ class QueuedUnit:
         return self.begun[0] + self.unit.timeout
 
 
-@dataclass
+@dataclass(eq=False)
 class WorkerState:
     """A worker with the units that are placed there and have not ended."""
 
@@ -123,22 +130,48 @@ class Durations:
         return min(self._margin * self._longest.get(unit.kind, 0.0), unit.timeout or math.inf)
 
 
+Needs: TypeAlias = frozenset[tuple[str, float]]  #: the resources of a unit
+Place: TypeAlias = tuple[bool, int, str]  #: whether a unit would wait there, the load and the address of a worker
+
+
 class Placement:
-    """One round of placement.
+    """The workers, in the order in which they are chosen.
 
     Parameters
     ----------
-    workers : iterable of WorkerState
-    now : float
+    workers : mapping of str to WorkerState
+        By address; the owner adds and removes workers, and calls `update` for one that is new or changed.
     ahead : int
         Units that may wait on a worker behind the running ones.
     """
 
-    def __init__(self, workers: Iterable[WorkerState], now: float, ahead: int) -> None:
-        self.workers, self.now, self.ahead = tuple(workers), now, ahead
+    def __init__(self, workers: Mapping[str, WorkerState], ahead: int) -> None:
+        self.workers, self.ahead, self.now = workers, ahead, 0.0
         self._reserved: set[str] = set()
+        # for each kind of needs, with a unit that has them: the workers by what they have at hand, and "" for all
+        self._heaps: dict[Needs, tuple[WorkUnit, dict[str | None, list[Place]]]] = {}
+        self._hopeless: dict[Needs, float] = {}  # expected seconds for which no worker was found in this round
 
-    def choose(self, item: QueuedUnit, seconds: float, near: Collection[str] = ()) -> WorkerState | None:
+    def begin(self, now: float) -> None:
+        """Begin a round of placement."""
+        self.now, self._reserved, self._hopeless = now, set(), {}
+
+    def update(self, worker: WorkerState) -> None:
+        """Sort a worker in, after any change of it."""
+        for unit, heaps in self._heaps.values():
+            self._add(worker, unit, heaps)
+
+    def _add(self, worker: WorkerState, unit: WorkUnit, heaps: dict[str | None, list[Place]]) -> None:
+        if not worker.offers(unit) or not worker.takes(unit, self.ahead):
+            return
+        for name in ("", worker.at_hand):
+            heap = heaps.setdefault(name, [])
+            heappush(heap, (not worker.starts(unit), *_load(worker)))
+            if len(heap) > 4 * len(self.workers) + 64:  # most entries are out of date
+                heap[:] = {place for place in heap if self._holds(place, unit, name)}
+                heapify(heap)
+
+    def choose(self, item: QueuedUnit, seconds: float, near: str | None = None) -> WorkerState | None:
         """The worker for a unit, or None if no worker can take it now.
 
         Parameters
@@ -146,10 +179,56 @@ class Placement:
         item : QueuedUnit
         seconds : float
             Expected duration; a worker whose walltime ends earlier is skipped.
-        near : collection of str
-            Workers that hold the unit's input.
+        near : str, optional
+            The worker that holds the unit's input.
         """
-        able = [w for w in self.workers if w.offers(item.unit) and self.now + seconds <= w.ends]
+        unit = item.unit
+        if item.avoid:
+            return self._choose_among_all(item, seconds, near)
+        needs = frozenset(unit.resources.items())
+        if seconds >= self._hopeless.get(needs, math.inf):
+            return None
+        if needs not in self._heaps:
+            self._heaps[needs] = unit, {}
+            for worker in self.workers.values():
+                self._add(worker, *self._heaps[needs])
+        found = [self._first(needs, name, seconds) for name in (("", None, unit.keeps) if unit.keeps else ("",))]
+        if not found[0]:
+            self._hopeless[needs] = seconds
+        elif near and (holder := self.workers.get(near)) and self._is_free(holder, unit, seconds):
+            found.append(holder)
+        return min(filter(None, found), key=lambda worker: _rank(worker, unit, near), default=None)
+
+    def _first(self, needs: Needs, name: str | None, seconds: float) -> WorkerState | None:
+        """The first worker of a heap that is free for as long."""
+        unit, heaps = self._heaps[needs]
+        heap, skipped, found = heaps.get(name, []), [], None
+        while heap and found is None:
+            if not self._holds(heap[0], unit, name):
+                heappop(heap)
+            elif self._is_free(worker := self.workers[heap[0][-1]], unit, seconds):
+                found = worker
+            else:
+                skipped.append(heappop(heap))
+        for place in skipped:
+            heappush(heap, place)
+        return found
+
+    def _holds(self, place: Place, unit: WorkUnit, name: str | None) -> bool:
+        """Whether an entry of a heap still says what is so."""
+        worker = self.workers.get(place[-1])
+        if worker is None or name not in ("", worker.at_hand) or not worker.takes(unit, self.ahead):
+            return False
+        return worker.offers(unit) and place == (not worker.starts(unit), *_load(worker))
+
+    def _is_free(self, worker: WorkerState, unit: WorkUnit, seconds: float) -> bool:
+        if worker.address in self._reserved or not worker.offers(unit):
+            return False
+        return self.now + seconds <= worker.ends and worker.takes(unit, self.ahead)
+
+    def _choose_among_all(self, item: QueuedUnit, seconds: float, near: str | None) -> WorkerState | None:
+        """The worker for a unit whose last attempt failed."""
+        able = [w for w in self.workers.values() if w.offers(item.unit) and self.now + seconds <= w.ends]
         able = [w for w in able if w.name != item.avoid] or able  # another worker, if there is one
         free = [w for w in able if w.address not in self._reserved and w.takes(item.unit, self.ahead)]
         if item.suspect:
@@ -180,11 +259,11 @@ def shortage(workers: Collection[WorkerState], unit: WorkUnit, seconds: float) -
     return f"No worker has the {seconds:.0f} s left that {unit.kind} {unit.name} may take."
 
 
-def _rank(worker: WorkerState, unit: WorkUnit, near: Collection[str]) -> tuple[bool, bool, bool, bool, int, str]:
+def _rank(worker: WorkerState, unit: WorkUnit, near: str | None) -> tuple[bool, bool, bool, bool, int, str]:
     """Sort key, best first: it starts at once, has the input, holds what the unit keeps, and displaces nothing."""
     strange = unit.keeps is not None and worker.at_hand != unit.keeps
     displaces = strange and worker.at_hand is not None
-    return not worker.starts(unit), worker.address not in near, strange, displaces, *_load(worker)
+    return not worker.starts(unit), worker.address != near, strange, displaces, *_load(worker)
 
 
 def _load(worker: WorkerState) -> tuple[int, str]:

@@ -6,16 +6,12 @@ import asyncio
 import json
 import logging
 import math
-import os
 import queue
 import secrets
-import signal
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -47,6 +43,7 @@ from daskmetrics.execution._messages import (
     Vanished,
 )
 from daskmetrics.execution._retry import Fault, Settings
+from daskmetrics.execution._stopping import stop_signals
 from daskmetrics.execution._units import Source
 
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
@@ -111,11 +108,11 @@ class _PausingJournal:
         self._journal, self._stop_requested, self._pause, self._say = journal, stop_requested, pause, say
         self.entries, self.records = journal.entries, journal.records
 
-    def append(self, entry: Event, wait: bool = True) -> None:
+    def append(self, *entries: Event, wait: bool = True) -> None:
         paused = False
         while True:
             try:
-                self._journal.append(entry, wait)
+                self._journal.append(*entries, wait=wait)
                 break
             except DiskFullError as error:
                 if self._stop_requested():
@@ -139,6 +136,7 @@ class _DaskBackend:
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Any] = {}
         self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
+        self.reported: set[TaskId] = set()  # attempts whose short result came with the report of their end
         # resources of the workers by address; only the event loop of the client uses it
         self.known: dict[str, Mapping[str, float]] = {}
         self.plain: set[str] = set()  # workers that were started without our resources
@@ -155,7 +153,7 @@ class _DaskBackend:
     def listening(self) -> Iterator[None]:
         """Subscribe to events of workers, and of attempts that start."""
         handlers: dict[str, Callable[[tuple[float, Any]], None]] = {
-            self.topic: lambda event: self.events.put(Started(event[1])),
+            self.topic: lambda event: self._on_report(event[1]),
             "all": self._on_worker_event,
             "worker-restart-memory": lambda event: self.over_memory.add(event[1]["worker"]),
         }
@@ -212,6 +210,7 @@ class _DaskBackend:
             case Release(task):
                 if future := self.futures.pop(task, None):
                     future.release()
+                self.reported.discard(task)
             case Kill(address):
                 self._post(self._kill(address))
             case Notice(text):
@@ -248,8 +247,18 @@ class _DaskBackend:
 
     # events of Dask
 
+    def _on_report(self, report: Any) -> None:
+        """Handle the start of an attempt, or its end with a short result."""
+        match report:
+            case [task, value, seconds]:
+                if task in self.futures:
+                    self.reported.add(task)
+                    self.events.put(Finished(task, json.loads(value), seconds))
+            case task:
+                self.events.put(Started(task))
+
     def _on_end(self, task: TaskId, future: Any) -> Message | None:
-        if task not in self.futures:
+        if task not in self.futures or task in self.reported:
             return None
         if future.status == "finished" and task in self.shared:
             return Finished(task)
@@ -335,50 +344,3 @@ class _DaskBackend:
             await work
         except Exception as error:
             self.events.put(error)
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-_STOPS: dict[int, Callable[[bool], None]] = {}  # of threads that drive a run, by their identity
-
-
-def stop_thread(thread: int | None) -> bool:
-    """Stop the run that a thread drives, as SIGTERM does in the main thread; returns whether it drives one now."""
-    on_stop = _STOPS.get(thread or 0)
-    if on_stop:
-        on_stop(False)
-    return on_stop is not None
-
-
-@contextmanager
-def stop_signals(on_stop: Callable[[bool], None]) -> Iterator[None]:
-    """Within the block, the first stop signal calls ``on_stop`` and the next one raises `KeyboardInterrupt`.
-
-    It is called with True if a user at a terminal asked (Ctrl-C), who can ask again; with False if a program did
-    (SIGTERM, SIGHUP, or SIGINT without a terminal). Ignored signals stay ignored, because ``nohup`` and background jobs
-    of a shell rely on it. Another thread than the main one receives no signals: `stop_thread` stands for them there.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        _STOPS[threading.get_ident()] = on_stop
-        try:
-            yield
-        finally:
-            del _STOPS[threading.get_ident()]
-        return
-    received: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
-        on_stop(number == signal.SIGINT and os.isatty(0))
-
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    ours = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in ours:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, before[number] or signal.SIG_DFL)

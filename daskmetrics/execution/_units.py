@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from daskmetrics.core._events import Event, Record
@@ -70,8 +72,8 @@ class EventLog(Protocol):
     def entries(self) -> Sequence[Event]:
         """All entries so far."""
 
-    def append(self, entry: Event, wait: bool = True) -> None:
-        """Commit an entry; without waiting, with the next one that waits."""
+    def append(self, *entries: Event, wait: bool = True) -> None:
+        """Commit entries together; without waiting, with the next ones that wait."""
 
     def records(self) -> Iterator[Record]:
         """The records that count."""
@@ -95,18 +97,22 @@ class Sweep:
     """
 
     def __init__(self, units: Iterable[WorkUnit]) -> None:
-        self._open: dict[Key, WorkUnit] = {unit.key: unit for unit in units}
-        self._records: dict[Key, Record] = {}
+        self._open = dict(enumerate({unit.key: unit for unit in units}.values()))
+        self._missing = {number: set(unit.requires) for number, unit in self._open.items() if unit.requires}
+        self._ready = [number for number in self._open if number not in self._missing]  # sorted, and so a heap
+        self._dependents: defaultdict[Key, list[int]] = defaultdict(list)
+        for number, missing in self._missing.items():
+            for key in missing:
+                self._dependents[key].append(number)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        known = self._records
-        ready = [u for u in self._open.values() if all(key in known and known[key].ok for key in u.requires)][:n]
-        for unit in ready:
-            del self._open[unit.key]
-        return ready
+        return [self._open.pop(heappop(self._ready)) for _ in range(min(n, len(self._ready)))]
 
     def tell(self, record: Record) -> None:
-        self._records[record.key] = record
+        for number in self._dependents.pop(record.key, ()) if record.ok else ():
+            self._missing[number].remove(record.key)
+            if not self._missing[number]:
+                heappush(self._ready, number)
 
     def blocked(self) -> list[WorkUnit]:
         """Units that were skipped because a unit that they require failed."""

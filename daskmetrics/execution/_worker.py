@@ -21,6 +21,8 @@ from daskmetrics.execution._deadline import DEADLINES, LONGEST_TRACE, trace_file
 from daskmetrics.execution._messages import TaskId
 from daskmetrics.execution._retry import Fault
 
+SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -28,7 +30,7 @@ class Assignment:
 
     task: TaskId
     packed: bytes  # pickle of the function and its arguments
-    topic: str  # the Dask topic on which its start is reported
+    topic: str  # the Dask topic on which its start is reported, and its end with a short result
     scratch: str  # the folder for the traceback at a deadline
     timeout: float | None = None
     shared: bool = False  # whether the result stays on the worker, or goes to the journal as JSON
@@ -48,7 +50,8 @@ class AttemptError(Exception):
 def perform(assignment: Assignment, *given: Any) -> Any:
     """Run an attempt; returns the JSON of its value and its seconds, or the result of a shared input itself.
 
-    Raises AttemptError for any exception of the function.
+    A short value is reported instead, before the end of the task: the driver needs no request to get it. Raises
+    AttemptError for any exception of the function.
     """
     worker = get_worker()
     with DEADLINES.within(assignment.task, assignment.timeout, trace_file(Path(assignment.scratch), worker.address)):
@@ -59,7 +62,12 @@ def perform(assignment: Assignment, *given: Any) -> Any:
             function, args = _unpack(assignment.packed)
             result = function(*given, *args)
             seconds = time.perf_counter() - started
-            return result if assignment.shared else (_as_json(result), seconds)
+            if assignment.shared:
+                return result
+            value = _as_json(result)
+            if len(value) > SHORT:
+                return value, seconds
+            return worker.log_event(assignment.topic, [assignment.task, value, seconds])
         except (Exception, SystemExit) as error:
             raise AttemptError(blame(error), describe(error), trace_of(error)) from None
 

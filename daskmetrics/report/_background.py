@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.execution._display import Display, NotebookCell
+from daskmetrics.execution._stopping import stop_thread
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import card, number
 from daskmetrics.report._run import Run
@@ -207,8 +208,6 @@ class BackgroundRun:
 
     def stop(self) -> None:
         """Stop the run, after a short time for units that are running; what is recorded stays."""
-        from daskmetrics.execution._runner import stop_thread  # with Dask, which who only reads a run does not need
-
         self._require_thread()
         asked = False
         while self.running:

@@ -10,7 +10,9 @@ from types import ModuleType
 
 from daskmetrics.execution import _loop as loop
 from daskmetrics.execution import _placement as placement
+from daskmetrics.execution import _recorder as recorder
 from daskmetrics.execution import _retry as retry
+from daskmetrics.execution import _timers as timers
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,22 @@ class Mutant:
         changed = _module(self.module, source.replace(self.old, self.new))
         if self.module is loop:
             return changed.Loop, retry.RetryPolicy
-        if self.module is placement:
+        if self.module in USED_BY_LOOP:
             bound = _module(loop, _source(loop))
-            names = ("Durations", "WorkerState", "QueuedUnit", "Placement", "movable")
-            vars(bound).update({name: vars(changed)[name] for name in names})
+            vars(bound).update({name: vars(changed)[name] for name in USED_BY_LOOP[self.module]})
             return bound.Loop, retry.RetryPolicy
         # the loop tells decisions by their classes
         vars(changed).update(Fault=retry.Fault, Retry=retry.Retry, GiveUp=retry.GiveUp)
         bound = _module(loop, _source(loop))
         vars(bound).update(faults_so_far=changed.faults_so_far)
         return bound.Loop, changed.RetryPolicy
+
+
+USED_BY_LOOP = {
+    placement: ("Durations", "WorkerState", "QueuedUnit", "Placement", "movable"),
+    recorder: ("Recorder",),
+    timers: ("AttemptTimers", "Patience"),
+}
 
 
 def _source(module: ModuleType) -> str:
@@ -56,24 +64,40 @@ def _module(original: ModuleType, source: str) -> ModuleType:
 
 def mutants() -> Iterator[Mutant]:
     """All of them."""
-    for module, pairs in ((loop, LOOP), (placement, PLACEMENT), (retry, RETRY)):
+    planted = {loop: LOOP, placement: PLACEMENT, recorder: RECORDER, retry: RETRY, timers: TIMERS}
+    for module, pairs in planted.items():
         for old, new in pairs:
             yield Mutant(module, old, new)
 
 
 LOOP = (
     # what is known
-    ("if unit.key in self._known:", "if False:"),
-    ("            self.source.tell(self._known[unit.key])\n", ""),
+    ("if record := self._recorder.known.get(unit.key):", "if False:"),
+    ("            self.source.tell(record)\n", ""),
     ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
     ("            self._faults.pop(item.unit.key, None)\n", ""),
-    ("QueuedUnit(unit, shared, Counter(faults), tried)", "QueuedUnit(unit, shared, Counter(faults), 0)"),
+    ("QueuedUnit(unit, shared, Counter(faults), tried,", "QueuedUnit(unit, shared, Counter(faults), 0,"),
     # committing
-    ("        self.journal.append(record)\n", ""),
-    ("        self.source.tell(record)\n", ""),
-    ("        del self.units[unit.key]\n        self._unassign(item)\n", "        del self.units[unit.key]\n"),
+    ("        self._recorder.add(Record(", "        _ = (Record("),
+    ("        self._unassign(item)\n        del self.units[", "        del self.units["),
+    ("del self.units[unit.key], self._unplaced[unit.key]", "del self.units[unit.key]"),
+    ("            self._unplaced[item.unit.key] = item\n", "            pass\n"),
+    ("        self._unplaced.pop(item.unit.key, None)\n", ""),
+    ("        self._deadlines.start(item)\n", "        pass\n"),
+    ("self._capacity = worker, None", "self._capacity = worker, self._capacity"),
+    ("        self._capacity = None\n", ""),
+    ("                self._placement.update(self.workers[address])\n", ""),
+    (
+        "            worker.remove(item)\n            self._placement.update(worker)\n",
+        "            worker.remove(item)\n",
+    ),
+    (
+        "            worker.placed.remove(item)\n            self._placement.update(worker)\n",
+        "            worker.placed.remove(item)\n",
+    ),
+    ("worker, None\n        self._placement.update(worker)\n", "worker, None\n"),
     ("attempts=item.tried + 1", "attempts=item.tried"),
-    ("        self._evict_inputs()\n", ""),
+    ("            self._evict_inputs()\n", "            pass\n"),
     ("len(idle) - self.settings.spare_inputs", "0"),
     # late results
     ("if item := self._tasks.get(task):", "item = self._tasks[task]\n                if True:"),
@@ -98,18 +122,14 @@ LOOP = (
     ("                self._invalidate_input(item)\n", "                self._unassign(item)\n"),
     ("                self._invalidate_input(item)\n", "                pass\n"),
     ("item.unit.input.key == held.unit.key and item.begun is None", "item.unit.input.key == held.unit.key"),
-    ("            if item.task is None and before and not before.held:\n", "            if False:\n"),
-    (
-        "            if item.task is None and before and not before.held:\n",
-        "            if before and not before.held:\n",
-    ),
+    ("            if before and not before.held:\n", "            if False:\n"),
+    ("sorted(self._unplaced.values(),", "sorted(self.units.values(),"),
     ("            item.begun, item.held = None, True\n", "            item.begun, item.held = None, False\n"),
     ("        self._failed_inputs[unit.key] = Record(", "        _ = self._failed_inputs.get(unit.key) or Record("),
     ("            self._fail_dependents()\n", ""),
-    ("given.key in self._failed_inputs and item.task is None", "given.key in self._failed_inputs"),
+    ("list(self._unplaced.values()) if self._failed_inputs", "list(self.units.values()) if self._failed_inputs"),
     # deadlines, walltimes, pauses, stops
-    ("if item.deadline + self.settings.grace <= self.now", "if False"),
-    ("                self._actions.append(Kill(worker.address))\n", "                pass\n"),
+    ("            self._actions.append(Kill(address))\n", "            pass\n"),
     ("math.inf if joined.remaining is None else self.now + joined.remaining", "math.inf"),
     ("self._paused_until = self.now + self.settings.pause", "pass"),
     ("        elif now >= self._paused_until:\n", "        else:\n"),
@@ -148,9 +168,27 @@ PLACEMENT = (
     ("        if waits and len(found)", "        if False and len(found)"),
     ("waits = item.begun is None and", "waits ="),
     ("self._reserved.add(min(able, key=_load).address)", "pass"),
+    ('name not in ("", worker.at_hand)', "False"),
+    ("return self.now + seconds <= worker.ends and", "return"),
+    ("if worker.address in self._reserved or", "if"),
+    ("        if item.avoid:\n", "        if False:\n"),
+    ("set(), {}\n", "set(), self._hopeless\n"),
     ("strange, displaces, *_load", "False, displaces, *_load"),
     ("strange, displaces, *_load", "strange, False, *_load"),
     ("return self.begun[0] + self.unit.timeout", "return math.inf"),
+)
+
+RECORDER = (
+    ("        self.journal.append(*entries,", "        _ = dict(entries=entries,"),
+    ("wait=not all(", "wait=not any("),
+    ("wait=not all(", "wait=0 * all("),
+    ("            self.source.tell(record)\n", ""),
+)
+
+TIMERS = (
+    ("while self.next <= now:", "while False:"),
+    ("if item.task and item.worker and item.deadline + self._grace == until:", "if item.task and item.worker:"),
+    ("item.deadline + self._grace, next", "item.deadline + 3 * self._grace, next"),
 )
 
 RETRY = (
@@ -170,7 +208,7 @@ RETRY = (
 
 #: Replacements that change nothing which could be seen, and why.
 EQUIVALENT = {
-    "self._known[unit.key] = record": "a source of ours asks for a unit once in a life; at_hand for others' sources",
+    "self.known[entry.key] = entry": "a source of ours asks for a unit once in a life; at_hand for others' sources",
     "sorted(due.values(), key=lambda item: not item.suspect)": "a suspect placed later has reserved its worker already",
     "min(self.now + LONGEST_SLEEP, ...)": "how often it wakes for nothing",
 }

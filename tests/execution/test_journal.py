@@ -60,6 +60,18 @@ def test_what_was_appended_is_read(paths):
         assert len(journal.entries) == 3
 
 
+def test_entries_that_are_written_together_wait_for_the_disk_once(paths, monkeypatch):
+    waits = []
+    with Journal(*paths) as journal:
+        fsync = os.fsync
+        monkeypatch.setattr(os, "fsync", lambda file: waits.append(file) or fsync(file))
+        journal.append(*map(numbered, range(100)))
+        monkeypatch.undo()
+        journal.append(numbered(100))
+    assert len(waits) == 1
+    assert [entry.at for entry in read(paths[0])] == list(range(101))
+
+
 @pytest.mark.parametrize("length", range(1, 12))
 def test_half_a_line_at_the_end_is_dropped_and_said(paths, length):
     with Journal(*paths) as journal:
@@ -117,6 +129,11 @@ def test_a_line_that_finds_no_room_leaves_nothing_behind(paths, monkeypatch, num
         monkeypatch.undo()
         assert [entry.at for entry in read(paths[0])] == [0]
         journal.append(numbered(2))
+        monkeypatch.setattr(os, "write", lambda file, line: _half_then_fail(write, file, line, number))
+        with pytest.raises(DiskFullError, match="free some space"):
+            journal.append(numbered(3), numbered(4))
+        monkeypatch.undo()
+        assert [entry.at for entry in read(paths[0])] == [entry.at for entry in journal.entries] == [0, 2]
     assert [entry.at for entry in read(paths[0])] == [0, 2]
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from daskmetrics.core._events import AttemptFailed, UnitsRetried, WorkerJoined
+from daskmetrics.core._events import AttemptFailed, Record, UnitsRetried, WorkerJoined
 from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
 from daskmetrics.execution._loop import Loop
@@ -186,6 +186,45 @@ def a_worker_that_offers_nothing_any_more_finishes_what_it_runs_and_gets_no_more
 
 
 @case
+def a_worker_that_offers_again_gets_units(loop, policy):
+    bench = Bench([unit("u", resources=GPU)], loop, policy)
+    assert not bench.submitted(Joined("w", "w", resources={"GPU": 0}))
+    (submit,) = bench.submitted(OfferChanged("w", GPU))
+    assert submit.worker == "w"
+
+
+@case
+def the_window_follows_the_workers(loop, policy):
+    bench = Bench([unit(f"u{i}") for i in range(9)], loop, policy)
+    for address, window in (("a", 2), ("b", 4)):
+        bench.step(Joined(address, address))
+        assert len(bench.loop.units) == window
+    first = next(item for item in bench.loop.units.values() if item.worker == "a")
+    bench.step(Left("b"), Finished(first.task, 1))
+    assert len(bench.loop.units) == 3
+
+
+@case
+def the_records_of_a_step_are_committed_together(loop, policy):
+    """And before the source receives the first of them."""
+    groups = []
+
+    class Grouped(MemoryJournal):
+        def append(self, *entries, wait=True):
+            groups.append((wait, [entry.key for entry in entries if isinstance(entry, Record)]))
+            super().append(*entries, wait=wait)
+
+    bench = Bench([unit(f"u{i}") for i in range(3)], loop, policy, Grouped(), slots=2)
+    told = []
+    bench.source.tell = lambda record: told.append((record.key, len(groups)))
+    placed = bench.submitted(Joined("w", "w", threads=2))
+    (last,) = bench.submitted(*(Finished(submit.task, 1) for submit in placed))
+    bench.step(Joined("x", "x", about=joined("x")), Finished(last.task, 1))
+    assert groups == [(False, []), (True, ["u0", "u1"]), (False, []), (True, ["u2"])]
+    assert told == [("u0", 2), ("u1", 2), ("u2", 4)]
+
+
+@case
 def a_stop_waits_for_what_runs_as_long_as_it_may(loop, policy):
     for grace, after, done in ((math.inf, 1e6, False), (15.0, 14.0, False), (15.0, 16.0, True)):
         bench = Bench([unit("runs"), unit("waits")], loop, policy, slots=2)
@@ -304,6 +343,19 @@ def a_lost_worker_that_is_done_with_its_time_blames_nobody(loop, policy):
     assert not [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
 
 
+@case
+def a_draining_worker_finishes_its_unit_and_gets_none_that_does_not_fit(loop, policy):
+    bench = Bench([unit(f"u{i}") for i in range(4)], loop, policy, slots=4)
+    (first,) = bench.submitted(Joined("old", "old", remaining=100))  # none waits behind it
+    bench.step(Started(first.task))
+    (second,) = bench.submitted(Finished(first.task, 1, seconds=30), after=30)
+    assert second.worker == "old"  # 30 s with a margin of 1.5 fit into 70 s
+    bench.step(Started(second.task))
+    assert not bench.submitted(Finished(second.task, 1, seconds=30), after=30)
+    assert {submit.worker for submit in bench.submitted(Joined("new", "new"))} == {"new"}
+    assert bench.statuses() == {"u0": "ok", "u1": "ok"}
+
+
 @pytest.mark.parametrize("check", CASES, ids=lambda check: check.__name__)
 def test_that(check):
     check(Loop, RetryPolicy)
@@ -319,18 +371,6 @@ def test_a_late_result_is_dropped():
     (again,) = bench.submitted(Joined("w2", "w"), after=1)
     bench.step(Started(again.task), Finished(again.task, "in time"), after=1)
     assert [record.value for record in bench.journal.records()] == ["in time"]
-
-
-def test_a_draining_worker_finishes_its_unit_and_gets_none_that_does_not_fit():
-    bench = Bench([unit(f"u{i}") for i in range(4)], slots=4)
-    (first,) = bench.submitted(Joined("old", "old", remaining=100))  # none waits behind it
-    bench.step(Started(first.task))
-    (second,) = bench.submitted(Finished(first.task, 1, seconds=30), after=30)
-    assert second.worker == "old"  # 30 s with a margin of 1.5 fit into 70 s
-    bench.step(Started(second.task))
-    assert not bench.submitted(Finished(second.task, 1, seconds=30), after=30)
-    assert {submit.worker for submit in bench.submitted(Joined("new", "new"))} == {"new"}
-    assert bench.statuses() == {"u0": "ok", "u1": "ok"}
 
 
 @pytest.mark.parametrize(

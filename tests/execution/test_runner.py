@@ -180,12 +180,12 @@ def test_a_full_disk_pauses_the_run_until_there_is_room(client, journal):
     said: list[str] = []
 
     class Full(type(journal)):
-        def append(self, entry, wait=True):
-            if isinstance(entry, Record):
-                tried.append(entry.key)
+        def append(self, *entries, wait=True):
+            if keys := [entry.key for entry in entries if isinstance(entry, Record)]:
+                tried.extend(keys)
                 if refusals:
                     raise refusals.pop()
-            super().append(entry, wait)
+            super().append(*entries, wait=wait)
 
     journal.__class__ = Full
     run(Sweep([unit("u", square, 3)]), client, journal, Settings(pause=0.05), say=said.append)
@@ -195,7 +195,7 @@ def test_a_full_disk_pauses_the_run_until_there_is_room(client, journal):
 
 
 def test_an_error_of_the_journal_that_is_no_full_disk_ends_the_run(client, journal, monkeypatch):
-    def broken(entry, wait):
+    def broken(*entries, wait):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(journal, "append", broken)
@@ -216,6 +216,16 @@ def test_what_comes_back_is_what_a_journal_can_hold(client, journal, function, s
     run(Sweep([unit("u", function)]), client, journal, Settings(retry=RetryPolicy(exceptions=1)))
     (record,) = journal.records()
     assert record.status == status and (reason is None or reason in record.reason)
+
+
+def test_a_short_result_needs_no_request_and_a_long_one_is_fetched(client, journal, monkeypatch):
+    fetched, gather = [], client.gather
+    monkeypatch.setattr(
+        client, "gather", lambda future, **options: fetched.append(future.key) or gather(future, **options)
+    )
+    run(Sweep([unit("short", square, 3), unit("long", "x".__mul__, 20_000)]), client, journal, SETTINGS)
+    assert values(journal) == {"short": 9, "long": "x" * 20_000}
+    assert len(fetched) == 1 and fetched[0].startswith("demo-long-")
 
 
 def test_an_attempt_that_failed_leaves_its_worker_and_traceback(client, journal, tmp_path):

@@ -35,22 +35,26 @@ class Crash(Exception):
 
 
 class MemoryJournal:
-    """A journal that is killed before or after one of its lines is on disk; lines that did not wait are lost then."""
+    """A journal that is killed before or after one of its lines is on disk; lines that did not wait are lost then.
+
+    Of lines that are written together, those before that one are on disk.
+    """
 
     def __init__(self) -> None:
         self.entries: list[Event] = []
         self.crash: tuple[int, bool] | None = None
         self._safe = 0
 
-    def append(self, entry, wait=True) -> None:
+    def append(self, *entries, wait=True) -> None:
         number, before = self.crash or (-1, False)
-        if number == len(self.entries) and before:
-            self._die()
-        self.entries.append(from_json(json.loads(json.dumps(to_json(entry), allow_nan=False))))
-        if wait:
-            self._safe = len(self.entries)
-        if number == len(self.entries) - 1:
-            self._die()
+        for entry in entries:
+            if number == len(self.entries) and before:
+                self._die()
+            self.entries.append(from_json(json.loads(json.dumps(to_json(entry), allow_nan=False))))
+            if wait:
+                self._safe = len(self.entries)
+            if number == len(self.entries) - 1:
+                self._die()
 
     def _die(self) -> None:
         self.crash = None

@@ -189,8 +189,16 @@ def test_a_full_disk_of_a_worker_pauses_the_run_and_blames_nobody(client, journa
     assert len(said) == 2 and "has no room on its disk; the run pauses" in said[0]
 
 
-def test_a_straggler_holds_nobody_up(client, journal):
+def test_a_straggler_holds_nobody_up(client, journal, tmp_path):
+    """It ends when all others are recorded; what waits behind it has to be moved."""
     order: list[str] = []
-    todo = [unit("slow", work.nap, 8.0), *innocents(20, 0.1)]
-    run(Sweep(todo), client, journal, Settings(), lambda record: order.append(record.key))
+    others_done = tmp_path / "done"
+
+    def note(record: Record) -> None:
+        order.append(record.key)
+        if len(order) == 20:
+            others_done.touch()
+
+    todo = [unit("slow", work.wait_for, str(others_done), 60.0), *innocents(20, 0.1)]
+    run(Sweep(todo), client, journal, Settings(), note)
     assert order[-1] == "slow" and len(order) == 21

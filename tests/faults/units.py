@@ -35,6 +35,13 @@ def nap(seconds: float, value: object = None) -> object:
     return value
 
 
+def wait_for(path: str, seconds: float) -> None:
+    """Ends when a file is there, or after some seconds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not Path(path).exists():
+        time.sleep(0.1)
+
+
 def write_chunk(path: str, number: int, seconds: float) -> list[list[float]]:
     """A unit as the project's own: it computes, writes its own chunk, and returns what the journal then vouches for."""
     time.sleep(seconds)

@@ -6,7 +6,7 @@ import pytest
 
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import DataError
-from daskmetrics.execution._runner import stop_signals
+from daskmetrics.execution._stopping import stop_signals
 from daskmetrics.report import BackgroundRun
 
 

@@ -209,7 +209,8 @@ def worker(
     folder = next(parent for parent in (run.path.absolute(), *run.path.absolute().parents) if parent.is_dir())
     places = {location.path for each in suites.located for location in each.locations} if suites else set()
     with connect(profile.model_copy(update={"workers": 1, "fewest": None, "scoring": None})) as client:
-        [(address, found)] = list(client.run(machine, profile.interface).items())[:1]
+        found: dict[str, MachineFacts] = client.run(machine, profile.interface)
+        address = next(iter(found))
         offset = compare_clocks(lambda: float(client.run(time.time, workers=[address])[address]))
         lacking = unseen(client, folder, sorted(path for path in places if Path(path).exists()))
-    return replace(found, clock_problem=offset.problem), lacking
+    return replace(found[address], clock_problem=offset.problem), lacking
