@@ -48,8 +48,6 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         "distributed.deploy.lost-worker-timeout": "1 hour",
         "distributed.scheduler.preload": [PAGES],
         "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
-        # tasks cancelled when a run is stopped would be logged as errors
-        "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
         **timeouts,
     }
     if profile.kind == "factory":
@@ -62,6 +60,8 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         "distributed.scheduler.preload": [preload_scheduler.__name__, PAGES],
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
+        # tasks cancelled when a run is stopped would be logged as errors; SSHCluster waits for a line of the log
+        "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
     }
 
 

@@ -19,7 +19,8 @@ class PrivateDashboard:
 
     @property
     def dashboard_link(self) -> str:
-        return f"http://127.0.0.1:{self.scheduler_info['services']['dashboard']}{self.prefix}/status"
+        port = self.scheduler_info.get("services", {}).get("dashboard")  # nothing before the scheduler has started
+        return f"http://127.0.0.1:{port}{self.prefix}/status" if port else ""
 
 
 @dataclass(frozen=True)
