@@ -50,8 +50,10 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
         **timeouts,
     }
+    logging = "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED"
     if profile.kind == "factory":
-        return settings
+        # SSHCluster waits for a line of the log, also beside a cluster that hides it
+        return {**settings, logging: "info"}
     return {
         **settings,
         # every link that Dask shows needs the private prefix
@@ -60,8 +62,8 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         "distributed.scheduler.preload": [preload_scheduler.__name__, PAGES],
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
-        # tasks cancelled when a run is stopped would be logged as errors; SSHCluster waits for a line of the log
-        "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "error",
+        # tasks cancelled when a run is stopped would be logged as errors
+        logging: "error",
     }
 
 
