@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+from pydantic.fields import FieldInfo
+
 from daskmetrics.config import Config, Section
 
 ROOT = Path(__file__).parent.parent
@@ -99,13 +101,13 @@ def _section_page(path: str, section: type[Section]) -> str:
     title = f"`{path}`" if path else "Top level"
     meaning = (section.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
     properties = section.model_json_schema()["properties"]
-    keys = "".join(_key(name, section, properties[name]) for name in section.model_fields)
+    fields = {field.alias or name: field for name, field in section.model_fields.items()}
+    keys = "".join(_key(name, field, properties[name]) for name, field in fields.items())
     return f"\n## {title}\n\n{meaning}\n\n{keys}"
 
 
-def _key(name: str, section: type[Section], schema: dict[str, Any]) -> str:
+def _key(name: str, field: FieldInfo, schema: dict[str, Any]) -> str:
     """One key as an item of a definition list."""
-    field = section.model_fields[name]
     inner = list(_kinds(field.annotation))
     kind = f"section {inner[0].__name__}" if inner else _type(schema)
     if field.is_required():
