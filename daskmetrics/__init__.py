@@ -50,6 +50,7 @@ Modules with a leading underscore are internal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
@@ -58,10 +59,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from distributed import Client
-
     from daskmetrics.bandit import Policy
     from daskmetrics.cluster import ProfileCluster
     from daskmetrics.config import Config
@@ -217,10 +214,9 @@ def run(
     >>> reviews = {"data": frame, "text": "body", "label": "stars"}  # doctest: +SKIP
     >>> run(models=["sentence-transformers/all-MiniLM-L6-v2"], tasks=[reviews]).leaderboard()  # doctest: +SKIP
     """
-    from contextlib import nullcontext
-
     from daskmetrics import config as configuration
     from daskmetrics import experiment, report
+    from daskmetrics.execution._clients import client_of
 
     if client is not None and cluster is not None:
         raise ConfigError("client and cluster: pass one of them.")
@@ -236,7 +232,7 @@ def run(
         import_module("daskmetrics.cluster._connect").import_early(parsed.cluster)
 
     def drive(display: experiment.Display) -> Run:
-        with nullcontext() if given is None else _client_of(given, what) as own:
+        with nullcontext() if given is None else client_of(given, what) as own:
             experiment.run(prepared, place, display, own)
         finished = report.Run(place.path)
         report.write(finished)
@@ -246,12 +242,6 @@ def run(
         return report.BackgroundRun(drive, place, given)
     with experiment.Display() as display:
         return drive(display)
-
-
-def _client_of(given: Any, what: str = "client") -> AbstractContextManager[Client]:
-    from daskmetrics.execution._clients import client_of
-
-    return client_of(given, what)
 
 
 def layers(
@@ -352,11 +342,12 @@ def train(client: Any, config: Config | str | Path) -> dict[str, Path]:
     >>> train(client, "configs/train-and-search.yaml")  # doctest: +SKIP
     """
     from daskmetrics import config as configuration
+    from daskmetrics.execution._clients import client_of
     from daskmetrics.experiment import Display
     from daskmetrics.experiment import _train as training
 
     parsed = config if isinstance(config, configuration.Config) else configuration.load(config)
-    with _client_of(client) as own, Display() as display:
+    with client_of(client) as own, Display() as display:
         return training.train(own, parsed, display, training.suites_to_train(parsed))
 
 
@@ -394,9 +385,8 @@ def watch(
     --------
     >>> watch(models=["./out"], tasks=["file:reviews.csv"]).best()  # doctest: +SKIP
     """
-    from contextlib import nullcontext
-
     from daskmetrics import experiment, report
+    from daskmetrics.execution._clients import client_of
     from daskmetrics.experiment._watch import watch as follow
     from daskmetrics.experiment._watch_process import BackgroundWatch
 
@@ -405,6 +395,6 @@ def watch(
         if client is not None:
             raise ConfigError("client: a watch in the background is a process of its own; pass a 'cluster' instead.")
         return BackgroundWatch(parsed, place)
-    with nullcontext() if client is None else _client_of(client) as own, experiment.Display() as display:
+    with nullcontext() if client is None else client_of(client) as own, experiment.Display() as display:
         follow(parsed, place, display, own, lambda: report.write(report.Run(place.path)))
     return report.Run(place.path)

@@ -46,7 +46,7 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
 
     Without ``launch``, words in capitals stand for what only the running scheduler knows.
 
-    >>> print(script(Cluster(kind="slurm", gpus_per_job=4)).splitlines()[-1][:60])
+    >>> print(script(Cluster(kind="slurm", gpus_per_job=4)).splitlines()[-1][:61])
     exec python -P -m distributed.cli.dask_worker tls://SCHEDULER
     """
     pool, launch = pool or pools(profile)[0], launch or LaunchInfo()
