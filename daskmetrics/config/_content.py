@@ -115,7 +115,9 @@ def tokenizer_folder(folder: Path) -> Path | None:
     """
     places = (folder, folder.parent) if step_of(folder.name) is not None else (folder,)
     # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
-    return next((place for place in places if any(any(place.glob(each)) for each in TOKENIZER)), None)
+    return next(
+        (place for place in places if any(file.is_file() for each in TOKENIZER for file in place.glob(each))), None
+    )
 
 
 def _shared_tokenizer(folder: Path) -> dict[str, Path]:

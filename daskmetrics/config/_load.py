@@ -215,7 +215,10 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _shorten(value: Any, length: int = 200) -> str:
-    text = str(value) if isinstance(value, Exception) else repr(value)
+    try:
+        text = str(value) if isinstance(value, Exception) else repr(value)
+    except Exception:  # an object of the caller's own, or a number of more digits than Python writes
+        text = f"a {type(value).__name__} that cannot be written"
     return text if len(text) <= length else f"{text[:length]} ..."
 
 

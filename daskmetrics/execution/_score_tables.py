@@ -200,7 +200,7 @@ def _invalid(path: Path, place: str, error: ValueError) -> DataError:
 def _arm(line: Mapping[str, str]) -> Arm:
     model = line.get("model") or "-".join(filter(None, (line.get("family"), line.get("size"))))
     readout = Readout.parse(line.get("readout") or "")
-    if not line["layer"].isdecimal():
+    if not line["layer"].isdecimal() or len(line["layer"]) > 6:
         raise ValueError(f"layer '{line['layer'][:40]}' is not a number 0, 1, ...")
     return Arm(model or "model", line.get("revision") or "main", int(line["layer"]), str(readout))
 

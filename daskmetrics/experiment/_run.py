@@ -91,7 +91,7 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
     if folder.journal.exists() and is_finished(read(folder.journal), experiment.key):
         return RunResult(0, 0)
     require_inputs(experiment)
-    search.check_budget(experiment)
+    search.check(experiment)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         for notice in journal.notices:

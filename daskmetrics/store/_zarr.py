@@ -180,7 +180,7 @@ class Reader:
 def _readable(what: str, path: Path) -> Iterator[None]:
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError, OSError) as error:
         raise DataError(f"{what} cannot be read from '{path}': {' '.join(str(error).split())[:200]}") from None
 
 
@@ -279,14 +279,15 @@ def open_tree(path: Path) -> Any:
     Raises
     ------
     DataError
-        If there is no store, or a newer version of daskmetrics wrote it.
+        If there is no store, it is damaged, or a newer version of daskmetrics wrote it.
     """
     import xarray
 
     if not path.exists():
         raise DataError(f"There is no store at '{path}'.")
     _require_format(path)
-    return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
+    with _readable("The store", path):
+        return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
 
 
 def _open_group(path: Path, model: str) -> zarr.Group:
@@ -305,5 +306,5 @@ def _require_format(path: Path) -> None:
 def _attributes(path: Path) -> dict[str, Any]:
     try:
         return dict(parse((path / "zarr.json").read_text())["attributes"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
