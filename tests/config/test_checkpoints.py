@@ -117,7 +117,7 @@ def test_a_folder_in_place_of_a_file_is_no_file(tmp_path):
     for name in ("tokenizer.json", "model.safetensors", "config.json"):
         (tmp_path / "one" / name).unlink()
         (tmp_path / "one" / name).mkdir()
-        with pytest.raises(ConfigError, match="no tokenizer|has no weights|no model in"):
+        with pytest.raises(ConfigError, match=r"no tokenizer|has no weights|no model in"):
             checkpoints.locate(model(tmp_path / "one"))
 
 
