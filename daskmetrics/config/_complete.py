@@ -58,7 +58,7 @@ def _cut_off(file: Path) -> str:
     try:
         wanted = max((end for *_, end in tensors_of(file)), default=size)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{file.name} is no safetensors file, or its header is not complete"
+        return f"{file.name} has no complete header"
     return "" if size == wanted else f"{file.name} has {size:,} of {wanted:,} bytes"
 
 

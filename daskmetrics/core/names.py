@@ -287,7 +287,7 @@ def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
 
 def step_of(revision: str) -> int | None:
     """The training step of a revision: 512 for ``step512`` and a trainer's ``checkpoint-512``, None for ``main``."""
-    match = re.fullmatch(r"(?:step|checkpoint-)(\d+)", revision)
+    match = re.fullmatch(r"(?:step|checkpoint-)(\d{1,18})", revision)
     return int(match.group(1)) if match else None
 
 

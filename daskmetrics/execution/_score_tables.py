@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from daskmetrics.bandit.replay._tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core._events import Record, RunStarted
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._json import readable
 from daskmetrics.core._readouts import Readout
 from daskmetrics.core._rows import read_rows
 from daskmetrics.core.errors import ConfigError, DataError, unknown
@@ -23,7 +24,6 @@ from daskmetrics.tasks._mteb import LAYER_BY_LAYER, MtebTask
 from daskmetrics.tasks._mteb_results import BenchmarkResult
 
 METRIC = "metric:"  #: prefix of the columns of metrics
-_GREATEST = 1e100
 ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: in the published table
 
 
@@ -145,7 +145,8 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     if path.is_file():
         return _from_table(path)
     if (path / "journal.jsonl").is_file():
-        return _from_run(RunFolder(path))
+        with readable("The scores of the run", path):
+            return _from_run(RunFolder(path))
     if rows := list(_from_mteb(path)):
         return rows, {}
     raise ConfigError(
@@ -211,7 +212,7 @@ def _number(text: str) -> float:
         value = float(text or "nan")
     except ValueError:
         raise ValueError(f"'{text[:40]}' is not a number") from None
-    if abs(value) > _GREATEST:
+    if abs(value) > results.GREATEST:
         raise ValueError(f"'{text[:40]}' is too large")
     return value
 
