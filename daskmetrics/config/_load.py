@@ -16,6 +16,8 @@ from daskmetrics.config._schema import PRESETS, Config
 from daskmetrics.config._section import Section
 from daskmetrics.core.errors import ConfigError, unknown
 
+_MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
+
 
 def folder() -> Path:
     """Folder of the ready-made configurations: inside an installed package, or beside it in a checkout."""
@@ -209,9 +211,20 @@ def _is_file(path: Path) -> bool:
 def _parse_yaml(text: str) -> Any:
     """The value of a YAML text; ValueError for every problem, also for a date that does not exist."""
     try:
-        return yaml.safe_load(text)
+        value = yaml.safe_load(text)
+        if _count(value, {}) > _MOST:
+            raise ValueError(f"its aliases stand for more than {_MOST:,} values")
+        return value
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(_shorten(error, 500)) from None
+
+
+def _count(value: Any, known: dict[int, int]) -> int:
+    """The values in a value, with those that aliases repeat; each is counted once and remembered."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if inner and id(value) not in known:
+        known[id(value)] = 1 + sum(_count(each, known) for each in inner)
+    return known.get(id(value), 1)
 
 
 def _shorten(value: Any, length: int = 200) -> str:

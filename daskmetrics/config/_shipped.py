@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from daskmetrics.core._json import parse, readable
@@ -253,8 +253,10 @@ def _max_length(
 def _modules(folder: Path) -> list[dict[str, Any]]:
     file = folder / MODULES
     modules = read_json(file, list) if file.is_file() else []
-    if not all(isinstance(module, dict) for module in modules):
-        raise DataError(f"'{file}' is no list of modules. Copy the whole folder again.")
+    for module in modules:
+        path = PurePath(str(module.get("path", ""))) if isinstance(module, dict) else None
+        if path is None or path.is_absolute() or ".." in path.parts:
+            raise DataError(f"'{file}' is no list of modules in folders below it. Copy the whole folder again.")
     return modules
 
 

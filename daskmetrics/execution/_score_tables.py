@@ -14,7 +14,7 @@ from daskmetrics.core._events import Record, RunStarted
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._json import readable
 from daskmetrics.core._readouts import Readout
-from daskmetrics.core._rows import read_rows
+from daskmetrics.core._rows import check_names, read_rows
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import read as read_journal
@@ -24,6 +24,11 @@ from daskmetrics.tasks._mteb import LAYER_BY_LAYER, MtebTask
 from daskmetrics.tasks._mteb_results import BenchmarkResult
 
 METRIC = "metric:"  #: prefix of the columns of metrics
+KNOWN = (
+    *("model", "family", "size", "revision", "layer", "readout", "task", "score", "stderr", "seconds", "kind", "n"),
+    *("encode_seconds", "metric", "value", "norm", "dataset", "split", "n_en", "n_subsets", "protocol"),
+)
+"""Columns that are read; those of other names are not, unless one looks like a misspelt one of these."""
 ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: in the published table
 
 
@@ -248,8 +253,12 @@ def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
 
 def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of a table as texts by column, with our names for the columns of the published table."""
+    checked: set[tuple[str, ...]] = set()
     for place, row in read_rows(path):
-        names = {name: name for name in row}
+        if (columns := tuple(row)) not in checked:
+            check_names(path, columns, KNOWN)
+            checked.add(columns)
+        names = {name: name for name in columns}
         names |= {theirs: ours for ours, theirs in ALIASES.items() if ours not in row and theirs in row}
         for column in needed:
             if column not in names.values():
