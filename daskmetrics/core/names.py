@@ -201,6 +201,8 @@ class Suite:
             )
         if not self.revisions or not self.layers:
             raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
+        if wrong := [name for name in (self.model, *self.revisions) if not name.isprintable()]:
+            raise ConfigError(f"{wrong[0]!r} has control characters, which no name of a model or revision may have.")
         for readout in self.reads:
             if unread := set(readout.together) - set(self.layers):
                 raise ConfigError(

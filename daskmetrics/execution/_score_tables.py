@@ -256,7 +256,7 @@ def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[str, dict[str, s
     checked: set[tuple[str, ...]] = set()
     for place, row in read_rows(path):
         if (columns := tuple(row)) not in checked:
-            check_names(path, columns, KNOWN)
+            check_names(path, [name for name in columns if not name.startswith(METRIC)], KNOWN)
             checked.add(columns)
         names = {name: name for name in columns}
         names |= {theirs: ours for ours, theirs in ALIASES.items() if ours not in row and theirs in row}
