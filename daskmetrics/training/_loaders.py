@@ -53,7 +53,7 @@ class Loader:
     def __init__(
         self, recipe: Recipe, source: Windows | PaddedTexts, world: World, loaders: int | Literal["measured"]
     ) -> None:
-        self.steps_of_rank = _Steps(recipe, source, world)
+        self.steps_of_rank = RankSteps(recipe, source, world)
         self.world = world
         self.count = loaders if isinstance(loaders, int) else 0
         self._measuring = loaders == "measured"
@@ -105,7 +105,7 @@ def _tensors(batches: Sequence[Batch]) -> Sequence[Mapping[str, torch.Tensor]]:
     return [{name: torch.from_numpy(array) for name, array in batch.items()} for batch in batches]
 
 
-class _Steps(Dataset[Sequence[Batch]]):
+class RankSteps(Dataset[Sequence[Batch]]):
     """This rank's batches of each step, pass by pass."""
 
     def __init__(self, recipe: Recipe, source: Windows | PaddedTexts, world: World) -> None:
