@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskmetrics.planning._plan import Proposal
     from daskmetrics.planning.doctor import Finding
 
-PROBES = ("allreduce",)  # workloads of `planning._probes`
+PROBES = ("allreduce", "loader", "precision")  # workloads of `planning._probes`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
@@ -38,7 +38,8 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=
     default="all",
     show_default=True,
     help="Which part of the experiment to run; `all` measures and searches. The others measure on the largest model "
-    "that CONFIG trains: `allreduce` how fast ranks exchange gradients.",
+    "that CONFIG trains: `allreduce` how fast ranks exchange gradients, `loader` how fast they "
+    "read their examples, `precision` time and memory of number formats, accumulation and activation checkpointing.",
 )
 @click.option("--function", metavar="FUNCTION", help="Bench a map of module.py:function instead of CONFIG.")
 @click.option("--iterations", type=click.IntRange(1), default=100, show_default=True, help="Items of the map.")

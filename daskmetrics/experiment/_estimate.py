@@ -164,9 +164,8 @@ def _unit_work(experiment: Experiment, kind: str, name: str, costs: CostModel) -
     width, suite = experiment.widths[model], next(suite for suite in experiment.suites if suite.model == model)
     if kind == "train":
         recipe = experiment.trainings[model].recipe
-        saved = [step_of(revision) or 0 for revision in revisions(recipe)]
-        number = saved.index(step_of(checkpoint.revision) or 0)
-        steps = max(1, saved[number] - saved[max(0, number - 1)])
+        saved, step = [step_of(revision) or 0 for revision in revisions(recipe)], step_of(checkpoint.revision) or 0
+        steps = max(1, step - max((each for each in saved if each < step), default=0))
         tokens = float(steps * effective(recipe) * recipe.context)
         return {"training": costs.train_seconds(width, suite.depth, tokens, recipe.context)}
     prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)

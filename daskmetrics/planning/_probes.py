@@ -17,6 +17,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import _train as training
 from daskmetrics.planning._calibration import Calibration, Sample, versions
 from daskmetrics.planning._experiment import exchange_seconds
+from daskmetrics.training._estimate import advised
 from daskmetrics.training._traffic import SIZES, Link, buckets, exposed, slow, typical
 from daskmetrics.training.ddp._driver import measure
 from daskmetrics.training.ddp._ranks import DdpTraining, RankPlacement
@@ -138,6 +139,65 @@ def _remarks(
             yield from (each["topology"] or "").splitlines()
 
 
+def _loader(
+    training: DdpTraining, placements: Sequence[RankPlacement], measured: Sequence[Mapping[str, Any]], device: str
+) -> ProbeResult:
+    def slowest(variant: str, count: int) -> float | None:
+        rates = [each["rates"][variant].get(str(count)) for each in measured]
+        return min(filter(None, rates), default=None)
+
+    variants = tuple(measured[0]["rates"])
+    counts = sorted({int(count) for rates in measured[0]["rates"].values() for count in rates})
+    rates = {count: {variant: slowest(variant, count) for variant in variants} for count in counts}
+    starts = {n: [max(each["starts"][str(n)][i] for each in measured) for i in (0, 1)] for n in counts}
+    rows = tuple(
+        (str(n), *("" if rate is None else f"{rate:,.0f}" for rate in rates[n].values()), *map(_time, starts[n]))
+        for n in counts
+    )
+    computing, most = max(each["computing"] for each in measured), min(each["allowed"] for each in measured)
+    best = {n: max(filter(None, each.values())) for n, each in rates.items()}
+    count, resident = advised(best, computing, most), max(each["resident"] for each in measured)
+    ranks = max(place.neighbours for place in placements)
+    free = min(place.host.available for place in placements)
+    notes = (
+        f"a rank computes {computing:,.0f} samples/s",
+        f"a loader takes up to {resident / 2**30:.2f} GiB; {free / 2**30:.1f} GiB are free for {plural(ranks, 'rank')} "
+        f"on a node, whose cores and memory are enough for {plural(most, 'loader')} per rank",
+        f"recommended: ddp.loaders: {count}",
+        "start: until the first step of a pass; persistent loaders, which training uses, start once",
+        *(["pinned: not measured, since there is no GPU"] if "pinned" not in variants else []),
+    )
+    examples, header = measured[0]["examples"], ("loaders", *variants, "start", "start, persistent")
+    title = (
+        f"{training.name}: samples per second read by each of {plural(len(measured), 'rank')}, {examples:,} examples"
+    )
+    return ProbeResult(f"{training.name}, loader", (Table(header, rows, title, notes),))
+
+
+def _precision(
+    training: DdpTraining, placements: Sequence[RankPlacement], measured: Sequence[Mapping[str, Any]], device: str
+) -> ProbeResult:
+    variants, samples = measured[0]["variants"], measured[0]["samples"]
+    base = variants["float32"]
+
+    def row(name: str, seconds: float | None, memory: float | None) -> tuple[str, ...]:
+        if seconds is None:
+            return (name, "out of memory", "", "", "", "")
+        relative = [
+            f"{own / reference:.2f}" if own and reference else "?"
+            for own, reference in ((seconds, base["seconds"]), (memory, base["memory"]))
+        ]
+        peak = "?" if memory is None else size_text(memory)
+        return (name, _time(seconds), f"{samples / seconds:,.0f}", peak, *relative)
+
+    header = ("", "time of a step", "samples/s", "peak memory", "time / float32", "memory / float32")
+    rows = tuple(row(name, each["seconds"], each["memory"]) for name, each in variants.items())
+    recipe = training.recipe
+    note = "peak memory beyond that of the process without a model: weights, gradients, optimizer, activations"
+    title = f"{training.name}: steps of {plural(samples, 'sequence')} of {recipe.context} tokens on one rank, {device}"
+    return ProbeResult(f"{training.name}, precision", (Table(header, rows, title, (note,)),))
+
+
 def _time(seconds: float) -> str:
     """Seconds as text, also very short ones.
 
@@ -159,4 +219,4 @@ def _size(size: int) -> str:
 
 
 Tabulator = Callable[[DdpTraining, Sequence[RankPlacement], Sequence[Mapping[str, Any]], str], ProbeResult]
-TABLES: Mapping[str, Tabulator] = {"allreduce": _allreduce}
+TABLES: Mapping[str, Tabulator] = {"allreduce": _allreduce, "loader": _loader, "precision": _precision}

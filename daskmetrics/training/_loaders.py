@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import psutil
@@ -18,9 +18,9 @@ from torch.utils.data import DataLoader, Dataset
 from daskmetrics.config import Recipe
 from daskmetrics.training._data import Batch, PaddedTexts, Windows, effective, examples, passes, share
 from daskmetrics.training._distributed import World
+from daskmetrics.training._estimate import TOLERATED
 
 TIMED_STEPS = 6  # steps that are timed before loaders are started; the first does not count
-TOLERATED = 0.05  # share of a step's time that reading may take without loaders
 
 
 def needed(reading: float, computing: float) -> int:
@@ -45,6 +45,17 @@ def allowed(cores: int, available: float, resident: float, ranks: int) -> int:
     by_cores = (cores - ranks) // ranks
     by_memory = int(0.8 * available / (ranks * resident))  # keep a fifth free
     return max(0, min(by_cores, by_memory))
+
+
+def limit(resident: float) -> int:
+    """The number of loaders per rank that this machine has cores and memory for."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return allowed(len(os.sched_getaffinity(0)), psutil.virtual_memory().available, resident, ranks)
+
+
+def make_loader(steps: RankSteps, ahead: Sequence[int], count: int, **options: Any) -> DataLoader[Any]:
+    """A loader of a rank's steps with processes that read ahead."""
+    return DataLoader(steps, batch_size=None, sampler=ahead, num_workers=count, collate_fn=_tensors, **options)
 
 
 class Loader:
@@ -75,15 +86,8 @@ class Loader:
                 self._choose_count()
         if step <= last:
             ahead = range(step, last + 1)
-            loader = DataLoader(
-                self.steps_of_rank,
-                batch_size=None,
-                sampler=ahead,
-                num_workers=self.count,
-                persistent_workers=True,
-                pin_memory=self.world.device.startswith("cuda"),
-                collate_fn=_tensors,
-            )
+            pinned = self.world.device.startswith("cuda")
+            loader = make_loader(self.steps_of_rank, ahead, self.count, persistent_workers=True, pin_memory=pinned)
             yield from zip(ahead, loader, strict=True)
 
     def computed(self) -> None:
@@ -94,10 +98,7 @@ class Loader:
     def _choose_count(self) -> None:
         self._measuring = False
         useful = needed(float(np.median(self._reading[1:])), float(np.median(self._computing[1:])))
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        resident = psutil.Process().memory_info().rss  # a loader starts as a copy of this process
-        cores, available = len(os.sched_getaffinity(0)), psutil.virtual_memory().available
-        self.count = min(useful, allowed(cores, available, resident, ranks))
+        self.count = min(useful, limit(psutil.Process().memory_info().rss))  # a loader starts as a copy of this process
 
 
 def _tensors(batches: Sequence[Batch]) -> Sequence[Mapping[str, torch.Tensor]]:

@@ -47,6 +47,24 @@ def test_two_ranks_measure_their_link_and_the_plan_uses_it(small):
     assert "exchange of gradients 2 x allreduce a measured" in planned.stdout
 
 
+def test_the_rank_reads_its_data_with_several_numbers_of_loaders(small):
+    done = daskmetrics("bench", small, "--workload", "loader", "--workers", "1")
+    assert done.exit_code == 0, done.output
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert {"0", "1", "2", "4", "8"} <= {row[0] for row in table if row}
+    assert "a rank computes" in done.stdout and "recommended: ddp.loaders: 0" in done.stdout
+    assert "pinned: not measured" in done.stdout
+
+
+def test_the_ways_to_save_memory_are_compared(small):
+    done = daskmetrics("bench", small, "--workload", "precision", "--output", "out")
+    assert done.exit_code == 0, done.output
+    names = ("float32", "bfloat16", "half the batch, twice the passes", "activation checkpointing")
+    assert all(name in done.stdout for name in names)
+    assert "1 rank on 1 node" in done.stderr and "steps of 4 sequences of 32 tokens" in done.stdout
+    assert "out/precision.csv" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [(("--workers", "1"), "two workers or more"), (("--set", "models=[{source: x, name: x}]"), "'train' recipe")],
