@@ -123,6 +123,9 @@ class Settings:
         A folder that driver and workers share, for tracebacks of stopped units; None for one beside the journal.
     alone : bool
         Whether a worker that was started without our resources runs one unit at a time, however many threads it has.
+    commit_every : int
+        Results after which the driver waits until they are on disk. A killed driver loses none of them; a power failure
+        can lose fewer than this.
     """
 
     slots: int | None = None
@@ -136,3 +139,4 @@ class Settings:
     stop_grace: float = 2.0
     scratch: Path | None = None
     alone: bool = False
+    commit_every: int = 1
