@@ -17,7 +17,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import _train as training
 from daskmetrics.planning._calibration import Calibration, Sample, versions
 from daskmetrics.planning._experiment import exchange_seconds
-from daskmetrics.training._estimate import advised
+from daskmetrics.training._data import advised
 from daskmetrics.training._traffic import SIZES, Link, buckets, exposed, slow, typical
 from daskmetrics.training.ddp._driver import measure
 from daskmetrics.training.ddp._ranks import DdpTraining, RankPlacement

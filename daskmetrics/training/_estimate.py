@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from daskmetrics.training.ddp._ranks import RankPlacement
 
 PROCESS = 0.4e9  # bytes of a process that has loaded torch and transformers; measured on Linux, without CUDA
 _STATE = 16  # bytes per parameter: weight, gradient, and two moments of AdamW
-TOLERATED = 0.05  # share of a step's time that reading may take without loaders
 _SAVED = 12  # bytes per parameter in a resume state
 
 
@@ -108,25 +107,3 @@ def require_memory(recipe: Recipe, placements: Sequence[RankPlacement]) -> None:
                 f"{count} ranks on {node} need about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free. "
                 "Lower 'batch' (and raise 'accumulate'), set activation_checkpointing, or use fewer ranks per node."
             )
-
-
-def advised(rates: Mapping[int, float], computing: float, most: int) -> int:
-    """The fewest loaders, at most ``most``, that keep up with a rank; or the fastest number of those, if none does.
-
-    Parameters
-    ----------
-    rates : mapping of int to float
-        Samples per second by the number of loaders; 0 is the rank itself, whose reading delays each step.
-    computing : float
-        Samples per second that the rank computes.
-    most : int
-
-    Examples
-    --------
-    >>> rates = {0: 900.0, 1: 600.0, 2: 1100.0, 4: 1900.0, 8: 2000.0}
-    >>> [advised(rates, computing, most=4) for computing in (10.0, 1000.0, 5000.0)]
-    [0, 2, 4]
-    """
-    usable = {count: rate for count, rate in sorted(rates.items()) if count <= most}
-    enough = [count for count, rate in usable.items() if rate * (1 if count else TOLERATED) >= computing]
-    return enough[0] if enough else max(usable, key=lambda count: usable[count])

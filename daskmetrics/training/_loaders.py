@@ -16,9 +16,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from daskmetrics.config import Recipe
-from daskmetrics.training._data import Batch, PaddedTexts, Windows, effective, examples, passes, share
+from daskmetrics.training._data import TOLERATED, Batch, PaddedTexts, Windows, effective, examples, passes, share
 from daskmetrics.training._distributed import World
-from daskmetrics.training._estimate import TOLERATED
 
 TIMED_STEPS = 6  # steps that are timed before loaders are started; the first does not count
 
