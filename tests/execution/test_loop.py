@@ -174,24 +174,6 @@ def memory_has_a_budget_of_its_own(loop, policy):
 
 
 @case
-def a_unit_that_was_killed_for_memory_waits_for_more_where_there_can_be_more(loop, policy):
-    bench = Bench([unit("u")], loop, policy, most_memory=8)
-    (attempt,) = bench.submitted(Joined("w", "w", memory=4))
-    bench.step(Started(attempt.task))
-    assert not bench.submitted(Left("w", memory=True), Joined("x", "x", memory=4), after=40)
-    (attempt,) = bench.submitted(Joined("y", "y", memory=8), after=40)
-    assert attempt.worker == "y"
-    bench.step(Started(attempt.task))
-    bench.step(Left("y", memory=True))  # there is no more, so that it counts
-    (attempt,) = bench.submitted(Joined("z", "z", memory=8), after=40)
-    bench.step(Started(attempt.task))
-    bench.step(Left("z", memory=True))
-    assert bench.statuses() == {"u": "oom"}
-    counted = [entry.blamed for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
-    assert counted == [False, True, True]
-
-
-@case
 def a_worker_that_offers_nothing_any_more_finishes_what_it_runs_and_gets_no_more(loop, policy):
     bench = Bench([unit("runs", resources=GPU), unit("waits", resources=GPU)], loop, policy, slots=2)
     placed = tasks(bench.submitted(Joined("w", "w", resources=GPU)))
