@@ -206,6 +206,14 @@ class Cluster(Section):
     max_jobs: int | None = Field(
         None, ge=1, description="Largest number of jobs in the queue, pending jobs included.", examples=[16]
     )
+    dashboard_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="Port of the dashboard and of /metrics, below a private path that stays the same for your runs. "
+        "Refused if the port is taken. By default a free port and a new path.",
+        examples=[8790],
+    )
     poll_seconds: float = Field(30.0, gt=0, description="Seconds between two looks at the queue.", examples=[60])
     failures: int = Field(
         5, ge=1, description="Jobs that may fail in a row before no more are submitted.", examples=[3]
@@ -241,6 +249,8 @@ class Cluster(Section):
             raise ValueError(f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}")
         if self.max_memory and self.kind == "slurm" and not (self.memory and _bytes(self.memory) <= self.most_memory):
             raise ValueError(f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, to less")
+        if self.kind in ("existing", "factory") and self.dashboard_port:
+            raise ValueError(f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner chooses it")
         if self.kind == "factory" and self.factory is None:
             raise ValueError("kind is 'factory': name the class, such as factory: {module: dask_cuda, class: ...}")
         return self

@@ -82,7 +82,7 @@ class Loop:
         self.workers: dict[str, WorkerState] = {}
         self.units: dict[Key, QueuedUnit] = {}
         self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
-        self._recorder = Recorder(journal, source, on_record)
+        self._recorder = Recorder(journal, source, on_record, settings.commit_every)
         self._faults = faults_so_far(journal.entries)
         self._durations = Durations(settings.margin)
         for record in self._recorder.known.values():

@@ -67,8 +67,9 @@ class WorkerState:
     strays: list[tuple[float, int]] = field(default_factory=list)  # when such attempts started nevertheless
 
     def offers(self, unit: WorkUnit) -> bool:
-        """Whether the worker has the resources of the unit, free or not."""
-        return all(self.resources.get(name, 0) >= need for name, need in unit.resources.items())
+        """Whether the worker has the resources of the unit, free or not; one that is drained offers nothing."""
+        drained = self.resources and not any(self.resources.values())
+        return not drained and all(self.resources.get(name, 0) >= need for name, need in unit.resources.items())
 
     def starts(self, unit: WorkUnit) -> bool:
         """Whether the unit would start at once."""

@@ -125,6 +125,9 @@ class Settings:
         Bytes that a worker can have in this run. A unit that was killed for memory on one with less waits for more.
     alone : bool
         Whether a worker that was started without our resources runs one unit at a time, however many threads it has.
+    commit_every : int
+        Results after which the driver waits until they are on disk. A killed driver loses none of them; a power failure
+        can lose fewer than this.
     """
 
     slots: int | None = None
@@ -139,3 +142,4 @@ class Settings:
     scratch: Path | None = None
     alone: bool = False
     most_memory: float = 0.0
+    commit_every: int = 1
