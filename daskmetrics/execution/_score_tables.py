@@ -280,12 +280,11 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
             case Record(kind="measure", status="ok", value=value):
                 for layer, values in zip(value["layers"], value["values"], strict=True):
                     named = zip(value["names"], values, strict=True)
-                    metrics[Arm.parse(f"{entry.name}/{layer}")] = {k: v for k, v in named if v is not None}
+                    metrics[Arm.parse(f"{entry.name}/{layer}")] = {k: float(v) for k, v in named if v is not None}
             case Record(kind="score", status="ok", value=value):
-                cell, encode = Cell.parse(entry.name), float(value["encode_seconds"])
-                rows[entry.name] = ScoreRow(
-                    cell.arm, cell.task, value["score"], value["stderr"], entry.seconds + encode, encode
-                )
+                cell = Cell.parse(entry.name)
+                score, stderr, encode = (float(value[name]) for name in ("score", "stderr", "encode_seconds"))
+                rows[entry.name] = ScoreRow(cell.arm, cell.task, score, stderr, entry.seconds + encode, encode)
     known = [row for row in rows.values() if row.task in kinds]
     known.sort(key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models))
     if not known:
