@@ -111,7 +111,7 @@ class RunLock:
 
     def release(self) -> None:
         """Release the lock for the next driver."""
-        with suppress(LockedError):
+        with suppress(LockedError, OSError):  # this process ends, so its lock does not count any more
             self.check()
             self.path.unlink(missing_ok=True)
         os.close(self._lock)
