@@ -34,6 +34,7 @@ class RunStarted:
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
     warnings: Sequence[str] = ()  # what is doubtful about the weights of a model or the data of a task
     likeness: Sequence[Sequence[float]] = ()  # of the tasks, in their order, as learned from `search.prior`
+    config: Plain = field(default_factory=dict)  # the whole configuration
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,7 @@ class MapStarted:
     retries: int
     timeout: float | None
     environment: Mapping[str, str]
+    digest: str = ""  # SHA-256 of the file of its items
 
 
 @dataclass(frozen=True)

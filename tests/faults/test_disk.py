@@ -91,6 +91,20 @@ def test_a_run_whose_journal_is_deleted_ends_says_so_and_goes_on_after_the_remed
     assert run_to_end(place).returncode == 0
     entries = list(read(folder.journal))
     assert entries[: len(before)] == before and maintain.verify(folder).damages == ()
+    check_config_and_prompts(place, folder)
+
+
+def check_config_and_prompts(place: Path, folder: RunFolder) -> None:
+    """That they were deleted or changed is seen, and `repair` and the same command write them again."""
+    files = (folder.config, folder.corpus)
+    before = [file.read_bytes() for file in files]
+    remedies = (lambda: maintain.repair(folder), lambda: run_to_end(place))
+    for spoil, remedy in ((Path.unlink, remedies[0]), (lambda file: file.write_text("[]"), remedies[1])):
+        for file in files:
+            spoil(file)
+        assert {damage.where for damage in maintain.verify(folder).damaged} == {file.name for file in files}
+        remedy()
+        assert [file.read_bytes() for file in files] == before and not maintain.verify(folder).damages
 
 
 def run_to_end(place: Path) -> subprocess.CompletedProcess[str]:
