@@ -184,6 +184,7 @@ class Journal:
     Examples
     --------
     >>> import tempfile
+    >>> from daskmetrics.core._events import UnitsRetried
     >>> folder = Path(tempfile.mkdtemp())
     >>> with Journal(folder / "journal.jsonl", folder / "lock") as journal:
     ...     journal.append(UnitsRetried(["a"]))
