@@ -32,7 +32,7 @@ from daskmetrics.core._events import records as records
 from daskmetrics.core._events import standing as standing
 from daskmetrics.core._files import atomic_write
 from daskmetrics.core._json import parse
-from daskmetrics.core.errors import DataError, LockedError, room_for
+from daskmetrics.core.errors import DataError, LockedError, StorageError, room_for
 from daskmetrics.execution._lock import RunLock
 from daskmetrics.execution._lock import holder as holder
 from daskmetrics.execution._lock import unlock as unlock
@@ -234,9 +234,10 @@ class Journal:
             If the run was taken from this process.
         """
         text, checksum = _lines(entries, self._checksum, first=not self._length)
+        with room_for(f"the journal '{self.path}'"):
+            self._require_sole_writer()
         try:
             with room_for(f"the journal '{self.path}'"):
-                self._require_sole_writer()
                 self._writing = True
                 rest = self._tail[self._size - self._safe :] + text  # what was withdrawn is written again
                 while rest:  # a nearly full disk takes a part
@@ -251,15 +252,18 @@ class Journal:
         self._size, self._writing = self._length, False
         self.entries.extend(entries)
         if wait:
-            self._require_in_place()
             self._safe, self._tail = self._length, b""
             self._move_mark()
+            with suppress(StorageError):  # the entries are committed; the next append compares again
+                self._require_in_place()
 
     def _require_sole_writer(self) -> None:
-        self._withdraw()  # the last append may have been interrupted
-        if self._require_in_place() > self._size:
-            raise LockedError(f"Another process wrote to '{self.path}'. This one stops, so that lines do not mix.")
+        size = self._require_in_place()
         self._run_lock.check()
+        if self._writing:
+            self._withdraw()  # the last append was interrupted
+        elif size > self._size:
+            raise LockedError(f"Another process wrote to '{self.path}'. This one stops, so that lines do not mix.")
 
     def _require_in_place(self) -> int:
         """The size of the file at the path; if it is not the open one or was cut, keep what it held: DataError."""
@@ -269,7 +273,7 @@ class Journal:
                 there = self.path.stat()
             found = "replaced" if there else "deleted or moved"
             if there and (there.st_dev, there.st_ino) == self._identity:
-                if there.st_size >= self._size:
+                if there.st_size >= (self._safe if self._writing else self._size):
                     return there.st_size
                 found = "cut"
             kept = kept_of(self.path)
@@ -285,9 +289,9 @@ class Journal:
 
         After a failed `fsync` the system may drop what it has not written, so the tail does not count as written.
         """
-        if self._writing:
+        if os.fstat(self._file).st_size > self._safe:  # otherwise it would grow by zeros
             os.ftruncate(self._file, self._safe)
-            self._size, self._writing = self._safe, False
+        self._size, self._writing = self._safe, False
 
     def _move_mark(self) -> None:
         text = b"%016x %08x" % (self._length, self._checksum)
@@ -353,7 +357,11 @@ def _read_mark(path: Path) -> tuple[int, int]:
 def _open_at(path: Path, length: int) -> int:
     """Open the file for appending at this length; half a line beyond it is removed."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    os.ftruncate(file, length)
+    if (size := os.fstat(file).st_size) < length:
+        os.close(file)
+        raise DataError(f"'{path}' was deleted or cut while it was read. Restore it from a backup.")
+    if size > length:
+        os.ftruncate(file, length)
     os.fsync(file)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(folder)  # otherwise a power failure can remove the name of the file
