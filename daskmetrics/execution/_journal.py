@@ -197,8 +197,8 @@ class Journal:
         with room_for(f"the journal '{path}'"):
             self._run_lock = RunLock(lock)
             try:
-                contents = scan(path) if path.exists() else _nothing(path)
-                self._file = _open_at(path, contents.length)
+                contents = _contents(path)
+                self._file = _open_at(path, contents.length, _read_mark(path)[0])
                 opened = os.fstat(self._file)
                 self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
             except BaseException:
@@ -322,12 +322,18 @@ class Journal:
 _PUT_BACK = "put it back with: mv '{}' '{}', then run the same command again."
 
 
-def _nothing(path: Path) -> Contents:
-    """The contents of a new journal; raises DataError if a mark says that there was one."""
+def _contents(path: Path) -> Contents:
+    """What the journal holds, nothing if it is new; raises DataError if a mark says that there was one."""
+    with suppress(FileNotFoundError):
+        return scan(path)
     if not (committed := _read_mark(path)[0]):
         return Contents([])
     kept = kept_of(path)
-    back = _PUT_BACK.format(kept, path) if kept.exists() else "put it back, or restore it from a backup."
+    back = (
+        _PUT_BACK.format(kept, path)
+        if kept.exists() and kept.stat().st_size >= committed
+        else "put it back, or restore it from a backup."
+    )
     raise DataError(
         f"'{path}' is missing, but {committed} bytes were committed to it: it was deleted or moved. If you have it, "
         f"{back} To compute everything again, delete '{mark_of(path)}'."
@@ -354,14 +360,25 @@ def _read_mark(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _open_at(path: Path, length: int) -> int:
-    """Open the file for appending at this length; half a line beyond it is removed."""
+def _open_at(path: Path, length: int, committed: int) -> int:
+    """Open the file for appending at this length; half a line beyond it is removed.
+
+    What lies behind the committed length is written again.
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     if (size := os.fstat(file).st_size) < length:
         os.close(file)
         raise DataError(f"'{path}' was deleted or cut while it was read. Restore it from a backup.")
     if size > length:
         os.ftruncate(file, length)
+    # a process that was killed after a failed `fsync` leaves lines that are in memory and not on the disk
+    if rest := os.pread(file, max(0, length - committed), committed):
+        again = os.open(path, os.O_WRONLY)
+        while rest:
+            done = os.pwrite(again, rest, length - len(rest))
+            rest = rest[done:]
+        os.fsync(again)
+        os.close(again)
     os.fsync(file)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(folder)  # otherwise a power failure can remove the name of the file
