@@ -303,7 +303,12 @@ class Journal:
         return records(self.entries)
 
     def close(self) -> None:
-        """Close the files and release the lock."""
+        """Commit what was appended without waiting, and release the run."""
+        with suppress(OSError, LockedError):  # the disk is full or gone, or another process has the run
+            if self._tail and self._size == self._length and not self._writing:
+                self._run_lock.check()
+                os.fsync(self._file)
+                self._move_mark()
         os.close(self._mark)
         os.close(self._file)
         self._run_lock.release()
