@@ -57,7 +57,7 @@ def _cut_off(file: Path) -> str:
     size = file.stat().st_size
     try:
         wanted = max((end for *_, end in tensors_of(file)), default=size)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         return f"{file.name} has no complete header"
     return "" if size == wanted else f"{file.name} has {size:,} of {wanted:,} bytes"
 

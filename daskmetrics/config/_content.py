@@ -254,7 +254,7 @@ def sample(folder: Path, content: Content) -> NDArray[np.float32] | None:
     files = [folder / name for name in sorted(content.digests) if name.endswith(".safetensors")]
     try:
         drawn = _draw(files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # a foreign file: the loader says what is wrong
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # a foreign file: the loader says it
         return None
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)

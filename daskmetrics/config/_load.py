@@ -16,6 +16,7 @@ from daskmetrics.config._schema import PRESETS, Config
 from daskmetrics.config._section import Section
 from daskmetrics.core.errors import ConfigError, unknown
 
+_MOST_BRACKETS = 5000
 _MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
 
 
@@ -211,6 +212,8 @@ def _is_file(path: Path) -> bool:
 def _parse_yaml(text: str) -> Any:
     """The value of a YAML text; ValueError for every problem, also for a date that does not exist."""
     try:
+        if text.count("[") + text.count("{") > _MOST_BRACKETS:  # the parser takes seconds for deep ones
+            raise ValueError(f"it has more than {_MOST_BRACKETS:,} opening brackets")
         value = yaml.safe_load(text)
         if _count(value, {}) > _MOST:
             raise ValueError(f"its aliases stand for more than {_MOST:,} values")
