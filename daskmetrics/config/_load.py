@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +18,7 @@ from daskmetrics.config._schema import PRESETS, Config
 from daskmetrics.config._section import Section
 from daskmetrics.core.errors import ConfigError, unknown
 
-_MOST_BRACKETS = 5000
+_DEEPEST = 100  # brackets in brackets
 _MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
 
 
@@ -212,8 +214,9 @@ def _is_file(path: Path) -> bool:
 def _parse_yaml(text: str) -> Any:
     """The value of a YAML text; ValueError for every problem, also for a date that does not exist."""
     try:
-        if text.count("[") + text.count("{") > _MOST_BRACKETS:  # the parser takes seconds for deep ones
-            raise ValueError(f"it has more than {_MOST_BRACKETS:,} opening brackets")
+        brackets = (1 if each in "[{" else -1 for each in re.findall(r"[][{}]", text))
+        if max(accumulate(brackets), default=0) > _DEEPEST:  # the parser takes seconds
+            raise ValueError(f"its brackets are nested more than {_DEEPEST} deep")
         value = yaml.safe_load(text)
         if _count(value, {}) > _MOST:
             raise ValueError(f"its aliases stand for more than {_MOST:,} values")
