@@ -6,7 +6,7 @@ kinds apart by their classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -268,6 +268,11 @@ _LIVE: Mapping[str, type[LiveMessage]] = {
     "history_sent": HistorySent,
 }
 _KINDS = {cls: kind for kind, cls in _LIVE.items()}
+
+
+def succeeded(entries: Iterable[Event], *kinds: str) -> Iterator[Record]:
+    """The records among entries of units of these kinds that have a value."""
+    return (entry for entry in entries if isinstance(entry, Record) and entry.ok and entry.kind in kinds)
 
 
 def kinds() -> tuple[str, ...]:

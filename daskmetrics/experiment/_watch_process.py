@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -19,9 +18,6 @@ from daskmetrics.core._text import listed
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import step_of
 from daskmetrics.execution._journal import holder
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 OF_THE_TRAINING = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of a distributed training, which a watch does not take part in."""
@@ -153,9 +149,7 @@ class BackgroundWatch:
     def __enter__(self) -> BackgroundWatch:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.finish()
             self.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 from statistics import fmean, median, pstdev
@@ -13,18 +13,25 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskmetrics.core._events import AttemptFailed, Record, StorePlanned
+from daskmetrics.core._events import AttemptFailed, StorePlanned
+from daskmetrics.core._outcomes import means_of
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.status import cause
 from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
 from daskmetrics.report._recorded import RecordedRun
-from daskmetrics.report._tradeoffs import TradeOffs, mean_score
+from daskmetrics.report._tradeoffs import TradeOffs
 
 T = TypeVar("T")
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
+ABOUT_RHO = (
+    "Spearman's ρ between metric and score over the arms scored on a task, averaged over the tasks of a kind, with the "
+    "number of cells in brackets. 1: the metric ranks arms as the scores do; -1: in reverse order; 0: unrelated. The "
+    "search prefers promising arms, and neighbouring layers are similar: ρ describes these cells and is not a "
+    "statistical test."
+)
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,7 @@ def mean_scores(run: RecordedRun) -> dict[Arm, float]:
 
     The tasks are those of the objective, with its weights.
     """
-    weights = run.weights
-    return {arm: mean[0] for arm, values in run.recorded.items() if (mean := mean_score(values, weights))}
+    return {arm: mean for arm, (mean, _) in means_of(run.recorded, run.weights).items()}
 
 
 def marks(run: RecordedRun) -> dict[str, Arm]:
@@ -119,16 +125,11 @@ def standard_scores(run: RecordedRun) -> dict[Arm, float]:
 
 def errors(run: RecordedRun) -> dict[str, float]:
     """Median standard error of the scores of each task and of the values of each metric, if there are any."""
-    by_name: dict[str, list[float]] = {}
-    for record in _of(run, "score"):
-        if record.value["stderr"] is not None:
-            by_name.setdefault(run.cells[record.key].task, []).append(record.value["stderr"])
-    for record in _of(run, "measure"):
-        for row in record.value["stderr"]:
-            for name, value in zip(record.value["names"], row, strict=True):
-                if value is not None:
-                    by_name.setdefault(name, []).append(value)
-    return {name: median(values) for name, values in by_name.items()}
+    cells = [item for by_task in run.recorded.values() for item in by_task.items()]
+    own = {task: [value["stderr"] for name, value in cells if name == task] for task in run.tasks}
+    known = {task: [error for error in errors if error is not None] for task, errors in own.items()}
+    known |= {name: list(by_arm.values()) for name, by_arm in metrics(run, "stderr").items()}
+    return {name: median(values) for name, values in known.items() if values}
 
 
 def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
@@ -162,11 +163,11 @@ def leader(run: RecordedRun) -> tuple[Arm, float] | None:
     return max(mean_scores(run).items(), key=lambda item: item[1], default=None)
 
 
-def metrics(run: RecordedRun) -> dict[str, dict[Arm, float]]:
-    """Metric values by metric and arm of the default readout, without undefined values."""
+def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float]]:
+    """Metric values, or their ``stderr``, by metric and arm of the default readout, without undefined ones."""
     by_metric: dict[str, dict[Arm, float]] = {}
-    for record in _of(run, "measure"):
-        for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
+    for record in run.done("measure"):
+        for layer, row in zip(record.value["layers"], record.value[what], strict=True):
             for name, value in zip(record.value["names"], row, strict=True):
                 by_arm = by_metric.setdefault(name, {})
                 if value is not None:
@@ -177,7 +178,7 @@ def metrics(run: RecordedRun) -> dict[str, dict[Arm, float]]:
 def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
     """Training loss by model, as (step, loss) in order of training; empty if the run trained no model."""
     by_model: dict[str, list[tuple[int, float]]] = {}
-    for record in _of(run, "train"):
+    for record in run.done("train"):
         checkpoint = Checkpoint.parse(record.name)
         if checkpoint.step is not None:
             by_model.setdefault(checkpoint.model, []).append((checkpoint.step, record.value["loss"]))
@@ -210,9 +211,9 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
 
 def spending(run: RecordedRun) -> Spending:
     """Measured seconds on the workers, by kind of work."""
-    cells = {(r.kind, Cell.parse(r.name)): r for kind in ("score", "fresh") for r in _of(run, kind)}
+    cells = {(r.kind, Cell.parse(r.name)): r for kind in ("score", "fresh") for r in run.done(kind)}
     encoded = {(kind, c.arm.checkpoint, c.task): r.value["encode_seconds"] for (kind, c), r in cells.items()}
-    train, measure = (fsum(record.seconds for record in _of(run, kind)) for kind in ("train", "measure"))
+    train, measure = (fsum(record.seconds for record in run.done(kind)) for kind in ("train", "measure"))
     return Spending(train, measure, fsum(encoded.values()), fsum(record.seconds for record in cells.values()))
 
 
@@ -244,10 +245,6 @@ def units(run: RecordedRun, metric: str) -> str:
     if metric in known:
         return str(known[metric])
     return CATALOGUE[metric].units if metric in CATALOGUE else ""
-
-
-def _of(run: RecordedRun, kind: str) -> Iterator[Record]:
-    return (record for record in run.records if record.kind == kind and record.ok)
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:

@@ -12,7 +12,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import apart, card, number, over, percent, probability
+from daskmetrics.report._format import apart, card, number, over, percent, probability, scored
 from daskmetrics.report._snippet import snippet
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Best:
     def _card(self) -> str:
         """What was measured, for a model card."""
         rows = [
-            f"| {task} | {number(each['score'], each['stderr'])} | {_score(self.default_scores.get(task))} |"
+            f"| {task} | {scored(each)} | {scored(self.default_scores.get(task), without='')} |"
             for task, each in self.scores.items()
         ]
         table = "\n".join([f"| task | {self.arm} | {self.default} (default) |", "|---|---|---|", *rows])
@@ -229,10 +229,6 @@ class Best:
             **self.outlook,
         }
         return card(self.name[0].upper() + self.name[1:], rows, self.code)
-
-
-def _score(scored: Mapping[str, float] | None) -> str:
-    return "" if scored is None else number(scored["score"], scored["stderr"])
 
 
 def best_of(

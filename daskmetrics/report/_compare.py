@@ -18,7 +18,7 @@ from daskmetrics.execution._score_tables import KnownScore
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import FEWEST, rank_correlation
 from daskmetrics.report._documents import status_document
-from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, percent, probability
+from daskmetrics.report._format import WIDTH, apart, fact, number, percent, probability, scored, unpaired
 from daskmetrics.report._paired import compare_arms, comparison_document
 from daskmetrics.report._run import Run
 from daskmetrics.tasks import _mteb_results as results
@@ -115,10 +115,9 @@ def scores(runs: Mapping[str, Run]) -> Table:
     gains = [_gains(one, other) for _, other in others]
     rows = []
     for task in dict.fromkeys(task for run in runs.values() for task in run.tasks):
-        known = [run.best().scores.get(task) if run.result else None for run in runs.values()]
-        each = [number(score["score"], score["stderr"]) if score else "not measured" for score in known]
+        each = [scored(run.best().scores.get(task) if run.result else None) for run in runs.values()]
         rows.append((task, *each, *(apart(gain.get(task), " *") for gain in gains)))
-    notes = (UNPAIRED,) if any(not gap.paired for gain in gains for gap in gain.values()) else ()
+    notes = unpaired(gap for gain in gains for gap in gain.values())
     return Table(("task", *runs, *(f"{name} − {first}" for name, _ in others)), tuple(rows), notes=notes)
 
 
@@ -145,10 +144,9 @@ def _tasks(one: Run, other: Run) -> list[str]:
     compared, rows = compare_arms(other, other.best().arm, one.best().arm, one, unlike), []
     for task in dict.fromkeys([*one.tasks, *other.tasks]):
         first, second = (run.best().scores.get(task) for run in (one, other))
-        both = [number(score["score"], score["stderr"]) if score else "not measured" for score in (first, second)]
         gain = "other subsets" if task in unlike and first and second else apart(compared.tasks.get(task), " *")
-        rows.append((task, *both, gain))
-    notes = () if all(each.paired for each in compared.tasks.values()) else (UNPAIRED,)
+        rows.append((task, scored(first), scored(second), gain))
+    notes = unpaired(compared.tasks.values())
     header = ("task", *(f"arm of {name}" for name in NAMES), "difference")
     return [Table(header, tuple(rows), notes=notes).as_text(WIDTH), "", *fact("difference", compared.sentence), ""]
 
@@ -220,11 +218,7 @@ def _known(run: Run) -> dict[Cell, KnownScore]:
 
 def _details(run: Run) -> dict[Cell, Mapping[str, Any]]:
     """What mteb returned for each cell of a task of mteb."""
-    found = (
-        (record.name, record.value.get("detail") or {})
-        for record in run.records
-        if record.kind == "score" and record.ok
-    )
+    found = ((record.name, record.value.get("detail") or {}) for record in run.done("score"))
     return {Cell.parse(name): detail for name, detail in found if detail.get("scores")}
 
 

@@ -24,6 +24,7 @@ from daskmetrics.report import _format as formats
 from daskmetrics.report import _tables as tables
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
+from daskmetrics.report._documents import summary
 from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._run import Run
 
@@ -61,14 +62,6 @@ def _remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
     for name in NAMES - {picture.name for picture in pictures}:
         for kind in ("png", "svg"):
             (folder / f"{name}.{kind}").unlink(missing_ok=True)
-
-
-def summary(run: Run) -> dict[str, Any]:
-    """The verdict of a run and what would settle a tie, as plain JSON values for other programs."""
-    if run.result is None:
-        return {"name": run.start.name, "state": run.state, "verdict": None, "settle": None}
-    settle = vars(run.settlement) if run.settlement else None
-    return {"name": run.start.name, "state": run.state, "verdict": run.verdict.as_dict(), "settle": settle}
 
 
 def _is_fresh(page: Path, run: Run) -> bool:

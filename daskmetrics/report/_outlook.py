@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from daskmetrics.core._events import Event, Record, SearchEnded
+from daskmetrics.core._events import Event, SearchEnded, succeeded
 from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm, Cell
@@ -129,8 +129,7 @@ def changed(earlier: SearchEnded, since: Sequence[Event], result: SearchEnded, g
     text = f"An earlier search of this run, with {spent} of the exhaustive cost, recommended {old}."
     if earlier.reward != result.reward:
         text += f" It compared arms by the reward {earlier.reward}, this one by {result.reward}."
-    records = [entry for entry in since if isinstance(entry, Record) and entry.kind == "score" and entry.ok]
-    cells = [(Cell.parse(record.name), record.value["score"]) for record in records]
+    cells = [(Cell.parse(record.name), record.value["score"]) for record in succeeded(since, "score")]
     theirs = [f"{number(score)} of {cell}" for cell, score in cells if cell.arm in (old, new)]
     text += f" {plural(len(cells), 'score')} {'is' if len(cells) == 1 else 'are'} new"
     if theirs:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Suite
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._format import need_matplotlib
 from daskmetrics.report._recorded import RecordedRun
+from daskmetrics.report.plots import need_matplotlib
 from daskmetrics.report.plots._fields import (
     COST_NAMES,
     METRICS,
@@ -151,9 +151,9 @@ class Plots:
 
             source = arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
             return interactive_map(source, suite, shown, answer)
-        from daskmetrics.report.plots._heatmaps import Marks, heat_map
+        from daskmetrics.report.plots._heatmaps import heat_map
 
-        return heat_map(self._quantity(shown, readout), suite, Marks(**answer), ax)
+        return heat_map(self._quantity(shown, readout), suite, answer, ax)
 
     def search(self, ax: Axes | None = None, interactive: bool = False) -> Any:
         """The best mean score so far, by what the search has spent.

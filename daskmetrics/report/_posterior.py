@@ -100,7 +100,7 @@ def _observations(problem: Problem, cells: Sequence[Cell], outcomes: Sequence[Ou
 
 
 def _problem(run: RecordedRun) -> Problem:
-    blocks = {record.name: record.value for record in run.records if record.kind == "measure" and record.ok}
+    blocks = {record.name: record.value for record in run.done("measure")}
     suites = [
         replace(suite, revisions=revisions)
         for suite in analysis.suites(run)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
+from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked, succeeded
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._outcomes import Difference, difference
+from daskmetrics.core._outcomes import Difference, difference, mean_score
 from daskmetrics.core._text import equal_names
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -21,7 +21,7 @@ from daskmetrics.execution._journal import holder, is_finished, latest, read, st
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._evidence import weights_of
 from daskmetrics.report._format import percent
-from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, mean_score, recorded_size, trade_offs_of
+from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, recorded_size, trade_offs_of
 
 if TYPE_CHECKING:
     import xarray
@@ -54,7 +54,9 @@ class RecordedRun:
     @cached_property
     def start(self) -> RunStarted:
         """The entry of the latest start: counts, tasks and environment."""
-        return next(entry for entry in reversed(self.entries) if isinstance(entry, RunStarted))
+        started = latest(self.entries, RunStarted)
+        assert started is not None  # see `__init__`
+        return started
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
@@ -72,6 +74,10 @@ class RecordedRun:
                 latest[entry.kind, entry.name] = is_current, entry
         measured = {name for (kind, name), (is_new, _) in latest.items() if kind == "measure" and is_new}
         return tuple(record for is_new, record in latest.values() if is_new or not self._is_stale(record, measured))
+
+    def done(self, *kinds: str) -> Iterator[Record]:
+        """The records of units of these kinds that have a value."""
+        return succeeded(self.records, *kinds)
 
     def _is_stale(self, record: Record, measured: Container[str]) -> bool:
         cell = Cell.parse(record.name) if record.kind == "fresh" else self.cells.get(record.key)
@@ -110,10 +116,9 @@ class RecordedRun:
     def recorded(self) -> dict[Arm, dict[str, Mapping[str, Any]]]:
         """What the journal holds of every score, by arm and task: score, standard error, outcomes and others."""
         by_arm: dict[Arm, dict[str, Mapping[str, Any]]] = {}
-        for record in self.records:
-            if record.kind == "score" and record.ok:
-                cell = self.cells[record.key]
-                by_arm.setdefault(cell.arm, {})[cell.task] = record.value
+        for record in self.done("score"):
+            cell = self.cells[record.key]
+            by_arm.setdefault(cell.arm, {})[cell.task] = record.value
         return by_arm
 
     @cached_property
@@ -122,8 +127,8 @@ class RecordedRun:
         found: dict[Arm, dict[str, Mapping[str, Any]]] = {
             Arm.parse(name): {} for name in (self.result.fresh if self.result else ())
         }
-        for record in self.records:
-            if record.kind == "fresh" and record.ok and (cell := Cell.parse(record.name)).arm in found:
+        for record in self.done("fresh"):
+            if (cell := Cell.parse(record.name)).arm in found:
                 found[cell.arm][cell.task] = record.value
         return found
 

@@ -120,11 +120,10 @@ class Run(RecordedRun):
         """What the verdict rests on."""
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no verdict. {self._remedy()}")
-        measured = {Checkpoint.parse(r.name) for r in self.records if r.kind == "measure" and r.ok}
+        measured = {Checkpoint.parse(record.name) for record in self.done("measure")}
         suites = suites_of(self)
         arms = tuple(arm for suite in suites for arm in suite.arms() if arm.checkpoint in measured)
         depths = {suite.model: suite.depth for suite in suites}
-        scored = (record for record in self.records if record.kind == "score" and record.ok)
         return Evidence(
             config=self.config,
             folder=self.folder.path,
@@ -133,7 +132,7 @@ class Run(RecordedRun):
             arms=arms,
             sizes={model: float(self.start.widths.get(model, 0)) ** 2 * depth for model, depth in depths.items()},
             recorded=self.recorded,
-            seconds={self.cells[record.key]: record.seconds for record in scored},
+            seconds={self.cells[record.key]: record.seconds for record in self.done("score")},
             widths=self.start.widths,
         )
 
@@ -196,8 +195,7 @@ class Run(RecordedRun):
         place = attrgetter("model", "revision", "layer", *(["readout"] if several else []))
         rows = [
             (*place(cell.arm), cell.task, self.kinds[cell.task], value["score"], value["stderr"], each.seconds)
-            for each in self.records
-            if each.kind == "score" and each.ok
+            for each in self.done("score")
             for cell, value in [(self.cells[each.key], each.value)]
         ]
         return pandas.DataFrame(rows, columns=[*ARM_COLUMNS, *(["readout"] if several else []), *CELL_COLUMNS])

@@ -13,7 +13,7 @@ from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report._evidence import Evidence
-from daskmetrics.report._format import UNPAIRED, apart, in_words, number, place
+from daskmetrics.report._format import apart, in_words, number, place, unpaired
 from daskmetrics.report._ties import LEVEL, MOST
 
 OVERALL = "all tasks"
@@ -248,8 +248,8 @@ class Verdict:
             )
             for part in (self.overall, *self.parts)
         ]
-        unpaired = not all(each.gain.paired for each in (self.overall, *self.parts) if each.gain)
-        return Table(header, tuple(rows) if self.parts else (), notes=(*NOTES, *([UNPAIRED] if unpaired else [])))
+        notes = (*NOTES, *unpaired(each.gain for each in (self.overall, *self.parts)))
+        return Table(header, tuple(rows) if self.parts else (), notes=notes)
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain JSON values."""
