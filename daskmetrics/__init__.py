@@ -63,9 +63,8 @@ if TYPE_CHECKING:
     from daskmetrics.cluster import ProfileCluster
     from daskmetrics.config import Config
     from daskmetrics.execution.map import map
-    from daskmetrics.experiment._callback import WatchCallback
     from daskmetrics.experiment._direct import embed, measure
-    from daskmetrics.experiment._watch_process import BackgroundWatch
+    from daskmetrics.experiment._watch_process import BackgroundWatch, WatchCallback
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
 
 __version__ = next((each.version for each in distributions(name="daskmetrics")), "0+source")
@@ -93,7 +92,7 @@ _LAZY = {
     "map": "daskmetrics.execution.map",
     "ProfileCluster": "daskmetrics.cluster",
     "Run": "daskmetrics.report",
-    "WatchCallback": "daskmetrics.experiment._callback",
+    "WatchCallback": "daskmetrics.experiment._watch_process",
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from daskmetrics.core.names import Key
+from daskmetrics.core.names import Arm, Key
 
 Plain: TypeAlias = Mapping[str, Any]
 M = TypeVar("M")
@@ -165,6 +165,14 @@ class SearchEnded:
     outlook: Plain = field(default_factory=dict)  # why it ended, and what more would buy (`bandit.Outlook`)
     without_metrics: Plain = field(default_factory=dict)  # the same scores without metrics (`bandit.MetricsWorth`)
     fresh: Sequence[str] = ()  # the arms that were scored on items kept back from the search, the best arm first
+
+    @property
+    def best_arm(self) -> Arm:
+        return Arm(**self.best["arm"])
+
+    @property
+    def default_arm(self) -> Arm:
+        return Arm(**self.default["arm"])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -40,7 +40,6 @@ from daskmetrics.experiment import _search as search
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._clients import require_workers
 from daskmetrics.experiment._prepare import VERSION, Experiment
-from daskmetrics.experiment._progress import record_text
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker is idle while the driver decides
@@ -164,6 +163,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
 
 
 def _plan(experiment: Experiment) -> store.StorePlan:
+    """The layout of the experiment's store, and the keys of the units that fill it."""
     config = experiment.config.as_dict()
     attributes = {
         "name": experiment.config.name,
@@ -173,7 +173,16 @@ def _plan(experiment: Experiment) -> store.StorePlan:
         "seed": experiment.config.seed,
         "environment": environment(*PACKAGES),
     }
-    return _store_plan(experiment, attributes)
+    return store.StorePlan(
+        template=experiment.template(attributes),
+        version=VERSION,
+        seed=experiment.config.seed,
+        measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
+        encode={
+            str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
+            for checkpoint in experiment.checkpoints
+        },
+    )
 
 
 def _recorded_protocols(experiment: Experiment) -> dict[str, Any]:
@@ -206,9 +215,12 @@ class _RunDriver:
         cluster: AbstractContextManager[Client] = nullcontext(given)
         if given is None:
             cluster = connect(config.cluster, config.name, self._say, on_start=self.display.message, page=RUN_PAGE)
-        weights = dict(zip((task.name for task in self.experiment.tasks), self.experiment.weights, strict=True))
         downloads = self.downloads = rolling.Downloads(self.experiment.locations.values(), self._say)
-        with cluster as client, Publisher(client, self.journal.entries, weights) as publisher, downloads:
+        with (
+            cluster as client,
+            Publisher(client, self.journal.entries, self.experiment.task_weights) as publisher,
+            downloads,
+        ):
             if given is not None or config.cluster.kind in ("existing", "factory"):
                 scoring = require_workers(client, self.folder.path, self._files(), config.cluster.patience)
                 if scoring != self.experiment.scored_on:
@@ -324,8 +336,7 @@ class _RunDriver:
     ) -> tuple[tuple[Arm, ...], Recommendation]:
         """Score the finalists on the items kept back; returns them, and the recommendation with the whole cost."""
         experiment, problem = self.experiment, fresh.problem(self.experiment)
-        tasks = {task.name: task for task in experiment.tasks}
-        cells = {experiment.score_key(p.cell.arm, tasks[p.cell.task]): p.cell for p in learner.picks}
+        cells = {experiment.score_key(p.cell.arm, experiment.by_task[p.cell.task]): p.cell for p in learner.picks}
         scores: dict[Arm, dict[str, Any]] = {}
         for record in self.journal.records():
             if record.ok and (cell := cells.get(record.key)):
@@ -341,9 +352,8 @@ class _RunDriver:
     def _location(self, arm: Arm) -> dict[str, Any]:
         """Where an arm's weights are, for readers of the run."""
         location = self.experiment.locations[arm.checkpoint]
-        depth = next(suite.depth for suite in self.experiment.suites if suite.model == arm.model)
         protocol = self.experiment.protocols[arm.checkpoint].as_dict()
-        return {**recorded(location), "depth": depth, "protocol": protocol}
+        return {**recorded(location), "depth": self.experiment.by_model[arm.model].depth, "protocol": protocol}
 
     def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok
@@ -352,7 +362,7 @@ class _RunDriver:
         if not record.ok:
             reason = escape(str(record.reason))
             self.display.message(f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]")
-        self.display.advance("search" if record.kind == "score" else record.kind, record_text(record), spent)
+        self.display.advance("search" if record.kind == "score" else record.kind, _said(record), spent)
 
     def _complete_store(self) -> None:
         """Make the store equal to the journal and ready for readers."""
@@ -364,18 +374,16 @@ class _RunDriver:
             store.finish(self.folder.store, {})
 
 
-def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.StorePlan:
-    """The layout of the experiment's store, and the keys of the units that fill it."""
-    return store.StorePlan(
-        template=experiment.template(attributes),
-        version=VERSION,
-        seed=experiment.config.seed,
-        measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
-        encode={
-            str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
-            for checkpoint in experiment.checkpoints
-        },
-    )
+def _said(record: Record) -> str:
+    """A record in a few words: its name and its first values."""
+    if not record.ok:
+        return f"{record.name}  {record.status}"
+    if record.kind == "train":
+        return f"{record.name}  loss {record.value['loss']:.2f}"
+    if record.kind in ("score", "fresh"):
+        return f"{record.name}  {record.value['score']:.3f}"
+    last = list(zip(record.value["names"], record.value["values"][-1], strict=True))
+    return "  ".join([record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)])
 
 
 def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:

@@ -20,7 +20,7 @@ from daskmetrics.config import Recipe
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._prompts import Prompts
 from daskmetrics.config._protocol import ModelProtocol
-from daskmetrics.core._events import TRAIN
+from daskmetrics.core._events import TRAIN, succeeded
 from daskmetrics.core._files import atomic_write
 from daskmetrics.core._fitted import Fitted, fit, joined
 from daskmetrics.core._outcomes import pack
@@ -351,15 +351,15 @@ def value_of(columns: Mapping[Key, Column]) -> dict[str, Any]:
 
 def known_sizes(records: Iterable[Record]) -> dict[Key, Mapping[str, Any]]:
     """The sizes of networks, by the key of the states that they gave."""
-    values = [record.value for record in records if record.kind == "measure" and record.ok]
-    return {value["states"]: value["size"] for value in values if "size" in (value or {})}
+    values = (record.value for record in succeeded(records, "measure"))
+    return {value["states"]: value["size"] for value in values if "size" in value}
 
 
 def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
     """All recorded columns, by the key of the states from which they were computed."""
     known: dict[Key, dict[Key, Column]] = {}
-    for record in records:
-        if record.kind == "measure" and record.ok and "states" in (record.value or {}):  # older records name none
+    for record in succeeded(records, "measure"):
+        if "states" in record.value:  # older records name none
             columns = known.setdefault(record.value["states"], {})
             columns.update({key: column for key, column in columns_of(record.value).items() if key not in columns})
     return known

@@ -74,8 +74,7 @@ def mean_scores(run: RecordedRun) -> dict[Arm, float]:
 
 def marks(run: RecordedRun) -> dict[str, Arm]:
     """The best and the default arm, which figures mark; empty while the search is not finished."""
-    answer = {"best": run.result.best, "default": run.result.default} if run.result else {}
-    return {what: Arm(**each["arm"]) for what, each in answer.items()}
+    return {"best": run.result.best_arm, "default": run.result.default_arm} if run.result else {}
 
 
 def compared(run: RecordedRun) -> TradeOffs | None:

@@ -240,7 +240,7 @@ def best_of(
     folder: RunFolder,
 ) -> Best:
     """What a search recommends, with what its run knows beside it."""
-    arm, location = Arm(**result.best["arm"]), result.location
+    arm, location = result.best_arm, result.location
     protocol = location.get("protocol", config["protocol"])
     pickled = any(model.get("pickled") for model in config["models"] if model["name"] == arm.model)
     best, default, unknown = result.best, result.default, {"score": None, "stderr": None}
@@ -253,7 +253,7 @@ def best_of(
         probability=result.probability_best,
         confirmed=result.confirmed,
         measured=best.get("measured"),
-        default=Arm(**default["arm"]),
+        default=result.default_arm,
         default_score=default_mean["score"],
         default_stderr=default_mean["stderr"],
         default_scores=default["scores"],

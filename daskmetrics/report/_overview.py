@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
-from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import number, percent, scored
 from daskmetrics.report._recorded import cell_of
@@ -160,7 +159,7 @@ def reason(error: Exception) -> str:
 def _row_of(run: Run, row: RunRow) -> RunRow:
     result = run.result
     if result:
-        best = f"{Arm(**result.best['arm'])}{'' if result.confirmed else ' (expected)'}"
+        best = f"{result.best_arm}{'' if result.confirmed else ' (expected)'}"
         score = scored(result.best["mean"])
         cost = f"{percent(result.spent / result.exhaustive)} of the sweep"
     else:

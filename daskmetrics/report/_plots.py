@@ -259,7 +259,7 @@ class Plots:
     def _suite(self, model: str | None, readout: str | None = None) -> Suite:
         suites = {suite.model: suite for suite in analysis.suites(self._run)}
         if model is None:
-            best = self._run.result.best["arm"]["model"] if self._run.result else None
+            best = self._run.result.best_arm.model if self._run.result else None
             model = best if best in suites else next(reversed(suites))
         if model not in suites:
             raise unknown("model", model, suites)

@@ -40,7 +40,7 @@ class RunPosterior:
     def leader(self) -> int:
         """Index of the recommended arm, or of the arm with the greatest mean while there is none."""
         if self.run.result:
-            return self.problem.arm_index[Arm(**self.run.result.best["arm"])]
+            return self.problem.arm_index[self.run.result.best_arm]
         return first_max(self.posterior.mean)
 
     def index(self, name: str) -> int:

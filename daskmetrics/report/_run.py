@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.names import Checkpoint
 from daskmetrics.report._analysis import suites as suites_of
 from daskmetrics.report._best import Best, best_of
 from daskmetrics.report._evidence import Evidence
@@ -105,12 +105,11 @@ class Run(RecordedRun):
         """
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no best arm. {self._remedy()}")
-        arm, default = (Arm(**each["arm"]) for each in (self.result.best, self.result.default))
         return best_of(
             self.result,
             self.config,
             weights=self.weights,
-            differences=self.differences(arm, default),
+            differences=self.differences(self.result.best_arm, self.result.default_arm),
             folder=self.folder,
             outlook=dict(outlook(self.result, self.entries, self.config["search"], self.differences)),
         )
