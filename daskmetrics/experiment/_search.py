@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from dask.utils import parse_bytes
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features
 from daskmetrics.bandit._clock import useful_workers
-from daskmetrics.bandit._features import metrics_of_arms
+from daskmetrics.bandit._features import measured
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked, succeeded
@@ -215,15 +214,8 @@ def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
     values = {c: recorded[key] for c, key in experiment.measure_keys.items() if key in recorded}
     if not values:
         raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")
-    measured = [
-        replace(suite, revisions=revisions)
-        for suite in experiment.suites
-        if (revisions := tuple(c.revision for c in suite.checkpoints() if c in values))
-    ]
-    blocks = [values[checkpoint] for suite in measured for checkpoint in suite.checkpoints()]
-    by_layer = np.concatenate([np.array(block, dtype=float) for block in blocks])
     costs = CostModel(experiment.config.search.device, rolling.rate(records))
-    return build_problem(experiment, measured, metrics_of_arms(measured, by_layer), costs)
+    return build_problem(experiment, *measured(experiment.suites, values), costs)
 
 
 def build_problem(

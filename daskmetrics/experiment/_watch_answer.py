@@ -11,7 +11,6 @@ import numpy as np
 from daskmetrics.bandit import Outcome
 from daskmetrics.bandit._forecast import RiseForecast, rise_forecast
 from daskmetrics.bandit._posterior import fit_posterior
-from daskmetrics.bandit._problem import Observations
 from daskmetrics.core._events import Record, SearchEnded, succeeded
 from daskmetrics.core._outcomes import mean_score
 from daskmetrics.core._text import plural
@@ -130,11 +129,10 @@ def _sorted_out(
     model, from which a training goes on. One without a score is never among the others.
     """
     problem, scores = search.problem(experiment, records), _scores(records)
-    inside = {cell: one for cell, one in scores.items() if cell.arm in problem.arm_index}
-    seen = Observations.of((*problem.locate(cell), one.score or 0.0, one.stderr) for cell, one in inside.items())
+    seen = problem.observe(scores.items())
     order = [best, *(problem.arms[i] for i in np.argsort(-fit_posterior(problem, seen).mean, kind="stable"))]
     ranked = list(dict.fromkeys(arm.checkpoint for arm in order))
     last = [suite.checkpoints()[-1] for suite in experiment.suites]
     keep = tuple(dict.fromkeys([*ranked[:count], *last]))
-    scored = {cell.arm.checkpoint for cell in inside}
+    scored = {problem.arms[arm].checkpoint for arm in seen.arm}
     return keep, tuple(each for each in experiment.checkpoints if each in scored and each not in keep)

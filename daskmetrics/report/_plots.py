@@ -94,10 +94,9 @@ class Plots:
         """
         shown, suite = self._shown(what, ax, interactive), self._suite(model, readout)
         if interactive:
-            from daskmetrics.report.plots._explore import drawn_arms
-            from daskmetrics.report.plots._interactive import arms_source, layer_lines, layer_points
+            from daskmetrics.report.plots._interactive import layer_lines, layer_points
 
-            source = arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
+            source = self._source(shown, suite, readout)
             single = len(suite.revisions) == 1  # whose errors have room
             return layer_points(source, [suite], shown) if single else layer_lines(source, suite, shown)
         from daskmetrics.report.plots._lines import layer_axes
@@ -145,12 +144,9 @@ class Plots:
         shown, suite = self._shown(what, ax, interactive), self._suite(model, readout)
         answer = analysis.marks(self._run)
         if interactive:
-            from daskmetrics.report.plots._explore import drawn_arms
-            from daskmetrics.report.plots._interactive import arms_source
             from daskmetrics.report.plots._interactive import heat_map as interactive_map
 
-            source = arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
-            return interactive_map(source, suite, shown, answer)
+            return interactive_map(self._source(shown, suite, readout), suite, shown, answer)
         from daskmetrics.report.plots._heatmaps import heat_map
 
         return heat_map(self._quantity(shown, readout), suite, answer, ax)
@@ -246,6 +242,13 @@ class Plots:
         if not shown.values:
             raise DataError(f"The run in '{run.folder.path}' has no {what} yet, so there is nothing to draw.")
         return shown
+
+    def _source(self, shown: Field, suite: Suite, readout: str | None) -> Any:
+        """The columns of the arms of a suite for Bokeh."""
+        from daskmetrics.report.plots._explore import drawn_arms
+        from daskmetrics.report.plots._interactive import arms_source
+
+        return arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
 
     def _quantity(self, shown: Field, readout: str | None) -> Quantity:
         """The quantity of each layer for matplotlib."""
