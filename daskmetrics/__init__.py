@@ -56,6 +56,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from daskmetrics.core._lazy import on_first_use
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
 if TYPE_CHECKING:
@@ -85,21 +86,15 @@ __all__ = [
     "watch",
 ]
 
-# imported on first use: Dask takes half a second
-_LAZY = {
-    "embed": "daskmetrics.experiment._direct",
-    "measure": "daskmetrics.experiment._direct",
-    "map": "daskmetrics.execution.map",
-    "ProfileCluster": "daskmetrics.cluster",
-    "Run": "daskmetrics.report",
-    "WatchCallback": "daskmetrics.experiment._watch_process",
+_PLACES = {
+    "embed": "daskmetrics.experiment._direct:embed",
+    "measure": "daskmetrics.experiment._direct:measure",
+    "map": "daskmetrics.execution.map:map",
+    "ProfileCluster": "daskmetrics.cluster:ProfileCluster",
+    "Run": "daskmetrics.report:Run",
+    "WatchCallback": "daskmetrics.experiment._watch_process:WatchCallback",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _PLACES)  # Dask takes half a second
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,7 @@
 `_corpus`      the prompts that are measured
 `_rows`        the rows of a user's table, and the lines of a text file
 `_readouts`    how an arm's vector is read: pooling, layers together, dimensions, whitening, storage
+`_lazy`        names that a package imports on first use
 `_fitted`      readouts applied to pooled vectors
 `_steps`       training steps along an axis
 `_text`        durations, counts and lists as text, and durations read from text

@@ -27,9 +27,10 @@ next, and does not know Dask. A resumed run answers its source from the journal 
 Modules with a leading underscore are internal.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskmetrics.core._events import Record
+from daskmetrics.core._lazy import on_first_use
 from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.execution._journal import Journal
 from daskmetrics.execution._retry import RetryPolicy, Settings
@@ -40,11 +41,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterLostError", "Journal", "Record", "RetryPolicy", "Settings", "Source", "Sweep", "WorkUnit", "run"]
 
-
-def __getattr__(name: str) -> Any:
-    # reading a journal does not import Dask
-    if name == "run":
-        from daskmetrics.execution._runner import run
-
-        return run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, {"run": "daskmetrics.execution._runner:run"})  # a journal needs no Dask

@@ -41,12 +41,12 @@ Nothing here measures anything, imports torch or needs a scheduler.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from daskmetrics.core._files import private
+from daskmetrics.core._lazy import on_first_use
 from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.errors import room_for
-from daskmetrics.report._background import BackgroundRun
 from daskmetrics.report._best import Best
 from daskmetrics.report._export import export, frame
 from daskmetrics.report._leaderboard import Leaderboard, RankedArm
@@ -56,6 +56,10 @@ from daskmetrics.report._terminal import best_text, status_text, summary_text, w
 from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report._verdict import Standing, Verdict
 from daskmetrics.report._worth import Worth, Worths
+
+if TYPE_CHECKING:
+    from daskmetrics.execution._score_tables import read as read_scores
+    from daskmetrics.report._background import BackgroundRun
 
 __all__ = [
     "ArmCost",
@@ -82,13 +86,11 @@ __all__ = [
     "write",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "read_scores":  # imported on first use: reading tables imports the replays of searches
-        from daskmetrics.execution._score_tables import read
-
-        return read
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_PLACES = {
+    "BackgroundRun": "daskmetrics.report._background:BackgroundRun",
+    "read_scores": "daskmetrics.execution._score_tables:read",
+}
+__getattr__ = on_first_use(__name__, _PLACES)
 
 
 def write(run: Run, vectors: bool = False) -> Path:

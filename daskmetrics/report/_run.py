@@ -17,7 +17,6 @@ from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._outlook import outlook
 from daskmetrics.report._plots import Plots
 from daskmetrics.report._recorded import RecordedRun
-from daskmetrics.report._settle import Settlement, settlement
 from daskmetrics.report._verdict import Verdict, verdict_of
 from daskmetrics.report._worth import Worths, worths_of
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     import pandas
 
     from daskmetrics.cluster import ProfileCluster
+    from daskmetrics.report._settle import Settlement
 
 ARM_COLUMNS = ("model", "checkpoint", "layer")
 CELL_COLUMNS = ("task", "kind", "score", "stderr", "seconds")
@@ -149,6 +149,8 @@ class Run(RecordedRun):
     @cached_property
     def settlement(self) -> Settlement | None:
         """What would settle a tie, with the cost and a command; None if nothing needs settling."""
+        from daskmetrics.report._settle import settlement  # imports the tasks
+
         return settlement(self._evidence, self.verdict)
 
     @property

@@ -18,12 +18,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core._outcomes import Difference, JointError
 
+FEW = 64  #: arms of which all pairs are drawn at once
 LEVEL = 0.05  #: the probability that the best arm is not in the set
 MOST = 128  #: arms of which all pairs are tested: those with the greatest means
 DRAWS = 8192  #: of the errors; at a level of 5 % the critical value then has a standard error of about 0.02
@@ -68,8 +70,9 @@ class MeanScores:
 
     def tied(self, level: float = LEVEL) -> Tie:
         """The arms that cannot be told from the best."""
-        # the bound rejects what is clearly worse, so that fewer pairs are drawn
-        arms = np.flatnonzero(self._ahead.max(axis=1) <= self._most_critical(level))
+        arms = np.arange(len(self.mean))
+        if len(arms) > FEW:  # the bound rejects what is clearly worse, so that fewer pairs are drawn
+            arms = np.flatnonzero(self._ahead.max(axis=1) <= self._most_critical(level))
         critical = self._critical(arms, level)
         while not (kept := self._ahead[np.ix_(arms, arms)].max(axis=1) <= critical).all():
             arms = arms[kept]
@@ -135,9 +138,7 @@ class MeanScores:
 
 def not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]:
     """Which of the arms after the first a coarse test does not tell from it: unpaired, by Bonferroni over all pairs."""
-    from scipy.special import ndtri
-
-    bound = -ndtri(level / len(mean) ** 2) * np.sqrt(variance[0] + variance[1:])
+    bound = -NormalDist().inv_cdf(level / len(mean) ** 2) * np.sqrt(variance[0] + variance[1:])
     return np.asarray(mean[0] - mean[1:] <= bound)
 
 

@@ -21,10 +21,15 @@ the journal records are valid, and `verify` compares the two.
 ============= ================================================================
 """
 
+from typing import TYPE_CHECKING
+
+from daskmetrics.core._lazy import on_first_use
 from daskmetrics.core.status import Status
 from daskmetrics.store._template import Axis, Block, StorePlan, Template, blocks_of_cells, score_key
-from daskmetrics.store._verify import Damage, DamageKind, check_files, repair, verify
-from daskmetrics.store._zarr import create, files_of, finish, lay_out, open_tree, read_block, restore, write
+
+if TYPE_CHECKING:
+    from daskmetrics.store._verify import Damage, DamageKind, check_files, repair, verify
+    from daskmetrics.store._zarr import create, files_of, finish, lay_out, open_tree, read_block, restore, write
 
 __all__ = [
     "Axis",
@@ -48,3 +53,10 @@ __all__ = [
     "verify",
     "write",
 ]
+
+_MODULES = {
+    "_verify": ["Damage", "DamageKind", "check_files", "repair", "verify"],
+    "_zarr": ["create", "files_of", "finish", "lay_out", "open_tree", "read_block", "restore", "write"],
+}
+_PLACES = {name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names}
+__getattr__ = on_first_use(__name__, _PLACES)  # a dry run does not import zarr

@@ -16,8 +16,9 @@ function's source, the item, the seed), so a map may be resumed with another bat
 ============= ==========================================================================
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from daskmetrics.core._lazy import on_first_use
 from daskmetrics.execution.map._folder import results
 from daskmetrics.execution.map._results import aggregates, causes, dataset, frame, write
 from daskmetrics.execution.map._tracker import ItemResult
@@ -41,10 +42,4 @@ __all__ = [
     "write",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "map":  # importing Dask is slow, and reading results does not need it
-        from daskmetrics.execution.map._api import map
-
-        return map
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, {"map": "daskmetrics.execution.map._api:map"})  # results need no Dask
