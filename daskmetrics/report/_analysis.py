@@ -1,4 +1,4 @@
-"""Scores, metrics, correlations, failures and seconds of a run, computed from its journal."""
+"""Scores, metrics, correlations, the path of the search, failures and seconds of a run, from its journal."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 from statistics import fmean, median, pstdev
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.core._events import AttemptFailed, StorePlanned
-from daskmetrics.core._outcomes import means_of
+from daskmetrics.core._outcomes import mean_score, means_of
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.status import cause
 from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
-from daskmetrics.report._recorded import RecordedRun
+from daskmetrics.report._recorded import RecordedRun, cell_of
 from daskmetrics.report._tradeoffs import TradeOffs
 
 T = TypeVar("T")
@@ -182,6 +182,56 @@ def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
         if checkpoint.step is not None:
             by_model.setdefault(checkpoint.model, []).append((checkpoint.step, record.value["loss"]))
     return {model: sorted(by_model[model]) for model in run.models if model in by_model}
+
+
+@dataclass(frozen=True)
+class DecisionPoint:
+    """One decision of the search: the total cost so far, its arm, and the best mean score known then."""
+
+    spent: float
+    arm: Arm
+    stage: str
+    best: float | None
+
+
+@dataclass(frozen=True)
+class SearchPath:
+    """All decisions, the mean score of the default arm if it is known, and the unit of the costs."""
+
+    points: tuple[DecisionPoint, ...]
+    default: float | None
+    unit: str
+
+
+def path_of(run: RecordedRun) -> SearchPath:
+    """The path of the latest search."""
+    share = run.result.exhaustive / 100 if run.result else 1.0
+    unit = "% of the exhaustive sweep (assumed)" if run.result else "assumed seconds"
+    return SearchPath(tuple(_decisions(run, share)), _default_score(run), unit)
+
+
+def _decisions(run: RecordedRun, unit: float) -> list[DecisionPoint]:
+    """Every decision in order, as if each had its result before the next one."""
+    points, spent, best = [], 0.0, None
+    known: dict[Arm, dict[str, Mapping[str, Any]]] = {}
+    for pick in run.picks:
+        cell = cell_of(pick)
+        spent += pick["cost"] / unit
+        if one := run.recorded.get(cell.arm, {}).get(cell.task):
+            values = known.setdefault(cell.arm, {})
+            values[cell.task] = one
+            if mean := mean_score(values, run.weights):
+                best = mean[0] if best is None else max(mean[0], best)
+        points.append(DecisionPoint(spent, cell.arm, pick["stage"], best))
+    return points
+
+
+def _default_score(run: RecordedRun) -> float | None:
+    """The mean score of the default arm, if it and the best arm were scored on every task of the objective."""
+    if run.result is None:
+        return None
+    complete = all(run.weights.keys() <= each["scores"].keys() for each in (run.result.best, run.result.default))
+    return float(run.result.default["mean"]["score"]) if complete else None
 
 
 def suites(run: RecordedRun) -> tuple[Suite, ...]:

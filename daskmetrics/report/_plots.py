@@ -183,9 +183,8 @@ class Plots:
 
             return drawn_path(self._run, expected(self._run))
         from daskmetrics.report.plots._lines import best_so_far
-        from daskmetrics.report.plots._path import path_of
 
-        path = path_of(self._run)
+        path = analysis.path_of(self._run)
         return best_so_far(path.points, path.default, path.unit, ax)
 
     def tradeoff(self, cost: str = "layers", ax: Axes | None = None, interactive: bool = False) -> Any:

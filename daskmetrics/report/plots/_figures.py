@@ -13,7 +13,6 @@ from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots._correlations import correlation_table, metric_against_score
 from daskmetrics.report.plots._heatmaps import Quantity, heat_maps
 from daskmetrics.report.plots._lines import layer_curves, search_path, training_loss
-from daskmetrics.report.plots._path import path_of
 from daskmetrics.report.plots._style import rendered
 from daskmetrics.report.plots._tradeoffs import trade_off_panels
 
@@ -138,7 +137,7 @@ def _agreement(run: RecordedRun, metrics: Mapping[str, analysis.Values]) -> Pict
 
 
 def _path(run: RecordedRun) -> Picture:
-    path = path_of(run)
+    path = analysis.path_of(run)
     figure = search_path(path.points, analysis.suites(run), path.default, path.unit)
     caption = (
         "Above: the greatest mean score among the arms scored on every task so far. Below: every decision of the "

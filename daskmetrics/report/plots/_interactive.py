@@ -16,8 +16,8 @@ from bokeh.plotting import figure
 
 from daskmetrics.core._steps import edges, fitting, positions, spread, step_label, ticks
 from daskmetrics.core.names import Arm, Suite
+from daskmetrics.report._analysis import SearchPath
 from daskmetrics.report.plots._fields import Field
-from daskmetrics.report.plots._path import SearchPath
 
 # those of Okabe and Ito (2008), of which the first is lighter, so that it is seen on dark pages
 COLOURS = ("#2b8cc4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f")

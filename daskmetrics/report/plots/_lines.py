@@ -19,8 +19,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from daskmetrics.core._files import atomic_write
 from daskmetrics.core._steps import spread, step_label
 from daskmetrics.core.names import Arm, Suite
+from daskmetrics.report._analysis import DecisionPoint
 from daskmetrics.report.plots._heatmaps import Quantity
-from daskmetrics.report.plots._path import DecisionPoint
 from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, axes_for, blank, rendered, thinned
 
 LINES = 8  # checkpoints of a model that have a line: evenly chosen, the first and the last among them

@@ -6,8 +6,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from daskmetrics.core.names import Arm, Suite, grid
+from daskmetrics.report._analysis import DecisionPoint
 from daskmetrics.report.plots._heatmaps import Quantity, heat_maps, plane
-from daskmetrics.report.plots._lines import DecisionPoint, layer_curves, search_path
+from daskmetrics.report.plots._lines import layer_curves, search_path
 
 pytest.importorskip("matplotlib")
 
