@@ -3,9 +3,10 @@
 python benchmarks/rolling.py            40 checkpoints of about 50 MB through 300 MB of disk; about six minutes
 python benchmarks/rolling.py --small    6 checkpoints of 2 MB, as a test of correctness
 python benchmarks/rolling.py --workers  workers download, in place of the driver
+python benchmarks/rolling.py --checkpoints 10 --rate 2    a network that is slower than the work
 
-A server on this machine speaks the model hub's routes, asks for a token, and sends 25 MB/s on each connection. Side by
-side: the checkpoints roll through the disk (`models.0.disk`), everything is downloaded before the run (`prefetch`), and
+A server on this machine speaks the model hub's routes, asks for a token, and sends 25 MB/s on each connection (--rate).
+Side by side: the checkpoints roll through the disk (`models.0.disk`), everything is downloaded first (`prefetch`), and
 the first again, killed with SIGKILL when half is measured, and run again.
 """
 
@@ -200,11 +201,15 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--workers", action="store_true")
+    parser.add_argument("--checkpoints", type=int, help="how many, by default 40")
+    parser.add_argument("--rate", type=float, help="MB/s of one connection, by default 25")
     given = parser.parse_args(words)
     os.environ["HF_HUB_OFFLINE"] = "1"  # of this process; the runs have their own
     with tempfile.TemporaryDirectory() as folder:
         size = SMALL if given.small else FULL
-        compare(Path(folder), replace(size, downloads="workers" if given.workers else "driver"))
+        size = replace(size, downloads="workers" if given.workers else "driver")
+        size = replace(size, checkpoints=given.checkpoints or size.checkpoints)
+        compare(Path(folder), replace(size, rate=given.rate * 1e6 if given.rate else size.rate))
 
 
 if __name__ == "__main__":

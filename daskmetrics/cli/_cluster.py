@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, RUN, end_as_by_ctrl_c, friendly
 from daskmetrics.cli._help import Sections, example
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
@@ -143,4 +143,25 @@ def test_(profile: str) -> None:
         sys.exit(1)
 
 
-COMMANDS = (cluster,)
+@click.group(cls=Sections, epilog=example("daskmetrics worker join step"))
+def worker() -> None:
+    """Add workers to a running map by hand."""
+
+
+@worker.command(epilog=example("daskmetrics worker join step --workers 2"))
+@click.argument("run", type=RUN)
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="How many.")
+@click.option("--memory", metavar="SIZE", help="Limit of each worker, such as 16GiB.  [default: as of the run's]")
+@friendly
+def join(run: Path, workers: int, memory: str | None) -> None:
+    """Start workers on this machine that take part in the running map RUN.
+
+    They end with the map. With Ctrl-C they leave: each finishes and reports what it runs, and takes nothing more; a
+    second Ctrl-C ends them at once. This machine must see the folder of the run and have the same packages.
+    """
+    from daskmetrics.cluster._join import join
+
+    join(run, workers, memory, lambda line: click.echo(line, err=True))
+
+
+COMMANDS = (cluster, worker)

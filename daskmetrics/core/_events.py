@@ -76,7 +76,8 @@ class Record:
     """What the journal holds of a finished or failed work unit.
 
     A unit without a value has a `status` other than ``ok`` and a `reason`; it is never a number. `seconds` is the
-    time of the last attempt on its worker, without that of its input.
+    time of the last attempt on its worker, without that of its input; `at` is the driver's clock when the record was
+    written, in seconds since 1970, or 0 if an earlier version wrote it.
     """
 
     key: Key
@@ -88,6 +89,7 @@ class Record:
     attempts: int = 1
     seconds: float = 0.0
     worker: str | None = None
+    at: float = 0.0
 
     @property
     def ok(self) -> bool:

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from daskmetrics.core._events import (
     from_json,
     to_json,
 )
+from daskmetrics.core._files import atomic_write
 from daskmetrics.core._json import parse
 from daskmetrics.core.errors import DataError, LockedError, room_for
 from daskmetrics.core.names import Key
@@ -241,7 +243,7 @@ class Journal:
                 self._run_lock.release()
                 raise
         self.entries, self._length, self._checksum = contents.entries, contents.length, contents.checksum
-        self._writing = False
+        self._writing = self._behind = False
         self._move_mark()
         half = f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was never committed."
         self.notices = tuple(filter(None, (self._run_lock.notice, half if contents.torn else None)))
@@ -282,7 +284,7 @@ class Journal:
             raise
         self._length, self._checksum = self._length + len(text), checksum
         self.entries.extend(entries)
-        self._writing = False
+        self._writing, self._behind = False, not wait
         if wait:
             self._move_mark()
 
@@ -309,6 +311,12 @@ class Journal:
         return records(self.entries)
 
     def close(self) -> None:
+        """Commit what was appended without waiting, and release the run."""
+        with suppress(OSError, LockedError):  # the disk is full or gone, or another process has the run
+            if self._behind and not self._writing:
+                self._run_lock.check()
+                os.fsync(self._file)
+                self._move_mark()
         os.close(self._mark)
         os.close(self._file)
         self._run_lock.release()
@@ -318,6 +326,26 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def set_aside(path: Path, lock: Path, keep: int) -> Path:
+    """Continue from an older state: a journal without what follows its first ``keep`` entries.
+
+    The whole journal stays beside it, under the name that is returned. Raises LockedError if a driver has the run.
+    """
+    with room_for(f"the journal '{path}'"):
+        run_lock = RunLock(lock)
+        try:
+            names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
+            aside = next(name for name in names if not name.exists())
+            lines = path.read_bytes().splitlines(keepends=True)[: keep + 1]  # the first holds the format
+            os.link(path, aside)
+            if mark_of(path).exists():  # it states the length of the whole journal
+                mark_of(path).replace(mark_of(aside))
+            atomic_write(path, b"".join(lines))
+        finally:
+            run_lock.release()
+    return aside
 
 
 def mark_of(path: Path) -> Path:

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -100,7 +101,7 @@ def run(
 
 
 class _PausingJournal:
-    """A journal on a disk that may be full: the run pauses until there is room."""
+    """A journal that states when it got each record, on a disk that may be full: the run pauses until there is room."""
 
     def __init__(
         self, journal: Journal, stop_requested: Callable[[], bool], pause: float, say: Callable[[str], None]
@@ -109,7 +110,8 @@ class _PausingJournal:
         self.entries, self.records = journal.entries, journal.records
 
     def append(self, *entries: Event, wait: bool = True) -> None:
-        paused = False
+        at, paused = round(time.time(), 2), False
+        entries = tuple(replace(entry, at=at) if isinstance(entry, Record) else entry for entry in entries)
         while True:
             try:
                 self._journal.append(*entries, wait=wait)
@@ -329,7 +331,8 @@ class _DaskBackend:
         if address in self.plain and self.settings.alone:
             # Dask would start a waiting unit on a free thread; with a walltime no unit waits on a worker
             threads, remaining = 1, min(remaining or DECADE, DECADE)
-        self.events.put(Joined(address, name, threads, offered, remaining, about))
+        memory = info["memory_limit"] or math.inf
+        self.events.put(Joined(address, name, threads, offered, remaining, about, memory))
 
     async def _report_left(self, address: str) -> None:
         await asyncio.sleep(SETTLE)

@@ -31,7 +31,6 @@ from daskmetrics.execution.map._tracker import ItemResult
 # The source itself halves a batch that died or was stopped, and tries failed items again. What remains is the rare
 # exception of a whole batch, for instance a module that is missing on one node: another worker may succeed.
 RETRY = RetryPolicy(exceptions=3, deaths=1, memory=1, timeouts=1)
-SETTINGS = Settings(retry=RETRY)
 PROBES = 3
 PROBE_SECONDS = 120.0
 
@@ -50,6 +49,7 @@ def map(
     resources: Mapping[str, float] | None = None,
     seed: int = 0,
     version: str | None = None,
+    checkpoint_interval: int = MapOptions.checkpoint_interval,
 ) -> Iterator[ItemResult]:
     """Apply a function to every item on the workers of a client, and yield one result per item as it finishes.
 
@@ -81,6 +81,9 @@ def map(
         Seed of the run. Items of another seed have other keys, so they are computed again.
     version : str, optional
         Replaces the hash of the function's source in the items' keys.
+    checkpoint_interval : int
+        Wait for the disk once for so many items, or for every batch if a batch has as many. A killed process loses
+        nothing; a power failure can lose fewer items than this, which then run again.
 
     Yields
     ------
@@ -106,7 +109,7 @@ def map(
     >>> for result in dm.map(step, range(500), client=client, journal="runs/step", batch_size=10):  # doctest: +SKIP
     ...     print(result.name, result.status, result.value)
     """
-    options = MapOptions(batch_size, retries, timeout, dict(resources or {}))
+    options = MapOptions(batch_size, retries, timeout, dict(resources or {}), checkpoint_interval)
     return _stream(make_spec(function, iterable, options, seed=seed, version=version), client, journal)
 
 
@@ -142,8 +145,12 @@ def run(
             _run_serial(source, journal)
         else:
             _check_function(spec, client)
-            run_source(source, client, journal, SETTINGS, say=say)
+            run_source(source, client, journal, _settings(spec), say=say)
     return source.tracker.results()
+
+
+def _settings(spec: MapSpec) -> Settings:
+    return Settings(retry=RETRY, commit_every=max(1, spec.options.checkpoint_interval // spec.options.batch_size))
 
 
 @contextmanager
@@ -163,7 +170,7 @@ def _run_serial(source: MapSource, journal: Journal) -> None:
             started = time.perf_counter()
             value = run_batch(*unit.args)
             took = time.perf_counter() - started
-            record = Record(unit.key, unit.name, unit.kind, "ok", value, seconds=took, worker="serial")
+            record = Record(unit.key, unit.name, unit.kind, "ok", value, seconds=took, worker="serial", at=time.time())
             journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)))
             journal.append(record)
             source.tell(record)
@@ -213,7 +220,7 @@ def _run_in_thread(
         try:
             with stack:
                 _check_function(spec, client)
-                run_source(source, client, journal, SETTINGS, say=log.warning)
+                run_source(source, client, journal, _settings(spec), say=log.warning)
         except BaseException as error:  # raised again in the caller's thread
             errors.append(error)
         finally:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-from daskmetrics.core._events import ItemsRetried, MapStarted, RunStarted
+from daskmetrics.core._events import Event, ItemsRetried, MapStarted, RunStarted
 from daskmetrics.core._files import RunFolder, atomic_write
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.execution import Journal
+from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._journal import latest, read
 from daskmetrics.execution.map._items import Item, is_json
 from daskmetrics.execution.map._source import MapSpec
@@ -32,6 +35,41 @@ def retry_failed(spec: MapSpec, journal: Journal) -> int:
     if failed:
         journal.append(ItemsRetried(failed))
     return len(failed)
+
+
+def earlier_state(spec: MapSpec, entries: Sequence[Event], state: str) -> int:
+    """How many entries of a journal make up an older state of a map.
+
+    Parameters
+    ----------
+    spec : MapSpec
+    entries : sequence of Event
+    state : str
+        The state with at most so many finished items, or the one at a time, such as ``2026-05-01T16:30``.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither, or nothing was recorded later.
+    """
+    if state.isdigit():
+
+        def finished(length: int) -> int:
+            return len(ItemTracker(spec.items, spec.options.retries, entries[:length]).results())
+
+        keep = bisect_right(range(len(entries) + 1), int(state), key=finished) - 1
+    else:
+        try:
+            until = datetime.fromisoformat(state).timestamp()
+        except ValueError:
+            raise ConfigError(
+                f"'--resume-from {state}' is neither a number of items (100) nor a time (2026-05-01T16:30)."
+            ) from None
+        later = (i for i, entry in enumerate(entries) if isinstance(entry, Record) and entry.at > until)
+        keep = next(later, len(entries))
+    if not any(isinstance(entry, Record) for entry in entries[keep:]):
+        raise ConfigError(f"Nothing was recorded after '{state}': leave out --resume-from to continue.")
+    return keep
 
 
 def is_map(folder: str | Path) -> bool:
