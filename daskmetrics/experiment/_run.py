@@ -40,6 +40,7 @@ from daskmetrics.experiment import _search as search
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._clients import require_workers
 from daskmetrics.experiment._prepare import VERSION, Experiment
+from daskmetrics.experiment._worker import record_text
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker is idle while the driver decides
@@ -309,7 +310,7 @@ class _RunDriver:
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best, worth = learner.recommendation(), metrics_worth(learner.state, config.within)
-        finalists: tuple[Arm, ...] = ()
+        finalists, plain = tuple[Arm, ...](), partial(asdict, dict_factory=without_default)
         if allotted:
             finalists, best = self._score_fresh(client, settings, learner, best, allotted)
         self.journal.append(
@@ -318,12 +319,9 @@ class _RunDriver:
                 location=self._location(best.arm),
                 **best.as_dict(),
                 order=learner.outcome_order,
-                kinds=[
-                    asdict(each, dict_factory=without_default)
-                    for each in champions(learner.state, self.experiment.kinds)
-                ],
+                kinds=list(map(plain, champions(learner.state, self.experiment.kinds))),
                 outlook=outlook(learner).as_dict(),
-                without_metrics=asdict(worth, dict_factory=without_default) if worth else {},
+                without_metrics=plain(worth) if worth else {},
                 fresh=[str(arm) for arm in finalists],
             )
         )
@@ -363,7 +361,7 @@ class _RunDriver:
         if not record.ok:
             reason = escape(str(record.reason))
             self.display.message(f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]")
-        self.display.advance("search" if record.kind == "score" else record.kind, _said(record), spent)
+        self.display.advance("search" if record.kind == "score" else record.kind, record_text(record), spent)
 
     def _complete_store(self) -> None:
         """Make the store equal to the journal and ready for readers."""
@@ -373,18 +371,6 @@ class _RunDriver:
             if self.experiment.tasks:
                 store.restore(self.folder.store, "scores", planned.score_blocks(records))
             store.finish(self.folder.store, {})
-
-
-def _said(record: Record) -> str:
-    """A record in a few words: its name and its first values."""
-    if not record.ok:
-        return f"{record.name}  {record.status}"
-    if record.kind == "train":
-        return f"{record.name}  loss {record.value['loss']:.2f}"
-    if record.kind in ("score", "fresh"):
-        return f"{record.name}  {record.value['score']:.3f}"
-    last = list(zip(record.value["names"], record.value["values"][-1], strict=True))
-    return "  ".join([record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)])
 
 
 def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:

@@ -363,3 +363,15 @@ def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
             columns = known.setdefault(record.value["states"], {})
             columns.update({key: column for key, column in columns_of(record.value).items() if key not in columns})
     return known
+
+
+def record_text(record: Record) -> str:
+    """A record in a few words: its name and its first values."""
+    if not record.ok:
+        return f"{record.name}  {record.status}"
+    if record.kind == "train":
+        return f"{record.name}  loss {record.value['loss']:.2f}"
+    if record.kind in ("score", "fresh"):
+        return f"{record.name}  {record.value['score']:.3f}"
+    last = list(zip(record.value["names"], record.value["values"][-1], strict=True))
+    return "  ".join([record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)])
