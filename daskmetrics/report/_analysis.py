@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskmetrics.core._events import AttemptFailed, StorePlanned
+from daskmetrics.core._events import AttemptFailed, StorePlanned, succeeded
 from daskmetrics.core._outcomes import mean_score, means_of
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.status import cause
@@ -165,7 +165,7 @@ def leader(run: RecordedRun) -> tuple[Arm, float] | None:
 def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float]]:
     """Metric values, or their ``stderr``, by metric and arm of the default readout, without undefined ones."""
     by_metric: dict[str, dict[Arm, float]] = {}
-    for record in run.done("measure"):
+    for record in succeeded(run.records, "measure"):
         for layer, row in zip(record.value["layers"], record.value[what], strict=True):
             for name, value in zip(record.value["names"], row, strict=True):
                 by_arm = by_metric.setdefault(name, {})
@@ -177,7 +177,7 @@ def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float
 def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
     """Training loss by model, as (step, loss) in order of training; empty if the run trained no model."""
     by_model: dict[str, list[tuple[int, float]]] = {}
-    for record in run.done("train"):
+    for record in succeeded(run.records, "train"):
         checkpoint = Checkpoint.parse(record.name)
         if checkpoint.step is not None:
             by_model.setdefault(checkpoint.model, []).append((checkpoint.step, record.value["loss"]))
@@ -260,9 +260,9 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
 
 def spending(run: RecordedRun) -> Spending:
     """Measured seconds on the workers, by kind of work."""
-    cells = {(r.kind, Cell.parse(r.name)): r for kind in ("score", "fresh") for r in run.done(kind)}
+    cells = {(r.kind, Cell.parse(r.name)): r for kind in ("score", "fresh") for r in succeeded(run.records, kind)}
     encoded = {(kind, c.arm.checkpoint, c.task): r.value["encode_seconds"] for (kind, c), r in cells.items()}
-    train, measure = (fsum(record.seconds for record in run.done(kind)) for kind in ("train", "measure"))
+    train, measure = (fsum(record.seconds for record in succeeded(run.records, kind)) for kind in ("train", "measure"))
     return Spending(train, measure, fsum(encoded.values()), fsum(record.seconds for record in cells.values()))
 
 

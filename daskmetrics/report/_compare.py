@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daskmetrics.core._events import succeeded
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import DataError
@@ -209,7 +210,7 @@ def _known(run: Run) -> dict[Cell, KnownScore]:
 
 def _details(run: Run) -> dict[Cell, Mapping[str, Any]]:
     """What mteb returned for each cell of a task of mteb."""
-    found = ((record.name, record.value.get("detail") or {}) for record in run.done("score"))
+    found = ((record.name, record.value.get("detail") or {}) for record in succeeded(run.records, "score"))
     return {Cell.parse(name): detail for name, detail in found if detail.get("scores")}
 
 

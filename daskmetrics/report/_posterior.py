@@ -18,6 +18,7 @@ from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.bandit._recommend import margin_of
 from daskmetrics.bandit._rewards import RewardScale, reward_scale
+from daskmetrics.core._events import succeeded
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.report import _analysis as analysis
@@ -92,7 +93,7 @@ def objective_of(run: RecordedRun) -> tuple[Problem, RewardScale]:
 
 
 def _problem(run: RecordedRun) -> Problem:
-    values = {Checkpoint.parse(record.name): record.value["values"] for record in run.done("measure")}
+    values = {Checkpoint.parse(record.name): record.value["values"] for record in succeeded(run.records, "measure")}
     suites, metrics = measured(analysis.suites(run), values)
     if not suites or not run.tasks:
         raise DataError(f"The run in '{run.folder.path}' has {'no tasks' if suites else 'no measured checkpoint yet'}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,10 +75,6 @@ class RecordedRun:
         measured = {name for (kind, name), (is_new, _) in latest.items() if kind == "measure" and is_new}
         return tuple(record for is_new, record in latest.values() if is_new or not self._is_stale(record, measured))
 
-    def done(self, *kinds: str) -> Iterator[Record]:
-        """The records of units of these kinds that have a value."""
-        return succeeded(self.records, *kinds)
-
     def _is_stale(self, record: Record, measured: Container[str]) -> bool:
         cell = Cell.parse(record.name) if record.kind == "fresh" else self.cells.get(record.key)
         checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
@@ -116,7 +112,7 @@ class RecordedRun:
     def recorded(self) -> dict[Arm, dict[str, Mapping[str, Any]]]:
         """What the journal holds of every score, by arm and task: score, standard error, outcomes and others."""
         by_arm: dict[Arm, dict[str, Mapping[str, Any]]] = {}
-        for record in self.done("score"):
+        for record in succeeded(self.records, "score"):
             cell = self.cells[record.key]
             by_arm.setdefault(cell.arm, {})[cell.task] = record.value
         return by_arm
@@ -127,7 +123,7 @@ class RecordedRun:
         found: dict[Arm, dict[str, Mapping[str, Any]]] = {
             Arm.parse(name): {} for name in (self.result.fresh if self.result else ())
         }
-        for record in self.done("fresh"):
+        for record in succeeded(self.records, "fresh"):
             if (cell := Cell.parse(record.name)).arm in found:
                 found[cell.arm][cell.task] = record.value
         return found

@@ -7,6 +7,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.core._events import succeeded
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.report._analysis import suites as suites_of
@@ -119,7 +120,7 @@ class Run(RecordedRun):
         """What the verdict rests on."""
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no verdict. {self._remedy()}")
-        measured = {Checkpoint.parse(record.name) for record in self.done("measure")}
+        measured = {Checkpoint.parse(record.name) for record in succeeded(self.records, "measure")}
         suites = suites_of(self)
         arms = tuple(arm for suite in suites for arm in suite.arms() if arm.checkpoint in measured)
         depths = {suite.model: suite.depth for suite in suites}
@@ -131,7 +132,7 @@ class Run(RecordedRun):
             arms=arms,
             sizes={model: float(self.start.widths.get(model, 0)) ** 2 * depth for model, depth in depths.items()},
             recorded=self.recorded,
-            seconds={self.cells[record.key]: record.seconds for record in self.done("score")},
+            seconds={self.cells[record.key]: record.seconds for record in succeeded(self.records, "score")},
             widths=self.start.widths,
         )
 
@@ -196,7 +197,7 @@ class Run(RecordedRun):
         place = attrgetter("model", "revision", "layer", *(["readout"] if several else []))
         rows = [
             (*place(cell.arm), cell.task, self.kinds[cell.task], value["score"], value["stderr"], each.seconds)
-            for each in self.done("score")
+            for each in succeeded(self.records, "score")
             for cell, value in [(self.cells[each.key], each.value)]
         ]
         return pandas.DataFrame(rows, columns=[*ARM_COLUMNS, *(["readout"] if several else []), *CELL_COLUMNS])
