@@ -351,7 +351,7 @@ def value_of(columns: Mapping[Key, Column]) -> dict[str, Any]:
 
 def known_sizes(records: Iterable[Record]) -> dict[Key, Mapping[str, Any]]:
     """The sizes of networks, by the key of the states that they gave."""
-    values = (record.value for record in succeeded(records, "measure"))
+    values = (record.value or {} for record in succeeded(records, "measure"))
     return {value["states"]: value["size"] for value in values if "size" in value}
 
 
@@ -359,7 +359,7 @@ def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
     """All recorded columns, by the key of the states from which they were computed."""
     known: dict[Key, dict[Key, Column]] = {}
     for record in succeeded(records, "measure"):
-        if "states" in record.value:  # older records name none
+        if "states" in (record.value or {}):  # older records name none
             columns = known.setdefault(record.value["states"], {})
             columns.update({key: column for key, column in columns_of(record.value).items() if key not in columns})
     return known
