@@ -13,6 +13,7 @@ from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
 from daskmetrics.core._events import CLUSTER, TRAIN, StorePlanned, message_from_json
+from daskmetrics.core._telemetry import readings
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._state import Grid, LiveState
 
@@ -31,6 +32,9 @@ class WorkerLoad:
     cpu_slots: float
     cpu: float
     gpu: float
+    memory: float  # bytes of all workers
+    network: float  # bytes per second of all machines, in both directions
+    disk: float
 
 
 class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
@@ -74,12 +78,18 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         elif topic == CLUSTER and isinstance(msg, dict):
             self.cluster = str(msg.get("text", ""))
 
+    def readings(self) -> dict[str, dict[str, float]]:
+        """What each worker reported last, by its name."""
+        return {str(worker.name): readings(worker.metrics) for worker in self.scheduler.workers.values()}
+
     def measure_load(self) -> None:
         """Record the current load of the workers, as the scheduler knows it."""
         workers = list(self.scheduler.workers.values())
         processors = sum(worker.nthreads for worker in workers)
         cpu = sum(worker.metrics.get("cpu", 0.0) for worker in workers)
-        gpu = [worker.metrics["gpu_utilization"] for worker in workers if "gpu_utilization" in worker.metrics]
+        used = self.readings()
+        gpu = [each["gpu"] for each in used.values() if "gpu" in each]
+        hosts = {worker.host: used[str(worker.name)] for worker in workers}  # whose traffic each of its workers reports
         load = WorkerLoad(
             time=time.time(),
             workers=len(workers),
@@ -87,6 +97,9 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             cpu_slots=_used_share(workers, "CPU"),
             cpu=cpu / 100 / processors if processors else math.nan,
             gpu=sum(gpu) / len(gpu) / 100 if gpu else math.nan,
+            memory=sum(each.get("memory", 0.0) for each in used.values()),
+            network=sum(each.get("received", 0.0) + each.get("sent", 0.0) for each in hosts.values()),
+            disk=sum(each.get("read", 0.0) + each.get("written", 0.0) for each in hosts.values()),
         )
         self.load.append(load)
 
