@@ -12,6 +12,7 @@ from daskmetrics.config._section import (
     Directive,
     DottedName,
     Line,
+    Partitions,
     Section,
     SharedFolder,
     Size,
@@ -23,6 +24,12 @@ from daskmetrics.config._section import (
 )
 
 WEEK = 7 * 86400.0
+
+
+def _bytes(size: str) -> int:
+    from dask.utils import parse_bytes
+
+    return int(parse_bytes(size))
 
 
 class Pool(Section):
@@ -37,7 +44,7 @@ class Pool(Section):
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[4])
     memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
-    partition: SlurmName | None = Field(None, description="Slurm partition.", examples=["cpu"])
+    partition: Partitions | None = Field(None, description="Slurm partition, or several.", examples=["cpu"])
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
     walltime: Walltime | None = Field(None, description="Time limit of a job.", examples=["12:00:00"])
     qos: SlurmName | None = Field(
@@ -120,6 +127,12 @@ class Cluster(Section):
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
     memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
+    max_memory: Size | None = Field(
+        None,
+        description="Largest memory per worker (Slurm). With it, a job whose worker was killed for its memory is "
+        "replaced by one with twice as much, up to this; for the scoring workers, too.",
+        examples=["64GiB"],
+    )
     embeddings: Size = Field(
         "1GiB",
         description="Memory of a worker for embeddings. Those that do not fit are written to the run folder.",
@@ -141,7 +154,11 @@ class Cluster(Section):
         description="The class of the cluster (`kind: factory`), which then gets `workers` workers.",
         examples=[{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}],
     )
-    partition: SlurmName | None = Field(None, description="Slurm partition.", examples=["gpu"])
+    partition: Partitions | None = Field(
+        None,
+        description="Slurm partition, or several: jobs go to those that accept them, and start in the first with room.",
+        examples=["gpu", ["gpu", "preempt"]],
+    )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
     qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["normal"])
     constraint: Constraint | None = Field(None, description="Features that a node must have.", examples=["a100|h100"])
@@ -230,6 +247,8 @@ class Cluster(Section):
                 raise ValueError(f"fewest is {pool.fewest}, which is more than the {pool.workers} workers")
         if self.gpus_per_node and self.gpus_per_job > self.gpus_per_node:
             raise ValueError(f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}")
+        if self.max_memory and self.kind == "slurm" and not (self.memory and _bytes(self.memory) <= self.most_memory):
+            raise ValueError(f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, to less")
         if self.kind in ("existing", "factory") and self.dashboard_port:
             raise ValueError(f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner chooses it")
         if self.kind == "factory" and self.factory is None:
@@ -240,6 +259,11 @@ class Cluster(Section):
     def timeout(self) -> float | None:
         """Seconds that an attempt at a work unit may take; None for no limit."""
         return 60 * self.unit_minutes if self.unit_minutes else None
+
+    @property
+    def most_memory(self) -> int:
+        """Bytes that a worker can have after others were killed for their memory; 0 if none gets more than others."""
+        return _bytes(self.max_memory) if self.kind == "slurm" and self.max_memory else 0
 
     @property
     def device(self) -> str:

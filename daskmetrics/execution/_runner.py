@@ -340,7 +340,8 @@ class _DaskBackend:
         if address in self.plain and self.settings.alone:
             # Dask would start a waiting unit on a free thread; with a walltime no unit waits on a worker
             threads, remaining = 1, min(remaining or DECADE, DECADE)
-        self.events.put(Joined(address, name, threads, offered, remaining, about))
+        memory = info["memory_limit"] or math.inf
+        self.events.put(Joined(address, name, threads, offered, remaining, about, memory))
 
     async def _report_left(self, address: str) -> None:
         await asyncio.sleep(SETTLE)

@@ -217,7 +217,8 @@ class _RunDriver:
             self._train(client)
             slots = UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client)))
             # alone: two threads that import transformers at once get half of it
-            settings = Settings(slots=slots, patience=config.cluster.patience, alone=True)
+            patience, memory = config.cluster.patience, config.cluster.most_memory if given is None else 0
+            settings = Settings(slots=slots, patience=patience, alone=True, most_memory=memory)
             self._measure(client, settings, publisher)
             if self.experiment.tasks:
                 self._search(client, settings, publisher)

@@ -19,9 +19,10 @@ from pathlib import Path
 import psutil
 
 from daskmetrics.cluster._clock import compare_clocks
-from daskmetrics.cluster.slurm import _commands, _partitions
+from daskmetrics.cluster.slurm import _partitions, _slurm
+from daskmetrics.cluster.slurm._batch import in_each_partition
 from daskmetrics.cluster.slurm._partitions import Site
-from daskmetrics.cluster.slurm._script import script
+from daskmetrics.cluster.slurm._script import LaunchInfo, pools
 from daskmetrics.config import Cluster, Config
 from daskmetrics.config._checkpoints import is_hub_id, locate
 from daskmetrics.core._files import RunFolder, cache_folder
@@ -104,17 +105,22 @@ def slurm(profile: Cluster) -> SlurmFacts:
         return SlurmFacts(missing)
     try:
         site = _partitions.read_site()
-        refusal = _commands.rehearse(script(profile)).refusal
+        refusals = [
+            each.refusal for each in in_each_partition(_slurm, profile, pools(profile)[0], LaunchInfo()).values()
+        ]
     except DaskmetricsError as error:
         return SlurmFacts(problem=str(error))
     addresses, reached_by = _first_node(profile, site)
     accounts, limit = _partitions.user_accounts(), _partitions.job_limit()
+    refusal = None if None in refusals else refusals[0]
     return SlurmFacts((), None, site, refusal, accounts, limit, addresses, reached_by)
 
 
 def _first_node(profile: Cluster, site: Site) -> tuple[dict[str, str], str | None]:
     """Name and IP address of a node of the profile's partition, and the interface that leads to it."""
-    own = [each for each in site.partitions if each.name == profile.partition] or list(site.partitions)
+    own = [each for each in site.partitions if each.name in (profile.partition or "").split(",")] or list(
+        site.partitions
+    )
     hosts = next((nodes.names for each in own for nodes in each.nodes if nodes.names), "")
     with suppress(DaskmetricsError):
         if hosts:
