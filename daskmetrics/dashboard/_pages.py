@@ -144,7 +144,10 @@ class Page:
         self.training.update(self.plugin.training)
         live = self.plugin.live
         if live is None:
-            self.head.text = '<p class="title">Waiting for a run</p>'
+            items = self.plugin.items
+            counts = ", ".join(f"{count} {status}" for status, count in items["counts"].items()) if items else ""
+            title = f"Map of {items['items']} items: {counts}" if items else "Waiting for a run"
+            self.head.text = f'<p class="title">{title}</p>'
             return
         self.head.text = _head(live, self.plugin)
         if live is not self._live:

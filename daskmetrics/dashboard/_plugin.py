@@ -12,7 +12,7 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from daskmetrics.core._events import CLUSTER, TRAIN, StorePlanned, message_from_json
+from daskmetrics.core._events import CLUSTER, MAP, TRAIN, StorePlanned, message_from_json
 from daskmetrics.core._telemetry import readings
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._state import Grid, LiveState
@@ -48,6 +48,7 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self.training = TrainingCurves()
         self.load: deque[WorkerLoad] = deque(maxlen=MAX_LOADS)
         self.cluster = ""  # the latest message of the topic `CLUSTER` about queue and machines
+        self.items: Mapping[str, Any] = {}  # the latest message of the topic `MAP`
         self.closed = False
         self._measuring = PeriodicCallback(self.measure_load, LOAD_INTERVAL * 1000)
 
@@ -75,6 +76,8 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         """Called by Dask for every logged event."""
         if topic == TRAIN and isinstance(msg, dict):
             self.training.receive(msg, time.time())
+        elif topic == MAP and isinstance(msg, dict):
+            self.items = msg
         elif topic == CLUSTER and isinstance(msg, dict):
             self.cluster = str(msg.get("text", ""))
 

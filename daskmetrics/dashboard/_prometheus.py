@@ -32,6 +32,10 @@ class PrometheusCollector(Collector):
         for plugin in self.plugins[-1:]:
             yield from _load(plugin)
             yield from _training(plugin)
+            if plugin.items:
+                yield _gauge("items_planned", "Items of a map", plugin.items["items"])
+                finished = {(status,): count for status, count in plugin.items["counts"].items()}
+                yield _labelled("items", "Items of a map that have a result", finished, "status")
             if plugin.live is not None:
                 yield from _run(plugin.live)
 
