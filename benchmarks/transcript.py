@@ -77,10 +77,21 @@ def wait_for(items: int, process: subprocess.Popen[bytes]) -> None:
 def metrics(port: int) -> None:
     """Print our lines of /metrics."""
     link = f"http://127.0.0.1:{port}/{kept_token(cache_folder())}/metrics"
-    show(["curl", "-s", f"http://127.0.0.1:{port}/PREFIX/metrics", "|", "grep", "^daskmetrics_"])
+    show(
+        [
+            "curl",
+            "-s",
+            f"http://127.0.0.1:{port}/PREFIX/metrics",
+            "|",
+            "grep",
+            "^daskmetrics_",
+            "  # of the workers, the first",
+        ]
+    )
     with urllib.request.urlopen(link, timeout=60) as page:
         lines = page.read().decode().splitlines()
-    print("\n".join(line for line in lines if line.startswith("daskmetrics_")))
+    ours = [line for line in lines if line.startswith("daskmetrics_")]
+    print("\n".join(line for line in ours if "{worker=" not in line or '{worker="0"}' in line))
 
 
 def main() -> None:

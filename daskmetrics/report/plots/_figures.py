@@ -76,7 +76,8 @@ def telemetry(samples: Sequence[TelemetrySample], entries: Sequence[Event]) -> P
     """What the workers of a run or a map used over time."""
     caption = (
         "As each worker reported it to the scheduler, a GPU's numbers by NVIDIA's library if it is installed. Below: "
-        "the units of each worker that were recorded; a bar of scoring leaves out the encoding; in a gap a worker encoded, waited, or ran a unit that failed."
+        "the units of each worker that were recorded, scores without their encoding. In a gap a worker loaded, "
+        "encoded, waited, or ran a unit that failed."
     )
     return Picture("telemetry", "What the workers used", caption, telemetry_panels(samples, entries))
 
