@@ -15,7 +15,7 @@ from dask.utils import parse_bytes
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features
 from daskmetrics.bandit._clock import useful_workers
-from daskmetrics.bandit._features import measured
+from daskmetrics.bandit._features import measured, metrics_of_arms
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked, succeeded
