@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskmetrics.core.names import Cell
+    from daskmetrics.execution._capacity import Capacity
     from daskmetrics.execution._score_tables import KnownScore
     from daskmetrics.experiment._estimate import TaskCost
     from daskmetrics.metrics import Metric
@@ -35,7 +37,7 @@ DATA = "DASKMETRICS_PUBLISHED_DATA"  # the environment variable with the folder 
 @run_folder
 @answering
 def status(run: Path) -> Answer:
-    """Show the progress, the failures and the Slurm jobs of RUN.
+    """Show the progress, the failures, the workers and the Slurm jobs of RUN.
 
     They are read from its files and from Slurm's queue.
     """
@@ -46,7 +48,7 @@ def status(run: Path) -> Answer:
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):  # the job has not started the run
         return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: click.echo(job))
     if is_map(run):
-        recorded = read_map(run)
+        recorded, workers = read_map(run), _workers(run)
         counts = Counter(result.status for result in recorded.results)
         return Answer(
             lambda: {
@@ -54,16 +56,19 @@ def status(run: Path) -> Answer:
                 "finished": len(recorded.results) == len(recorded.items),
                 "items": len(recorded.items),
                 "counts": counts,
+                "workers": workers,
             },
-            lambda: click.echo(summary_text(recorded.results, len(recorded.items))),
+            lambda: click.echo(
+                "\n".join([summary_text(recorded.results, len(recorded.items)), *_workers_lines(workers)])
+            ),
         )
     loaded = report.Run(run)
-    job = None if loaded.finished else _driver_job(run)
+    job, workers = None if loaded.finished else _driver_job(run), _workers(run)
 
     def show() -> None:
         if job:
             click.echo(job)
-        click.echo(report.status_text(loaded))
+        click.echo("\n".join([report.status_text(loaded), *_workers_lines(workers)]))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
             from daskmetrics.cluster.slurm._commands import queue_text
             from daskmetrics.cluster.slurm._script import job_name
@@ -73,9 +78,24 @@ def status(run: Path) -> Answer:
     def document() -> dict[str, Any]:
         from daskmetrics.report._documents import status_document
 
-        return {**status_document(loaded), "job": job}
+        return {**status_document(loaded), "job": job, "workers": workers}
 
     return Answer(document, show)
+
+
+def _workers(run: Path) -> Capacity | None:
+    """The workers of a run that a process drives now, as that process has seen them last."""
+    from daskmetrics.execution import _capacity
+    from daskmetrics.execution._lock import holder
+
+    folder = RunFolder(run)
+    return _capacity.read(folder.workers) if holder(folder.lock) else None
+
+
+def _workers_lines(workers: Capacity | None) -> list[str]:
+    from daskmetrics.report._format import fact
+
+    return fact("workers", workers.text(time.time())) if workers else []
 
 
 def _driver_job(run: Path) -> str | None:

@@ -252,10 +252,11 @@ def movable(workers: Iterable[WorkerState], now: float) -> list[QueuedUnit]:
     workers = tuple(workers)
     idle = [worker for worker in workers if not worker.placed]
     found: list[QueuedUnit] = []
-    for item in (item for worker in workers if len(worker.placed) > 1 for item in worker.placed):
-        waits = item.begun is None and now - item.placed >= SETTLED_AFTER
-        if waits and len(found) < len(idle) and any(worker.offers(item.unit) for worker in idle):
-            found.append(item)
+    for worker in workers if idle else ():
+        for item in worker.placed if len(worker.placed) > 1 else ():
+            waits = item.begun is None and now - item.placed >= SETTLED_AFTER
+            if waits and len(found) < len(idle) and any(worker.offers(item.unit) for worker in idle):
+                found.append(item)
     return found
 
 

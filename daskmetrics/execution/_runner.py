@@ -20,9 +20,11 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core._events import Event, Record, WorkerJoined
+from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ClusterLostError, DiskFullError
 from daskmetrics.execution import _handshake as handshake
 from daskmetrics.execution import _worker as worker
+from daskmetrics.execution._capacity import capacity, write
 from daskmetrics.execution._deadline import last_words
 from daskmetrics.execution._journal import Journal
 from daskmetrics.execution._loop import Loop
@@ -95,7 +97,7 @@ def run(
     event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
     with stop_signals(backend.on_signal), backend.listening():
         loop = Loop(source, event_log, settings, on_record)
-        backend.drive(loop)
+        backend.drive(loop, RunFolder(journal.path.parent).workers)
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
 
@@ -169,18 +171,22 @@ class _DaskBackend:
                 for topic in handlers:
                     self.client.unsubscribe_topic(topic)
 
-    def drive(self, loop: Loop) -> None:
-        """Carry messages to the loop and its actions to Dask until it is done."""
+    def drive(self, loop: Loop, status: Path) -> None:
+        """Carry messages to the loop and its actions to Dask until it is done; ``status`` says who is idle."""
         messages: list[Message] = []
         looked = -math.inf
         while True:
             for action in loop.step(time.monotonic(), messages):
                 self._perform(action)
             if loop.done:
+                status.unlink(missing_ok=True)
                 return
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
                 self._post(self._look())
+                now = capacity(loop.workers.values(), loop.units.values(), loop.now, loop.stopping)
+                with suppress(OSError):  # a full disk pauses the run elsewhere
+                    write(status, now)
             messages = self._receive(loop.wake)
 
     def _receive(self, until: float) -> list[Message]:
