@@ -236,8 +236,8 @@ class Placement:
 
     def _choose_among_all(self, item: QueuedUnit, seconds: float, near: str | None) -> WorkerState | None:
         """The worker for a unit whose last attempt failed."""
-        able = [w for w in self.workers.values() if w.offers(item.unit) and w.memory > item.outgrown]
-        able = [w for w in able if self.now + seconds <= w.ends]
+        able = [w for w in self.workers.values() if w.offers(item.unit) and self.now + seconds <= w.ends]
+        able = [w for w in able if w.memory > item.outgrown]
         able = [w for w in able if w.name != item.avoid] or able  # another worker, if there is one
         free = [w for w in able if w.address not in self._reserved and w.takes(item.unit, self.ahead)]
         if item.suspect:
