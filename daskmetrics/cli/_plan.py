@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daskmetrics.planning._plan import Proposal
     from daskmetrics.planning.doctor import Finding
 
+PROBES = ("allreduce", "loader", "precision")  # workloads of `planning._probes`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
@@ -33,10 +34,12 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Rounds, interleaved.")
 @click.option(
     "--workload",
-    type=click.Choice(["all", "train", "measure", "search"]),
+    type=click.Choice(["all", "train", "measure", "search", *PROBES]),
     default="all",
     show_default=True,
-    help="Which part of the experiment to run; `all` measures and searches.",
+    help="Which part of the experiment to run; `all` measures and searches. The others measure on the largest model "
+    "that CONFIG trains: `allreduce` how fast ranks exchange gradients, `loader` how fast they "
+    "read their examples, `precision` time and memory of number formats, accumulation and activation checkpointing.",
 )
 @click.option("--function", metavar="FUNCTION", help="Bench a map of module.py:function instead of CONFIG.")
 @click.option("--iterations", type=click.IntRange(1), default=100, show_default=True, help="Items of the map.")
@@ -59,6 +62,9 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     loaded = configuration.load(config or configuration.folder() / "demo.yaml", settings)
     end_as_by_ctrl_c()
+    if options["workload"] in PROBES:
+        _probe_training(loaded, options["workload"], max(counts), output)
+        return
     name, running = _runner(loaded, options)
     with running as runner:
         result = _bench.bench(
@@ -81,6 +87,25 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     if output:
         _save(result, tables, output, most, units)
     click.echo(f"Calibration: {kept}")
+
+
+def _probe_training(config: Config, workload: str, workers: int, output: Path | None) -> None:
+    """Show what the ranks of a training measure."""
+    from daskmetrics.planning import _calibration, _probes, _report
+
+    result = _probes.probe(config, workload, workers, lambda text: click.echo(text, err=True))
+    for table in result.tables:
+        click.echo()
+        table.show()
+    if output:
+        output.mkdir(parents=True, exist_ok=True)
+        for number, table in enumerate(result.tables):
+            name = output / f"{workload}{number or ''}.csv"
+            name.write_text(table.as_csv(), encoding="utf-8")
+            click.echo(name)
+        click.echo(_report.write_page(result.name, result.tables, output / f"{workload}.html"))
+    if result.calibration:
+        click.echo(f"Calibration: {_calibration.save(result.calibration)}")
 
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:

@@ -18,7 +18,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, equal_names, listed, plural, size_text
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.names import Cell, Checkpoint, Suite
+from daskmetrics.core.names import Cell, Checkpoint, Suite, step_of
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import is_finished, read, records, standing
 from daskmetrics.experiment import _fresh as fresh
@@ -26,6 +26,8 @@ from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.metrics._operations import operations
+from daskmetrics.training import revisions
+from daskmetrics.training._data import effective
 from daskmetrics.training._estimate import shape_of
 
 
@@ -162,9 +164,9 @@ def _unit_work(experiment: Experiment, kind: str, name: str, costs: CostModel) -
     width, suite = experiment.widths[model], next(suite for suite in experiment.suites if suite.model == model)
     if kind == "train":
         recipe = experiment.trainings[model].recipe
-        # checkpoints are log-spaced: half of the steps are already done
-        steps = max(1, (int(checkpoint.revision.removeprefix("step")) + 1) // 2)
-        tokens = float(steps * recipe.batch * recipe.context)
+        saved, step = [step_of(revision) or 0 for revision in revisions(recipe)], step_of(checkpoint.revision) or 0
+        steps = max(1, step - max((each for each in saved if each < step), default=0))
+        tokens = float(steps * effective(recipe) * recipe.context)
         return {"training": costs.train_seconds(width, suite.depth, tokens, recipe.context)}
     prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
     reduce = len(suite.layers) * operations(experiment.metrics, prompts.texts, width, prompts.length)

@@ -10,6 +10,7 @@
 `_slurm`        what a Slurm cluster has free, live or recorded
 `_calibration`  measured times, and how they correct assumed times
 `_scaling`      time against number of workers
+`_probes`       what the ranks of a training measure: exchange of gradients, loaders, precision
 `_report`       tables of a plan and a bench; the plot of a bench
 `doctor`        checks of a profile, an experiment or a run
 =============== ===================================================================

@@ -172,12 +172,12 @@ def _calibration(
 
 def _merged(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     """Samples of the same kind and group as one."""
-    groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
+    groups: dict[tuple[str, str, int], list[Sample]] = defaultdict(list)
     for sample in samples:
-        groups[sample.kind, sample.group].append(sample)
+        groups[sample.kind, sample.group, sample.ranks].append(sample)
     return tuple(
-        Sample(kind, group, tuple(s for each in same for s in each.seconds), fsum(e.assumed for e in same) / len(same))
-        for (kind, group), same in groups.items()
+        Sample(kind, group, tuple(s for e in same for s in e.seconds), fsum(e.assumed for e in same) / len(same), ranks)
+        for (kind, group, ranks), same in groups.items()
     )
 
 

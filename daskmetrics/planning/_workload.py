@@ -71,7 +71,8 @@ class Phase:
     seconds : Estimate
         Of one unit.
     chains : int or None
-        How many units can run side by side, such as one per suite that is trained; None without limit.
+        How many units can run side by side, such as one per suite that is trained, or if ``together`` how many workers
+        can share one; None without limit.
     together : bool
         Whether all workers share each unit, as in data-parallel training.
     workers : int
@@ -95,10 +96,12 @@ class Phase:
         --------
         >>> Phase("measure", 10, Estimate(Interval.exactly(60.0))).on(4).value
         180.0
-        >>> Phase("epochs", 40, Estimate(Interval.exactly(60.0)), together=True, workers=16).on(8).value
-        4800.0
+        >>> epochs = Phase("epochs", 40, Estimate(Interval.exactly(60.0)), chains=32, together=True, workers=16)
+        >>> epochs.on(8).value, epochs.on(64).value
+        (4800.0, 1200.0)
         """
         if self.together:
+            workers = min(workers, self.chains or workers)
             shares = [divided(serial, workers) / divided(serial, self.workers) for serial in self.serial.bounds]
             share = Interval(min(shares), shares[1], max(shares))
             return self.seconds.interval * (share * self.units)

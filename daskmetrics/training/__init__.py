@@ -8,6 +8,7 @@
 | `_loaders` | processes that read the examples |
 | `_suite` | the folder of a suite: its complete revisions, its resume state |
 | `_estimate` | parameters, memory and disk of a recipe |
+| `_probes`, `_traffic` | short measurements by the ranks; how long the exchange of gradients takes |
 | `_rank` | one process of a process group; it uses torch and not Dask |
 | `ddp` | the process group on Dask workers: started, watched, diagnosed, restarted |
 """

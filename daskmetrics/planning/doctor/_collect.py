@@ -26,7 +26,7 @@ from daskmetrics.cluster.slurm._script import LaunchInfo, pools
 from daskmetrics.config import Cluster, Config
 from daskmetrics.config._checkpoints import is_hub_id, locate
 from daskmetrics.core._files import RunFolder, cache_folder
-from daskmetrics.core._machine import gpu_models
+from daskmetrics.core._machine import gpu_models, infiniband_ports
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution._journal import holder, is_finished, read, records
 from daskmetrics.planning.doctor._facts import (
@@ -59,7 +59,9 @@ def machine(interface: str | None = None) -> MachineFacts:
         gpus=tuple(gpu_models()),
         gpu_driver=gpus[0][0] if gpus else None,
         gpu_used=tuple(float(used) / float(total) for _, used, total in gpus),
-        infiniband=any(Path("/sys/class/infiniband").glob("*")),
+        infiniband=infiniband_ports(),
+        verbs=any(Path("/dev/infiniband").glob("uverbs*")),
+        locked=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         variables={name: value for name, value in os.environ.items() if name.startswith(VARIABLES)},
         port_problem=_port_problem(addresses.get(interface or "", ())),
