@@ -22,7 +22,6 @@ from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskmetrics.core.names import Cell
-    from daskmetrics.execution._capacity import Capacity
     from daskmetrics.execution._score_tables import KnownScore
     from daskmetrics.experiment._estimate import TaskCost
     from daskmetrics.metrics import Metric
@@ -42,33 +41,39 @@ def status(run: Path) -> Answer:
     They are read from its files and from Slurm's queue.
     """
     from daskmetrics import report
+    from daskmetrics.execution import _capacity
     from daskmetrics.execution.map._folder import is_map, read_map
     from daskmetrics.execution.map._results import summary_text
+    from daskmetrics.report._format import fact
+    from daskmetrics.report._terminal import idle_now
 
+    workers = _capacity.read(RunFolder(run))
+    shown = fact("workers", workers.text(time.time())) if workers else []
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):  # the job has not started the run
         return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: click.echo(job))
     if is_map(run):
-        recorded, workers = read_map(run), _workers(run)
+        recorded = read_map(run)
         counts = Counter(result.status for result in recorded.results)
+        idle = idle_now(RunFolder(run))
+        lines = [*shown, *(f"Worker {worker}: {reason}." for worker, reason in idle.items())]
         return Answer(
             lambda: {
                 "folder": run,
                 "finished": len(recorded.results) == len(recorded.items),
                 "items": len(recorded.items),
                 "counts": counts,
+                "idle_gpus": idle,
                 "workers": workers,
             },
-            lambda: click.echo(
-                "\n".join([summary_text(recorded.results, len(recorded.items)), *_workers_lines(workers)])
-            ),
+            lambda: click.echo("\n".join([summary_text(recorded.results, len(recorded.items)), *lines])),
         )
     loaded = report.Run(run)
-    job, workers = None if loaded.finished else _driver_job(run), _workers(run)
+    job = None if loaded.finished else _driver_job(run)
 
     def show() -> None:
         if job:
             click.echo(job)
-        click.echo("\n".join([report.status_text(loaded), *_workers_lines(workers)]))
+        click.echo("\n".join([report.status_text(loaded), *shown]))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
             from daskmetrics.cluster.slurm._commands import queue_text
             from daskmetrics.cluster.slurm._script import job_name
@@ -81,21 +86,6 @@ def status(run: Path) -> Answer:
         return {**status_document(loaded), "job": job, "workers": workers}
 
     return Answer(document, show)
-
-
-def _workers(run: Path) -> Capacity | None:
-    """The workers of a run that a process drives now, as that process has seen them last."""
-    from daskmetrics.execution import _capacity
-    from daskmetrics.execution._lock import holder
-
-    folder = RunFolder(run)
-    return _capacity.read(folder.workers) if holder(folder.lock) else None
-
-
-def _workers_lines(workers: Capacity | None) -> list[str]:
-    from daskmetrics.report._format import fact
-
-    return fact("workers", workers.text(time.time())) if workers else []
 
 
 def _driver_job(run: Path) -> str | None:
@@ -129,7 +119,14 @@ def _driver_job(run: Path) -> str | None:
 def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool) -> None:
     """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
     from daskmetrics import report as reports
+    from daskmetrics.execution.map._folder import is_map
+    from daskmetrics.report._html import write_map_figure
 
+    if is_map(run):
+        if kind != "html" or svg or open_page:
+            raise ConfigError("Of a map, report writes one figure as PNG. Its results are written by map --output.")
+        click.echo(write_map_figure(RunFolder(run)))
+        return
     loaded = reports.Run(run)
     if kind != "html":
         if open_page:

@@ -361,5 +361,6 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
         raise ValueError(f"an entry of the kind {kind!r} has other fields: {', '.join(plain)}") from None
 
 
+MAP = "daskmetrics-map"  #: items of a map by status: ``{"items": 500, "counts": {"ok": 20}}``
 CLUSTER = "daskmetrics-cluster"  #: a line about queue and machines: ``{"text": ...}``
 TRAIN = "daskmetrics-train"  #: a step: ``{"model", "rank", "step", "loss", "tokens_per_second"}``, one of the first two

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from daskmetrics.core._files import atomic_write
+from daskmetrics.core._files import RunFolder, atomic_write
 from daskmetrics.core._text import duration, plural
+from daskmetrics.execution._lock import holder
 from daskmetrics.execution._placement import QueuedUnit, WorkerState
 
 OLD = 60.0  # seconds after which it is said how old the file is
@@ -71,9 +72,9 @@ def write(path: Path, state: Capacity) -> None:
     atomic_write(path, json.dumps(asdict(state)))
 
 
-def read(path: Path) -> Capacity | None:
-    """What the driver has written last; None if it has written nothing."""
+def read(folder: RunFolder) -> Capacity | None:
+    """What the process that drives a run has written last; None if there is no such process, or it wrote nothing."""
     try:
-        return Capacity(**json.loads(path.read_text(encoding="utf-8")))
+        return Capacity(**json.loads(folder.workers.read_text(encoding="utf-8"))) if holder(folder.lock) else None
     except FileNotFoundError:
         return None

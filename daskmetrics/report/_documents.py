@@ -11,6 +11,7 @@ from daskmetrics.report._explain import arms_near_best
 from daskmetrics.report._html import summary
 from daskmetrics.report._posterior import posterior_of
 from daskmetrics.report._run import Run
+from daskmetrics.report._terminal import idle_now
 from daskmetrics.report._tradeoffs import TradeOff
 from daskmetrics.report._worth import Worth
 
@@ -37,6 +38,7 @@ def status_document(run: Run) -> dict[str, Any]:
         "seconds": analysis.spending(run),
         "failures": analysis.failures(run),
         "warnings": run.start.warnings,
+        "idle_gpus": {} if run.finished else idle_now(run.folder),
     }
 
 

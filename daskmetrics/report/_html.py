@@ -18,7 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core._files import atomic_write
+from daskmetrics.core._files import RunFolder, atomic_write
+from daskmetrics.core._telemetry import read_samples
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.execution._journal import read
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _format as formats
 from daskmetrics.report import _tables as tables
@@ -52,6 +55,17 @@ def write_page(run: Run, vectors: bool = False) -> Path:
             atomic_write(folder / f"{picture.name}.svg", picture.svg)
     atomic_write(folder / "summary.json", json.dumps(summary(run), indent=1))
     return atomic_write(folder / "index.html", page(run, pictures))
+
+
+def write_map_figure(folder: RunFolder) -> Path:
+    """Write the one figure that a map has, what its workers used; ConfigError if there is nothing to draw."""
+    if len(samples := read_samples(folder.telemetry)) < 2:
+        raise ConfigError(f"'{folder.path}' has no telemetry: the map was too short, or ran in one process.")
+    formats.need_matplotlib()
+    from daskmetrics.report.plots._figures import telemetry
+
+    folder.report.mkdir(exist_ok=True)
+    return atomic_write(folder.report / "telemetry.png", telemetry(samples, list(read(folder.journal))).png)
 
 
 def _remove_others(folder: Path, pictures: Sequence[Picture]) -> None:

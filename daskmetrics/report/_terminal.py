@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container
 from importlib.util import find_spec
 
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
+from daskmetrics.core._telemetry import idle_gpus, read_samples
 from daskmetrics.core._text import duration, equal_names
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _timing as timing
@@ -31,7 +33,14 @@ def status_text(run: Run) -> str:
         lines += fact("cost", cost(run))
         lines += fact("answer", run.headline) if run.result else fact("leader", leading(run))
     lines += fact("watch", run.watched) if run.watched else []
+    for worker, reason in ({} if run.finished else idle_now(run.folder)).items():
+        lines += fact("idle", f"worker {worker}: {reason}")
     return "\n".join([*lines, *_time(run), *_notices(run), *_failures(run), "", whereabouts(run.folder)])
+
+
+def idle_now(folder: RunFolder) -> dict[str, str]:
+    """Workers of a run whose GPU idles now, with the reason."""
+    return idle_gpus(read_samples(folder.telemetry), time.time())
 
 
 def summary_text(run: Run) -> str:

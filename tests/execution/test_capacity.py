@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution._capacity import capacity, read
 from daskmetrics.execution._messages import Joined, Left, OfferChanged, Started, StopRequested
@@ -39,11 +40,11 @@ def test_the_driver_writes_how_many_workers_are_busy(client, tmp_path):
 
     class Watched(Sweep):
         def tell(self, record):
-            seen.append(read(tmp_path / "workers.json"))
+            seen.append(read(RunFolder(tmp_path)))
             super().tell(record)
 
     units = [WorkUnit(f"u{i}", f"u{i}", "demo", abs, (i,)) for i in range(4)]
     with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
         run(Watched(units), client, journal, Settings())
     assert seen[0] is not None and seen[0].waiting + seen[0].busy > 0
-    assert not (tmp_path / "workers.json").exists() and read(tmp_path / "workers.json") is None
+    assert not RunFolder(tmp_path).workers.exists()

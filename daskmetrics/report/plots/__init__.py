@@ -7,6 +7,7 @@
 `_leaderboard`  mean scores of the best arms, or along the layers
 `_tradeoffs`    scores against costs
 `_correlations` metrics against scores
+`_telemetry`    what the workers used over time, and their units
 `_path`         the path of a search, by cost
 `_figures`      which figures a run has as files, with captions
 `_fields`       what the interactive figures can show of an arm

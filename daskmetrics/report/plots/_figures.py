@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from matplotlib.figure import Figure
 
+from daskmetrics.core._events import Event
+from daskmetrics.core._telemetry import TelemetrySample, read_samples
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots._correlations import correlation_table, metric_against_score
@@ -15,9 +17,12 @@ from daskmetrics.report.plots._heatmaps import Marks, Quantity, heat_maps
 from daskmetrics.report.plots._lines import layer_curves, search_path, training_loss
 from daskmetrics.report.plots._path import path_of
 from daskmetrics.report.plots._style import rendered
+from daskmetrics.report.plots._telemetry import telemetry_panels
 from daskmetrics.report.plots._tradeoffs import trade_off_panels
 
-NAMES = frozenset(("scores", "tradeoffs", "metrics", "layers", "predictors", "agreement", "path", "training"))
+NAMES = frozenset(
+    ("scores", "tradeoffs", "metrics", "layers", "predictors", "agreement", "path", "training", "telemetry")
+)
 MOST_TASKS = 8  # that have a map of their own
 _MAP = "Each map shows the training steps of a model from left to right and its layers from below (0 is the embedding)."
 
@@ -63,6 +68,18 @@ def pictures(run: RecordedRun) -> Iterator[Picture]:
     if losses := analysis.losses(run):
         caption = "Mean loss on one batch that is the same for all checkpoints of a model."
         yield Picture("training", "Training loss", caption, training_loss(losses))
+    if len(samples := read_samples(run.folder.telemetry)) > 1:
+        yield telemetry(samples, run.entries)
+
+
+def telemetry(samples: Sequence[TelemetrySample], entries: Sequence[Event]) -> Picture:
+    """What the workers of a run or a map used over time."""
+    caption = (
+        "As each worker reported it to the scheduler, a GPU's numbers by NVIDIA's library if it is installed. Below: "
+        "the units of each worker that were recorded, scores without their encoding. In a gap a worker loaded, "
+        "encoded, waited, or ran a unit that failed."
+    )
+    return Picture("telemetry", "What the workers used", caption, telemetry_panels(samples, entries))
 
 
 def _scores(run: RecordedRun) -> Picture:
