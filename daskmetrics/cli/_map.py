@@ -176,9 +176,9 @@ def _cluster(command: MapCommand) -> tuple[Cluster, Pins]:
 
 
 def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> list[ItemResult]:
-    from daskmetrics.execution._journal import read, set_aside
+    from daskmetrics.execution._journal import read
     from daskmetrics.execution.map._api import open_journal, run
-    from daskmetrics.execution.map._folder import earlier_state, retry_failed
+    from daskmetrics.execution.map._folder import earlier_state, retry_failed, set_aside
     from daskmetrics.execution.map._tracker import ItemTracker
     from daskmetrics.experiment import Display
 

@@ -6,7 +6,7 @@ kinds apart by their classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ from daskmetrics.core.names import Key
 
 Plain: TypeAlias = Mapping[str, Any]
 M = TypeVar("M")
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class RunStarted:
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
     warnings: Sequence[str] = ()  # what is doubtful about the weights of a model or the data of a task
     likeness: Sequence[Sequence[float]] = ()  # of the tasks, in their order, as learned from `search.prior`
+    config: Plain = field(default_factory=dict)  # the whole configuration
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class MapStarted:
     retries: int
     timeout: float | None
     environment: Mapping[str, str]
+    digest: str = ""  # SHA-256 of the file of its items
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,52 @@ Event: TypeAlias = (
     RunStarted | StorePlanned | WorkerJoined | UnitAsked | Record | AttemptFailed | InputRecovered | UnitsRetried
     | StoreRepaired | UsageMeasured | SearchEnded | RunFinished | MapStarted | ItemsRetried
 )  # fmt: skip
+
+
+def standing(entries: Iterable[Event]) -> list[Event]:
+    """The entries that count: without what a later `UnitsRetried` took back, and without second records of a key.
+
+    It takes back the failures and attempts of the units that it names, and that the run was finished. Of several
+    records of one key the first with a value counts, or else the first.
+    """
+    again: set[Key] = set()
+    kept: list[Event] = []
+    for entry in reversed(list(entries)):
+        match entry:
+            case UnitsRetried(keys=keys):
+                again.update(keys)
+            case Record(key=key, ok=False) | AttemptFailed(key=key) if key in again:
+                continue
+            case RunFinished() if again:
+                continue
+        kept.append(entry)
+    first: dict[Key, Record] = {}
+    for entry in reversed(kept):
+        if isinstance(entry, Record) and not (entry.key in first and (first[entry.key].ok or not entry.ok)):
+            first[entry.key] = entry
+    return [entry for entry in reversed(kept) if not isinstance(entry, Record) or first[entry.key] is entry]
+
+
+def records(entries: Iterable[Event]) -> Iterator[Record]:
+    """The records that count (`standing`), oldest first."""
+    return (entry for entry in standing(entries) if isinstance(entry, Record))
+
+
+def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
+    """Whether a configuration has nothing left to do: it finished, and no failure was taken back since.
+
+    The default is the configuration of the latest start: a run that finished, was enlarged and was then interrupted is
+    not finished.
+    """
+    entries = list(entries)
+    start = latest(entries, RunStarted)
+    key = start.key if key is None and start else key
+    return any(isinstance(entry, RunFinished) and entry.key == key for entry in standing(entries))
+
+
+def latest(entries: Sequence[Event], kind: type[E]) -> E | None:
+    """The last entry of a class, or None."""
+    return next((entry for entry in reversed(entries) if isinstance(entry, kind)), None)
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,8 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         with _locked_file(part) as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())  # otherwise a power failure can leave an empty file with this name
             part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ import logging
 import math
 import queue
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core._events import Event, Record, WorkerJoined
-from daskmetrics.core.errors import ClusterLostError, DiskFullError
+from daskmetrics.core.errors import ClusterLostError, StorageError
 from daskmetrics.execution import _handshake as handshake
 from daskmetrics.execution import _worker as worker
 from daskmetrics.execution._deadline import last_words
@@ -90,18 +91,29 @@ def run(
     KeyboardInterrupt
         If the user stopped it.
     """
-    scratch = settings.scratch or journal.path.parent / "scratch"
-    backend = _DaskBackend(client, scratch.absolute(), settings, say)
+    scratch = (settings.scratch or journal.path.parent / "scratch").absolute()
+    backend = _DaskBackend(client, scratch, settings, say)
     event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
-    with stop_signals(backend.on_signal), backend.listening():
+    with stop_signals(backend.on_signal), backend.listening(), _removed(scratch, backend.scratch):
         loop = Loop(source, event_log, settings, on_record)
         backend.drive(loop)
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
 
 
+@contextmanager
+def _removed(scratch: Path, own: Path) -> Iterator[None]:
+    """Remove the folder for tracebacks in the end, and its parent if no other run uses it."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+        with suppress(OSError):
+            scratch.rmdir()
+
+
 class _PausingJournal:
-    """A journal that states when it got each record, on a disk that may be full: the run pauses until there is room."""
+    """A journal that states when it got each record; the run pauses while its disk is full or cannot be written."""
 
     def __init__(
         self, journal: Journal, stop_requested: Callable[[], bool], pause: float, say: Callable[[str], None]
@@ -116,24 +128,25 @@ class _PausingJournal:
             try:
                 self._journal.append(*entries, wait=wait)
                 break
-            except DiskFullError as error:
+            except StorageError as error:
                 if self._stop_requested():
                     raise KeyboardInterrupt from error
                 if not paused:
-                    self._say(f"No space to write '{self._journal.path}': the run pauses until there is. ({error})")
+                    self._say(f"The run pauses until '{self._journal.path}' can be written. {error}")
                 paused = True
                 time.sleep(self._pause)
         if paused:
-            self._say("There is space again: the run continues.")
+            self._say("The journal can be written again: the run continues.")
 
 
 class _DaskBackend:
     """The only code that calls Dask. Other threads only put events into the queue."""
 
     def __init__(self, client: Client, scratch: Path, settings: Settings, say: Callable[[str], None]) -> None:
-        self.client, self.scratch, self.settings, self.say = client, scratch, settings, say
+        self.client, self.settings, self.say = client, settings, say
         # on a shared scheduler, an old future with the same key would return the result of another function
         self.nonce = secrets.token_hex(4)
+        self.scratch = scratch / self.nonce  # a worker keeps the file of its traceback open: another one for each run
         self.topic = f"daskmetrics-{self.nonce}"
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Any] = {}

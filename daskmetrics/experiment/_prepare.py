@@ -261,7 +261,7 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
         missing={name: each.missing for name, each in located.items() if each.missing},
         metrics=chosen_metrics,
         tasks=chosen_tasks,
-        prompts=_prompts(config),
+        prompts=draw_prompts(config),
         policy=policy,
         fresh=fresh,
         aliases={Checkpoint(model, name): same for model, e in located.items() for name, same in e.aliases.items()},
@@ -351,7 +351,8 @@ def _likeness(prior: str | None, chosen: Sequence[Task]) -> tuple[tuple[float, .
     return tuple(map(tuple, found.tolist()))
 
 
-def _prompts(config: Config) -> tuple[str, ...]:
+def draw_prompts(config: Config) -> tuple[str, ...]:
+    """The texts that are measured."""
     source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
     if not source.startswith("task:"):
         return corpus.prompts(source, count, seed)

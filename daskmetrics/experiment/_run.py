@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from distributed import Client
 from rich.markup import escape
 
@@ -24,7 +22,7 @@ from daskmetrics.config._checkpoints import recorded
 from daskmetrics.config._hub import require_on_hub
 from daskmetrics.config._protocol import require_known
 from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, SearchStarted, UnitsPlanned
-from daskmetrics.core._files import RunFolder, atomic_write, private
+from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core._machine import environment, usage, workers
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.names import Arm, Key, without_default
@@ -32,8 +30,9 @@ from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._display import Display
-from daskmetrics.execution._journal import is_finished, read
+from daskmetrics.execution._journal import is_finished, latest, read
 from daskmetrics.experiment import _fresh as fresh
+from daskmetrics.experiment import _maintain as maintain
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment import _search as search
@@ -88,7 +87,11 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
     DaskmetricsError
         If no checkpoint could be measured.
     """
-    if folder.journal.exists() and is_finished(read(folder.journal), experiment.key):
+    entries = list(read(folder.journal)) if folder.journal.exists() else []
+    if is_finished(entries, experiment.key):
+        start = latest(entries, RunStarted)
+        if start and start.config and any(maintain.check_files(folder, entries)):
+            maintain.write_files(folder, start.config, experiment.prompts)
         return RunResult(0, 0)
     require_inputs(experiment)
     search.check_budget(experiment)
@@ -142,8 +145,8 @@ def require_inputs(experiment: Experiment) -> None:
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     """Write configuration, prompts and start into the run, and create the store with all recorded metrics."""
-    atomic_write(folder.config, yaml.safe_dump(experiment.config.as_dict(), sort_keys=False))
-    atomic_write(folder.corpus, json.dumps(experiment.prompts))
+    config = experiment.config.as_dict()
+    maintain.write_files(folder, config, experiment.prompts)
     journal.append(
         RunStarted(
             key=experiment.key,
@@ -158,6 +161,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
             warnings=experiment.warnings,
             likeness=experiment.likeness,
+            config=config,
         )
     )
     _lay_out(_plan(experiment), folder, journal)

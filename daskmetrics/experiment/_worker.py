@@ -20,6 +20,7 @@ from daskmetrics.config import Recipe
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._prompts import Prompts
 from daskmetrics.config._protocol import ModelProtocol
+from daskmetrics.core._corpus import digest
 from daskmetrics.core._events import TRAIN
 from daskmetrics.core._files import atomic_write
 from daskmetrics.core._fitted import Fitted, fit, joined
@@ -51,6 +52,7 @@ class MeasureSpec:
     metrics: Mapping[Key, Metric]  # the requested metrics, in this order
     protocol: ModelProtocol
     prompts: str  # file, on a disk that all workers share
+    prompts_key: Key
     store: str
     seed: int
     states_key: Key  # of the states from which metrics are computed
@@ -133,6 +135,8 @@ def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
     from daskmetrics.store import _states as states
 
     prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
+    if digest(prompts) != spec.prompts_key:
+        raise DataError(f"'{spec.prompts}' does not hold the prompts of the run: run the same command again.")
     reducer = engine.Reducer(metrics, spec.layers, len(prompts), halves=spec.states is not None)
     kept = states.read(Path(spec.states), spec.checkpoint, spec.states_key) if spec.states else None
     if kept is not None and all(metric.takes in ("pooled", "layers") for metric in metrics):

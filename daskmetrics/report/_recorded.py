@@ -49,7 +49,7 @@ class RecordedRun:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The configuration in force, as plain values."""
-        return dict(yaml.safe_load(self.folder.config.read_text(encoding="utf-8")))
+        return dict(self.start.config or yaml.safe_load(self.folder.config.read_text(encoding="utf-8")))
 
     @cached_property
     def start(self) -> RunStarted:

@@ -24,7 +24,7 @@ from daskmetrics.execution._clients import client_of
 from daskmetrics.execution._runner import PLAIN
 from daskmetrics.execution._worker import describe
 from daskmetrics.execution.map._batch import load_function, run_batch
-from daskmetrics.execution.map._folder import begin
+from daskmetrics.execution.map._folder import begin, restore
 from daskmetrics.execution.map._source import MapOptions, MapSource, MapSpec, make_spec
 from daskmetrics.execution.map._tracker import ItemResult
 
@@ -122,6 +122,8 @@ def _stream(spec: MapSpec, given: Any, journal: Journal | str | Path) -> Iterato
             begin(spec, journal)
             # the loop closes the journal: after a second Ctrl-C it may outlive the caller
             yield from _run_in_thread(source, spec, client, journal, stack.pop_all())
+        else:
+            restore(spec, journal)
 
 
 def run(
@@ -146,6 +148,8 @@ def run(
         else:
             _check_function(spec, client)
             run_source(source, client, journal, _settings(spec), say=say)
+    else:
+        restore(spec, journal)
     return source.tracker.results()
 
 
