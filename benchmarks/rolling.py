@@ -6,7 +6,7 @@ python benchmarks/rolling.py --workers  workers download, in place of the driver
 python benchmarks/rolling.py --checkpoints 10 --rate 2    a network that is slower than the work
 
 A server on this machine speaks the model hub's routes, asks for a token, and sends 25 MB/s on each connection (--rate).
-Side by side: the checkpoints roll through the disk (`models.0.disk`), everything is downloaded before the run (`prefetch`), and
+Side by side: the checkpoints roll through the disk (`models.0.disk`), everything is downloaded first (`prefetch`), and
 the first again, killed with SIGKILL when half is measured, and run again.
 """
 

@@ -49,7 +49,7 @@ SECTIONS = {
     "Start here": ("run", "layers", "watch", "init"),
     "Look at a run": ("status", "report", "best", "explain", "compare", "serve"),
     "Before a run": ("tasks", "metrics", "prefetch", "plan", "bench"),
-    "Cluster": ("cluster", "doctor", "attach"),
+    "Cluster": ("cluster", "worker", "doctor", "attach"),
     "Other work": ("train", "map", "replay"),
     "Upkeep": ("logs", "journal", "retry", "verify", "repair", "unlock", "export", "import-results"),
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import click
 
-from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly, say
 from daskmetrics.cli._help import example
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
@@ -56,11 +56,19 @@ class MapCommand:
     seed: Annotated[int, _click("Seed of the run; a parameter 'seed' of FUNCTION receives one per item.")] = 0
     version: Annotated[str | None, _click("Version of FUNCTION, instead of a hash of its source.")] = None
     resume: Annotated[bool, _click("Continue the run in the folder, or refuse to.", "--resume/--no-resume")] = True
+    resume_from: Annotated[
+        str | None,
+        _click("Continue from an older state: N items, or a time; later results are set aside.", metavar="N|TIME"),
+    ] = None
+    checkpoint_interval: Annotated[int, _number("Wait for the disk once for N items.")] = 1
     retry_failed: Annotated[bool, _click("Run items that failed again.")] = False
     output: Annotated[Path | None, _click("Write .parquet, .csv, .jsonl, .json, .zarr or .nc.", type=PATH)] = None
     cluster: Annotated[str | None, _click("Profile, or its YAML file.  [default: local]", metavar="PROFILE")] = None
     cpus_per_worker: Annotated[int | None, _number("Pin each worker to N CPUs of its own.")] = None
     gpus_per_worker: Annotated[int | None, _number("Show each worker N GPUs of its own.", 0)] = None
+    dashboard_port: Annotated[
+        int | None, _click("Port of the dashboard and of /metrics.", type=click.IntRange(1, 65535), metavar="N")
+    ] = None
     folder: Annotated[Path | None, _click("Folder of the journal.  [default: runs/FUNCTION]", type=PATH)] = None
     serial: Annotated[bool, _click("Debug: run in this process, without workers and timeouts.")] = False
     dry_run: Annotated[bool, _click("Show what would run, and start nothing.")] = False
@@ -113,10 +121,10 @@ def map_(**arguments: Any) -> None:
         _preview(spec, command, profile, pins)
         return
     results = _run(spec, command, profile, pins)
-    click.echo(summary_text(results, len(results)))
+    say(summary_text(results, len(results)))
     if command.output:
-        click.echo(f"Results: {write(results, command.output)}")
-    click.echo(f"Journal: {command.run_folder.journal}")
+        say(f"Results: {write(results, command.output)}")
+    say(f"Journal: {command.run_folder.journal}")
     if not all(result.ok for result in results):
         sys.exit(SOME_FAILED)
 
@@ -128,11 +136,13 @@ def _spec(command: MapCommand) -> MapSpec:
 
     if (command.iterations is None) == (command.items is None):
         raise ConfigError("Give the items: either --iterations N, or --items FILE.")
-    options = MapOptions(command.batch_size, command.max_retries, command.timeout)
+    options = MapOptions(
+        command.batch_size, command.max_retries, command.timeout, checkpoint_interval=command.checkpoint_interval
+    )
     function = load(command.function)
     values = read_items(command.items, _types(command.types)) if command.items else range(command.iterations or 0)
     for column in numeric_columns(values) if command.items else ():
-        click.echo(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
+        say(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
     return make_spec(function, values, options, seed=command.seed, version=command.version, reference=command.function)
 
 
@@ -146,7 +156,11 @@ def _types(text: str) -> dict[str, str]:
 def _cluster(command: MapCommand) -> tuple[Cluster, Pins]:
     from daskmetrics import cluster, config
 
-    settings = {"workers": command.workers, "threads": command.cpus_per_worker}
+    settings = {
+        "workers": command.workers,
+        "threads": command.cpus_per_worker,
+        "dashboard_port": command.dashboard_port,
+    }
     if command.gpus_per_worker == 0:
         settings["gpus_per_job"] = 0
     profile = config.cluster(command.cluster, **{name: value for name, value in settings.items() if value is not None})
@@ -162,8 +176,9 @@ def _cluster(command: MapCommand) -> tuple[Cluster, Pins]:
 
 
 def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> list[ItemResult]:
+    from daskmetrics.execution._journal import read
     from daskmetrics.execution.map._api import open_journal, run
-    from daskmetrics.execution.map._folder import retry_failed
+    from daskmetrics.execution.map._folder import earlier_state, retry_failed, set_aside
     from daskmetrics.execution.map._tracker import ItemTracker
     from daskmetrics.experiment import Display
 
@@ -171,6 +186,11 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
     folder = command.run_folder
     if folder.journal.exists() and not command.resume:
         raise ConfigError(f"'{folder.path}' already holds a run: choose another --folder, or omit --no-resume.")
+    if command.resume_from:
+        entries = tuple(read(folder.must_exist().journal))
+        keep = earlier_state(spec, entries, command.resume_from)
+        aside = set_aside(folder.journal, folder.lock, keep)
+        say(f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.", err=True)
     with open_journal(folder.path) as journal, Display() as display:
         if command.retry_failed:
             retry_failed(spec, journal)
@@ -180,7 +200,7 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
         display.phase("map", len(spec.items), finished)
         on_result = _progress(display, len(tracker.failed()))
         needs_workers = bool(tracker.unfinished()) and not command.serial
-        with _client(profile, pins, folder.path.resolve().name, display) if needs_workers else nullcontext() as client:
+        with _client(profile, pins, folder, display) if needs_workers else nullcontext() as client:
             return run(spec, client, journal, on_result, display.message)
 
 
@@ -216,26 +236,33 @@ def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display
 
 
 @contextmanager
-def _client(profile: Cluster, pins: Pins, name: str, display: Display) -> Iterator[Client]:
+def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -> Iterator[Client]:
     from rich.markup import escape
 
     from daskmetrics.cluster import connect, pin_workers
+    from daskmetrics.cluster._join import admitting
 
+    name = folder.path.resolve().name
     with connect(profile, name, lambda text: display.message(escape(text)), on_start=display.message) as client:
         for worker, pinned in pin_workers(client, pins).items() if pins else ():
             shown = ", ".join(
                 f"{what} {' '.join(pinned[what]) or 'none'}" for what in ("cpus", "gpus") if pinned[what] is not None
             )
-            display.message(f"Worker {worker}: {pinned['problem'] or shown}")
-        yield client
+            node = "" if pinned["node"] is None else f", memory of node {pinned['node']}"
+            display.message(f"Worker {worker}: {pinned['problem'] or shown + node}")
+        with admitting(client, profile, folder.scheduler):
+            yield client
 
 
 def _preview(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> None:
     from daskmetrics.execution._journal import read
+    from daskmetrics.execution.map._folder import earlier_state
     from daskmetrics.execution.map._tracker import ItemTracker
 
     journal, size = command.run_folder.journal, spec.options.batch_size
-    entries = read(journal) if journal.exists() else ()
+    entries = tuple(read(journal)) if journal.exists() else ()
+    if command.resume_from:
+        entries = entries[: earlier_state(spec, entries, command.resume_from)]
     total, left = len(spec.items), len(ItemTracker(spec.items, spec.options.retries, entries).unfinished())
     counts = ((pins.cpus, "CPU"), (pins.gpus, "GPU"))
     each = [f"{plural(n, what)} of its own" for n, what in counts if n is not None]
@@ -266,7 +293,7 @@ def _verify(command: MapCommand) -> None:
         ignore=command.ignore,
         tolerance=command.tolerance,
     )
-    click.echo(verification.text())
+    say(verification.text())
     if not verification.ok:
         sys.exit(1)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering, config_file, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, RUN, Answer, answering, config_file, end_as_by_ctrl_c, friendly, say
 from daskmetrics.cli._help import example
 from daskmetrics.core.errors import ConfigError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daskmetrics.planning._plan import Proposal
     from daskmetrics.planning.doctor import Finding
 
+PROBES = ("allreduce", "loader", "precision")  # workloads of `planning._probes`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
@@ -33,10 +34,12 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Rounds, interleaved.")
 @click.option(
     "--workload",
-    type=click.Choice(["all", "train", "measure", "search"]),
+    type=click.Choice(["all", "train", "measure", "search", *PROBES]),
     default="all",
     show_default=True,
-    help="Which part of the experiment to run; `all` measures and searches.",
+    help="Which part of the experiment to run; `all` measures and searches. The others measure on the largest model "
+    "that CONFIG trains: `allreduce` how fast ranks exchange gradients, `loader` how fast they "
+    "read their examples, `precision` time and memory of number formats, accumulation and activation checkpointing.",
 )
 @click.option("--function", metavar="FUNCTION", help="Bench a map of module.py:function instead of CONFIG.")
 @click.option("--iterations", type=click.IntRange(1), default=100, show_default=True, help="Items of the map.")
@@ -59,6 +62,9 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     loaded = configuration.load(config or configuration.folder() / "demo.yaml", settings)
     end_as_by_ctrl_c()
+    if options["workload"] in PROBES:
+        _probe_training(loaded, options["workload"], max(counts), output)
+        return
     name, running = _runner(loaded, options)
     with running as runner:
         result = _bench.bench(
@@ -69,18 +75,37 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
             options["repeats"],
             price=options["price"],
             on_start=None if options["function"] else _bench.warm,
-            progress=lambda text: click.echo(text, err=True),
+            progress=lambda text: say(text, err=True),
         )
     kept = _calibration.save(result.calibration)
     most, units = options["simulate"], options["units"]
     tables = [_report.bench_table(result)]
     tables += [_report.simulation_table(result, most, units)] if most else []
     for table in tables:
-        click.echo()
+        say()
         table.show()
     if output:
         _save(result, tables, output, most, units)
-    click.echo(f"Calibration: {kept}")
+    say(f"Calibration: {kept}")
+
+
+def _probe_training(config: Config, workload: str, workers: int, output: Path | None) -> None:
+    """Show what the ranks of a training measure."""
+    from daskmetrics.planning import _calibration, _probes, _report
+
+    result = _probes.probe(config, workload, workers, lambda text: say(text, err=True))
+    for table in result.tables:
+        say()
+        table.show()
+    if output:
+        output.mkdir(parents=True, exist_ok=True)
+        for number, table in enumerate(result.tables):
+            name = output / f"{workload}{number or ''}.csv"
+            name.write_text(table.as_csv(), encoding="utf-8")
+            say(name)
+        say(_report.write_page(result.name, result.tables, output / f"{workload}.html"))
+    if result.calibration:
+        say(f"Calibration: {_calibration.save(result.calibration)}")
 
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
@@ -104,14 +129,14 @@ def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in zip(("bench", "simulated"), tables, strict=False):
         (folder / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
-        click.echo(folder / f"{name}.csv")
+        say(folder / f"{name}.csv")
     try:
         picture = _report.draw(result, folder / "bench.png", most, units)
-        click.echo(picture)
+        say(picture)
     except ImportError:
         picture = None
-        click.echo("No plot: matplotlib is not installed. Install daskmetrics[plot].")
-    click.echo(_report.write_page(result.name, tables, folder / "bench.html", picture))
+        say("No plot: matplotlib is not installed. Install daskmetrics[plot].")
+    say(_report.write_page(result.name, tables, folder / "bench.html", picture))
 
 
 @click.command(epilog=example("daskmetrics plan mine.yaml --profiles local,l40s --deadline 8h"))
@@ -176,9 +201,9 @@ def _probe(path: Path, settings: Sequence[str]) -> None:
 
     config = configuration.load(path, settings)
     end_as_by_ctrl_c()
-    click.echo("Measuring a few units ...", err=True)
+    say("Measuring a few units ...", err=True)
     calibration = _bench.probe(config.cluster, _bench.probe_runner(config))
-    click.echo(f"Calibration: {_calibration.save(calibration)}", err=True)
+    say(f"Calibration: {_calibration.save(calibration)}", err=True)
 
 
 def _submit(context: click.Context, proposal: Proposal, number: int, replace: str | None, folder: Path | None) -> None:
@@ -199,10 +224,10 @@ def _submit(context: click.Context, proposal: Proposal, number: int, replace: st
             message = f"Job {replace} is {rows[0].state.lower()}, not pending, so it stays. See: squeue --me"
             raise ConfigError(message)
         commands.cancel([replace])
-        click.echo(f"Cancelled the pending job {replace} ({rows[0].name}).")
+        say(f"Cancelled the pending job {replace} ({rows[0].name}).")
     place = RunFolder(folder or Path("runs") / proposal.name)
     keep(proposal, option, place)
-    click.echo(f"\nOption {number}: {proposal.command(option)}")
+    say(f"\nOption {number}: {proposal.command(option)}")
     context.invoke(
         run,
         config=Path(proposal.config),
@@ -267,7 +292,7 @@ def doctor(subject: str, worker: bool, show_all: bool) -> Answer:
     failures = sum(each is not None and each.severity.value == "failure" for each in findings.values())
     return Answer(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
-        lambda: click.echo(_text(findings, show_all)),
+        lambda: say(_text(findings, show_all)),
         min(MOST, failures),
     )
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import dask
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -45,6 +46,18 @@ def new_certificate(now: datetime) -> Security:
 def cluster_security() -> Security:
     """The certificates of a new cluster."""
     return new_certificate(datetime.now(UTC))
+
+
+INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"  # variable from which a process of Dask takes its settings
+
+
+def inherited_settings(security: Security) -> str:
+    """The settings of Dask in force, with the certificates of workers, for `INHERITED`."""
+    files = security.get_tls_config_for_role("worker")
+    keys = {"ca_file": "ca-file", "cert": "worker.cert", "key": "worker.key"}
+    tls = {f"distributed.comm.tls.{key}": files[name] for name, key in keys.items() if files.get(name)}
+    with dask.config.set({**tls, "distributed.comm.require-encryption": bool(tls)}):
+        return str(dask.config.serialize(dask.config.global_config))
 
 
 class KeyFolder:

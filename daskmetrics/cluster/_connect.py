@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,12 +11,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 
 from distributed import Client, LocalCluster
+from distributed.utils import get_ip_interface
 
 from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
 from daskmetrics.cluster._foreign import existing_client, factory, factory_client
-from daskmetrics.cluster._links import PrivateDashboard, here, link_lines
+from daskmetrics.cluster._links import PrivateDashboard, here, is_free, kept_token, link_lines
 from daskmetrics.config import Cluster
+from daskmetrics.core._files import cache_folder
 from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 
@@ -68,9 +69,14 @@ def connect(
     ...     client.submit(sum, [1, 2], resources={"CPU": 1}).result()
     3
     """
+    if profile.dashboard_port and not is_free(profile.dashboard_port):
+        raise ConfigError(
+            f"cluster.dashboard_port is {profile.dashboard_port}, but another process uses this port. Choose another "
+            "one, or leave the key out for any free port."
+        )
     with ExitStack() as stack:
         # an unguessable path of the dashboard: on a login node the loopback interface is shared
-        prefix = f"/{secrets.token_urlsafe(16)}"
+        prefix = f"/{kept_token(cache_folder()) if profile.dashboard_port else secrets.token_urlsafe(16)}"
         stack.enter_context(in_force(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_disconnects())
         if profile.kind != "existing":
@@ -158,15 +164,19 @@ class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # di
 @contextmanager
 def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     """A client of processes on this machine, each running one unit at a time under a nanny that restarts it."""
+    if profile.interface:
+        from daskmetrics.cluster.slurm._partitions import require_interface
+
+        require_interface(profile.interface)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port 8787 is already in use")  # if another process took it meanwhile
         cluster = _LocalCluster(
             n_workers=0,
             threads_per_worker=1,
             processes=True,
-            host="127.0.0.1",
+            host=get_ip_interface(profile.interface) if profile.interface else "127.0.0.1",
             security=cluster_security(),
-            dashboard_address=f"127.0.0.1:{_free_port(8787)}",
+            dashboard_address=f"127.0.0.1:{profile.dashboard_port or (8787 if is_free(8787) else 0)}",
             worker_dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"http_prefix": prefix},
             memory_limit=profile.memory or 0,
@@ -177,14 +187,3 @@ def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     cluster.scale(profile.workers)
     with cluster, Client(cluster, set_as_default=False) as client:
         yield client
-
-
-def _free_port(port: int) -> int:
-    """The given port, or 0 (any) if another process uses it; the printed link shows the one in use."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return 0
-    return port

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import getpass
 import os
+import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from daskmetrics.core._files import atomic_write
 
 
 class PrivateDashboard:
@@ -50,6 +54,26 @@ class ProcessLocation:
 def here() -> ProcessLocation:
     """The location of this process."""
     return ProcessLocation.of(os.environ, getpass.getuser(), socket.gethostname())
+
+
+def is_free(port: int) -> bool:
+    """Whether no process of this machine listens on a port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def kept_token(folder: Path) -> str:
+    """The private path of dashboards with a configured port: the same for all runs, so that Prometheus finds them."""
+    file = folder / "dashboard-path"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, secrets.token_urlsafe(16))
+    return file.read_text().strip()
 
 
 def link_lines(link: str, kind: str, location: ProcessLocation, label: str = "Dashboard") -> list[str]:

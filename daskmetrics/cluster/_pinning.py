@@ -14,6 +14,7 @@ from typing import Any
 
 from distributed import Client, WorkerPlugin
 
+from daskmetrics.cluster._numa import cpus_of_node, node_of_gpu, prefer_memory
 from daskmetrics.core._machine import VISIBLE, visible_gpus
 from daskmetrics.core.errors import ConfigError
 
@@ -62,12 +63,13 @@ def pin_workers(client: Client, pins: Pins) -> Mapping[str, Mapping[str, Any]]:
     Returns
     -------
     mapping
-        By worker name: its ``cpus`` and ``gpus``, and ``problem`` if too few were free.
+        By worker name: its ``cpus`` and ``gpus``, the memory ``node`` of its GPU if the machine has several, and
+        ``problem`` if too few were free.
 
     Examples
     --------
     >>> pin_workers(client, Pins(cpus=1))  # doctest: +SKIP
-    {'0': {'name': 0, 'cpus': ['0'], 'gpus': None, 'problem': None}}
+    {'0': {'name': 0, 'cpus': ['0'], 'gpus': None, 'node': None, 'problem': None}}
     """
     client.register_plugin(PinningPlugin(pins))
     return {str(result["name"]): result for result in client.run(_pins_of).values()}
@@ -105,21 +107,26 @@ def usable_cpus() -> Sequence[str]:
 def pin(pins: Pins) -> dict[str, Any]:
     """Pin this process: its CPUs by affinity, its GPUs by ``CUDA_VISIBLE_DEVICES``, its threads to match.
 
-    It must run before the process starts CUDA. If too few are free, the process stays unpinned and reports it.
+    CPUs of the memory node of its first GPU are taken first, and memory is allocated there while there is room. It must
+    run before the process starts CUDA. If too few are free, the process stays unpinned and reports it.
     """
-    result: dict[str, Any] = {"cpus": None, "gpus": None, "problem": None}
+    result: dict[str, Any] = {"cpus": None, "gpus": None, "node": None, "problem": None}
     try:
+        if pins.gpus is not None:
+            result["gpus"] = claim("gpu", visible_gpus(), pins.gpus)
+            os.environ[VISIBLE] = ",".join(result["gpus"])
+            result["node"] = node_of_gpu(result["gpus"][0]) if result["gpus"] else None
         if pins.cpus is not None:
-            result["cpus"] = claim("cpu", usable_cpus(), pins.cpus)
+            near = cpus_of_node(result["node"]) if result["node"] is not None else ()
+            result["cpus"] = claim("cpu", sorted(usable_cpus(), key=lambda cpu: cpu not in near), pins.cpus)
             os.sched_setaffinity(0, {int(cpu) for cpu in result["cpus"]})
             os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))
             with suppress(ImportError):
                 from threadpoolctl import threadpool_limits
 
                 threadpool_limits(pins.cpus)  # for libraries that have already read the environment
-        if pins.gpus is not None:
-            result["gpus"] = claim("gpu", visible_gpus(), pins.gpus)
-            os.environ[VISIBLE] = ",".join(result["gpus"])
+        if result["node"] is not None:
+            prefer_memory(result["node"])
     except (ConfigError, OSError) as error:
         result["problem"] = str(error)
     return result
@@ -133,7 +140,7 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
     """
     folder = folder or Path(tempfile.gettempdir()) / f"daskmetrics-{getpass.getuser()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
+    if folder.lstat().st_uid != os.getuid():  # also of a link to a folder of this user's
         raise ConfigError(f"'{folder}' belongs to another user: set TMPDIR to a folder of your own.")
     with (folder / "claiming").open("a") as everything:
         fcntl.flock(everything, fcntl.LOCK_EX)  # otherwise two workers could each get half of what they need

@@ -12,6 +12,7 @@ from daskmetrics.config._section import (
     Directive,
     DottedName,
     Line,
+    Partitions,
     Section,
     SharedFolder,
     Size,
@@ -23,6 +24,12 @@ from daskmetrics.config._section import (
 )
 
 WEEK = 7 * 86400.0
+
+
+def _bytes(size: str) -> int:
+    from dask.utils import parse_bytes
+
+    return int(parse_bytes(size))
 
 
 class Pool(Section):
@@ -37,7 +44,7 @@ class Pool(Section):
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[4])
     memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
-    partition: SlurmName | None = Field(None, description="Slurm partition.", examples=["cpu"])
+    partition: Partitions | None = Field(None, description="Slurm partition, or several.", examples=["cpu"])
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
     walltime: Walltime | None = Field(None, description="Time limit of a job.", examples=["12:00:00"])
     qos: SlurmName | None = Field(
@@ -120,6 +127,12 @@ class Cluster(Section):
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
     memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
+    max_memory: Size | None = Field(
+        None,
+        description="Largest memory per worker (Slurm). With it, a job whose worker was killed for its memory is "
+        "replaced by one with twice as much, up to this; for the scoring workers, too.",
+        examples=["64GiB"],
+    )
     embeddings: Size = Field(
         "1GiB",
         description="Memory of a worker for embeddings. Those that do not fit are written to the run folder.",
@@ -141,7 +154,11 @@ class Cluster(Section):
         description="The class of the cluster (`kind: factory`), which then gets `workers` workers.",
         examples=[{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}],
     )
-    partition: SlurmName | None = Field(None, description="Slurm partition.", examples=["gpu"])
+    partition: Partitions | None = Field(
+        None,
+        description="Slurm partition, or several: jobs go to those that accept them, and start in the first with room.",
+        examples=["gpu", ["gpu", "preempt"]],
+    )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
     qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["normal"])
     constraint: Constraint | None = Field(None, description="Features that a node must have.", examples=["a100|h100"])
@@ -175,6 +192,12 @@ class Cluster(Section):
         description="Environment variables of the workers. Values are used literally.",
         examples=[{"HF_HUB_OFFLINE": "1"}],
     )
+    expandable_segments: bool = Field(
+        False,
+        description="Let PyTorch's allocator enlarge the blocks of GPU memory that it has, so that memory is not lost "
+        "to fragments. Of Slurm jobs, job steps and local workers.",
+        examples=[True],
+    )
     directives: tuple[Directive, ...] = Field(
         (), description="Further #SBATCH lines, without the prefix.", examples=[["--exclusive"]]
     )
@@ -188,6 +211,14 @@ class Cluster(Section):
     )
     max_jobs: int | None = Field(
         None, ge=1, description="Largest number of jobs in the queue, pending jobs included.", examples=[16]
+    )
+    dashboard_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="Port of the dashboard and of /metrics, below a private path that stays the same for your runs. "
+        "Refused if the port is taken. By default a free port and a new path.",
+        examples=[8790],
     )
     poll_seconds: float = Field(30.0, gt=0, description="Seconds between two looks at the queue.", examples=[60])
     failures: int = Field(
@@ -222,6 +253,10 @@ class Cluster(Section):
                 raise ValueError(f"fewest is {pool.fewest}, which is more than the {pool.workers} workers")
         if self.gpus_per_node and self.gpus_per_job > self.gpus_per_node:
             raise ValueError(f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}")
+        if self.max_memory and self.kind == "slurm" and not (self.memory and _bytes(self.memory) <= self.most_memory):
+            raise ValueError(f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, to less")
+        if self.kind in ("existing", "factory") and self.dashboard_port:
+            raise ValueError(f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner chooses it")
         if self.kind == "factory" and self.factory is None:
             raise ValueError("kind is 'factory': name the class, such as factory: {module: dask_cuda, class: ...}")
         return self
@@ -232,9 +267,20 @@ class Cluster(Section):
         return 60 * self.unit_minutes if self.unit_minutes else None
 
     @property
+    def most_memory(self) -> int:
+        """Bytes that a worker can have after others were killed for their memory; 0 if none gets more than others."""
+        return _bytes(self.max_memory) if self.kind == "slurm" and self.max_memory else 0
+
+    @property
     def device(self) -> str:
         """What its workers compute on: ``cpu``, or a type of GPU."""
         return self.gpu_type or "gpu" if self.kind == "slurm" and self.gpus_per_job else "cpu"
+
+    @property
+    def allocator(self) -> dict[str, str]:
+        """Environment variables of workers for PyTorch's allocator on GPUs."""
+        names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch 2.9 renamed it
+        return dict.fromkeys(names, "expandable_segments:True") if self.expandable_segments else {}
 
     @property
     def patience(self) -> float:

@@ -6,14 +6,16 @@ kinds apart by their classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from daskmetrics.core.names import Key
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Arm, Key
 
 Plain: TypeAlias = Mapping[str, Any]
 M = TypeVar("M")
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class RunStarted:
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
     warnings: Sequence[str] = ()  # what is doubtful about the weights of a model or the data of a task
     likeness: Sequence[Sequence[float]] = ()  # of the tasks, in their order, as learned from `search.prior`
+    config: Plain = field(default_factory=dict)  # the whole configuration
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ class Record:
     """What the journal holds of a finished or failed work unit.
 
     A unit without a value has a `status` other than ``ok`` and a `reason`; it is never a number. `seconds` is the
-    time of the last attempt on its worker, without that of its input.
+    time of the last attempt on its worker, without that of its input; `at` is the driver's clock when the record was
+    written, in seconds since 1970, or 0 if an earlier version wrote it.
     """
 
     key: Key
@@ -88,6 +92,7 @@ class Record:
     attempts: int = 1
     seconds: float = 0.0
     worker: str | None = None
+    at: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -166,6 +171,14 @@ class SearchEnded:
     without_metrics: Plain = field(default_factory=dict)  # the same scores without metrics (`bandit.MetricsWorth`)
     fresh: Sequence[str] = ()  # the arms that were scored on items kept back from the search, the best arm first
 
+    @property
+    def best_arm(self) -> Arm:
+        return Arm(**self.best["arm"])
+
+    @property
+    def default_arm(self) -> Arm:
+        return Arm(**self.default["arm"])
+
 
 @dataclass(frozen=True)
 class RunFinished:
@@ -189,6 +202,7 @@ class MapStarted:
     retries: int
     timeout: float | None
     environment: Mapping[str, str]
+    digest: str = ""  # SHA-256 of the file of its items
 
 
 @dataclass(frozen=True)
@@ -202,6 +216,52 @@ Event: TypeAlias = (
     RunStarted | StorePlanned | WorkerJoined | UnitAsked | Record | AttemptFailed | InputRecovered | UnitsRetried
     | StoreRepaired | UsageMeasured | SearchEnded | RunFinished | MapStarted | ItemsRetried
 )  # fmt: skip
+
+
+def standing(entries: Iterable[Event]) -> list[Event]:
+    """The entries that count: without what a later `UnitsRetried` took back, and without second records of a key.
+
+    It takes back the failures and attempts of the units that it names, and that the run was finished. Of several
+    records of one key the first with a value counts, or else the first.
+    """
+    again: set[Key] = set()
+    kept: list[Event] = []
+    for entry in reversed(list(entries)):
+        match entry:
+            case UnitsRetried(keys=keys):
+                again.update(keys)
+            case Record(key=key, ok=False) | AttemptFailed(key=key) if key in again:
+                continue
+            case RunFinished() if again:
+                continue
+        kept.append(entry)
+    first: dict[Key, Record] = {}
+    for entry in reversed(kept):
+        if isinstance(entry, Record) and not (entry.key in first and (first[entry.key].ok or not entry.ok)):
+            first[entry.key] = entry
+    return [entry for entry in reversed(kept) if not isinstance(entry, Record) or first[entry.key] is entry]
+
+
+def records(entries: Iterable[Event]) -> Iterator[Record]:
+    """The records that count (`standing`), oldest first."""
+    return (entry for entry in standing(entries) if isinstance(entry, Record))
+
+
+def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
+    """Whether a configuration has nothing left to do: it finished, and no failure was taken back since.
+
+    The default is the configuration of the latest start: a run that finished, was enlarged and was then interrupted is
+    not finished.
+    """
+    entries = list(entries)
+    start = latest(entries, RunStarted)
+    key = start.key if key is None and start else key
+    return any(isinstance(entry, RunFinished) and entry.key == key for entry in standing(entries))
+
+
+def latest(entries: Sequence[Event], kind: type[E]) -> E | None:
+    """The last entry of a class, or None."""
+    return next((entry for entry in reversed(entries) if isinstance(entry, kind)), None)
 
 
 @dataclass(frozen=True)
@@ -270,6 +330,11 @@ _LIVE: Mapping[str, type[LiveMessage]] = {
 _KINDS = {cls: kind for kind, cls in _LIVE.items()}
 
 
+def succeeded(entries: Iterable[Event], *kinds: str) -> Iterator[Record]:
+    """The records among entries of units of these kinds that have a value."""
+    return (entry for entry in entries if isinstance(entry, Record) and entry.ok and entry.kind in kinds)
+
+
 def kinds() -> tuple[str, ...]:
     """The words that name the kinds of entries of a journal."""
     return tuple(_JOURNAL)
@@ -310,5 +375,13 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
         raise ValueError(f"an entry of the kind {kind!r} has other fields: {', '.join(plain)}") from None
 
 
+def require_printable(entries: Iterable[Event], place: object) -> None:
+    """Raise DataError if an entry of an experiment has a name that no run writes, since names go to files and pages."""
+    names = (str(getattr(entry, "name", "")) for entry in entries)
+    if wrong := next((name for name in names if not name.isprintable()), None):
+        raise DataError(f"'{place}' has the name {wrong!r}, which no run of daskmetrics has.")
+
+
+MAP = "daskmetrics-map"  #: items of a map by status: ``{"items": 500, "counts": {"ok": 20}}``
 CLUSTER = "daskmetrics-cluster"  #: a line about queue and machines: ``{"text": ...}``
 TRAIN = "daskmetrics-train"  #: a step: ``{"model", "rank", "step", "loss", "tokens_per_second"}``, one of the first two

@@ -44,13 +44,20 @@ class RunFolder:
     corpus = _Inside("corpus.json")  # the prompts that were measured
     report = _Inside("report")  # the report: one HTML page, figures and tables
     events = _Inside("events.jsonl")  # of a watch: what happened, for other programs; docs/watch.md
+    # of a map while it runs: where its scheduler is, and the keys that admit workers
+    scheduler = _Inside("scheduler.json")
+    # what the workers used over time: CPU, memory, network, disk, GPU
+    telemetry = _Inside("telemetry.jsonl")
     plan = _Inside("plan.json")  # the prediction for the run, if it was planned
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
+    workers = _Inside("workers.json")  # while a process drives the run: how many workers have work
     # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the process
     lock = _Inside("lock")
 
     def create(self) -> RunFolder:
         """Create the folder, or make an existing one private to its owner; raises ConfigError if that fails."""
+        if self.path.is_symlink() and self.path.lstat().st_uid != os.getuid():  # in a folder that others share
+            raise ConfigError(f"The run folder '{self.path}' is a link of another user. Choose another --folder.")
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.chmod(0o700)
@@ -146,6 +153,8 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         with _locked_file(part) as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())  # otherwise a power failure can leave an empty file with this name
             part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import platform
 import resource
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,19 @@ def split_gpus(value: str) -> list[str]:
     (['0', 'MIG-a'], [])
     """
     return [gpu.strip() for gpu in value.split(",") if gpu.strip()]
+
+
+def infiniband_ports(root: Path = Path("/sys/class/infiniband")) -> dict[str, str]:
+    """State, rate and kind of link of each InfiniBand (or RoCE) port of this machine, by device and port."""
+
+    def text(file: Path) -> str:
+        with suppress(OSError):
+            return file.read_text().strip().rpartition(": ")[2]
+        return "?"
+
+    ports = {f"{port.parents[1].name}:{port.name}": port for port in sorted(root.glob("*/ports/*"))}
+    names = ("state", "rate", "link_layer")
+    return {name: ", ".join(text(port / each) for each in names) for name, port in ports.items()}
 
 
 def _resource_use() -> dict[str, Any]:

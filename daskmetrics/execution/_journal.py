@@ -6,7 +6,11 @@ number of the format; the others hold the entries of `core._events`.
 
 Beside the journal lies its *mark*: how long it was after the last commit. A writer that is killed leaves half a line
 *beyond* the mark, which was never committed and is dropped; a journal that ends *before* its mark was cut, and is
-refused. The mark is written without waiting for the disk: after a power failure it may lag behind, never run ahead.
+refused, as is a mark without a journal. The mark is written without waiting for the disk: after a power failure it may
+lag behind, never run ahead.
+
+The writer compares its open file with the path at every commit. If the journal was deleted or replaced meanwhile, it
+writes what it committed beside the path and stops.
 """
 
 from __future__ import annotations
@@ -15,31 +19,25 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from daskmetrics.core._events import (
-    AttemptFailed,
-    Event,
-    Record,
-    RunFinished,
-    RunStarted,
-    UnitsRetried,
-    from_json,
-    to_json,
-)
+from daskmetrics.core._events import Event, Record, from_json, to_json
+from daskmetrics.core._events import is_finished as is_finished
+from daskmetrics.core._events import latest as latest
+from daskmetrics.core._events import records as records
+from daskmetrics.core._events import standing as standing
+from daskmetrics.core._files import atomic_write
 from daskmetrics.core._json import parse
-from daskmetrics.core.errors import DataError, LockedError, room_for
-from daskmetrics.core.names import Key
+from daskmetrics.core.errors import DataError, LockedError, StorageError, room_for
 from daskmetrics.execution._lock import RunLock
 from daskmetrics.execution._lock import holder as holder
 from daskmetrics.execution._lock import unlock as unlock
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
-E = TypeVar("E")
 
 # after a power failure, zeros can follow the part that was written
 _HALF_A_LINE = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{[\x20-\x7e]*)?)\x00*")
@@ -60,6 +58,15 @@ def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
         return dict(parse(text))
     except (TypeError, ValueError):
         return None
+
+
+def _lines(entries: Iterable[Event], checksum: int = 0, first: bool = True) -> tuple[bytes, int]:
+    """The lines of entries, after the first one of a journal where they begin it; and the checksum of the last."""
+    lines = []
+    for plain in (*([{"type": "format", "number": FORMAT}] if first else []), *map(to_json, entries)):
+        lines.append(encode(plain, checksum))
+        checksum = int(lines[-1][:8], 16)
+    return b"".join(lines), checksum
 
 
 @dataclass(frozen=True)
@@ -150,52 +157,6 @@ def _damaged(path: Path, number: int) -> DataError:
     )
 
 
-def standing(entries: Iterable[Event]) -> list[Event]:
-    """The entries that count: without what a later `UnitsRetried` took back, and without second records of a key.
-
-    It takes back the failures and attempts of the units that it names, and that the run was finished. Of several
-    records of one key the first with a value counts, or else the first.
-    """
-    again: set[Key] = set()
-    kept: list[Event] = []
-    for entry in reversed(list(entries)):
-        match entry:
-            case UnitsRetried(keys=keys):
-                again.update(keys)
-            case Record(key=key, ok=False) | AttemptFailed(key=key) if key in again:
-                continue
-            case RunFinished() if again:
-                continue
-        kept.append(entry)
-    first: dict[Key, Record] = {}
-    for entry in reversed(kept):
-        if isinstance(entry, Record) and not (entry.key in first and (first[entry.key].ok or not entry.ok)):
-            first[entry.key] = entry
-    return [entry for entry in reversed(kept) if not isinstance(entry, Record) or first[entry.key] is entry]
-
-
-def records(entries: Iterable[Event]) -> Iterator[Record]:
-    """The records that count (`standing`), oldest first."""
-    return (entry for entry in standing(entries) if isinstance(entry, Record))
-
-
-def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
-    """Whether a configuration has nothing left to do: it finished, and no failure was taken back since.
-
-    The default is the configuration of the latest start: a run that finished, was enlarged and was then interrupted is
-    not finished.
-    """
-    entries = list(entries)
-    start = latest(entries, RunStarted)
-    key = start.key if key is None and start else key
-    return any(isinstance(entry, RunFinished) and entry.key == key for entry in standing(entries))
-
-
-def latest(entries: Sequence[Event], kind: type[E]) -> E | None:
-    """The last entry of a class, or None."""
-    return next((entry for entry in reversed(entries) if isinstance(entry, kind)), None)
-
-
 class Journal:
     """The journal of a run, opened by its one writer.
 
@@ -217,11 +178,13 @@ class Journal:
     LockedError
         If another driver has the run.
     DataError
-        If a line is damaged, committed lines are missing, or another version wrote the journal.
+        If a line is damaged, committed lines are missing, there is a mark without a journal, or another version wrote
+        the journal.
 
     Examples
     --------
     >>> import tempfile
+    >>> from daskmetrics.core._events import UnitsRetried
     >>> folder = Path(tempfile.mkdtemp())
     >>> with Journal(folder / "journal.jsonl", folder / "lock") as journal:
     ...     journal.append(UnitsRetried(["a"]))
@@ -234,13 +197,17 @@ class Journal:
         with room_for(f"the journal '{path}'"):
             self._run_lock = RunLock(lock)
             try:
-                contents = scan(path) if path.exists() else Contents([])
-                self._file = _open_at(path, contents.length)
+                contents = _contents(path)
+                self._file = _open_at(path, contents.length, _read_mark(path)[0])
+                opened = os.fstat(self._file)
                 self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
             except BaseException:
                 self._run_lock.release()
                 raise
-        self.entries, self._length, self._checksum = contents.entries, contents.length, contents.checksum
+        self._identity = opened.st_dev, opened.st_ino
+        self.entries, self._checksum = contents.entries, contents.checksum
+        self._length = self._safe = self._size = contents.length  # of all lines, of those on disk, of the file
+        self._tail = b""  # the lines after those on disk
         self._writing = False
         self._move_mark()
         half = f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was never committed."
@@ -259,56 +226,89 @@ class Journal:
 
         Raises
         ------
-        DiskFullError
-            If there is no room. The journal is as it was before, and the entries can be appended again.
+        StorageError
+            If there is no room, or the place cannot be written. The entries can be appended again.
+        DataError
+            If the journal was deleted, replaced or cut meanwhile: what it held is written beside it.
         LockedError
             If the run was taken from this process.
         """
-        lines, checksum = [], self._checksum
-        for plain in (*([] if self._length else [{"type": "format", "number": FORMAT}]), *map(to_json, entries)):
-            lines.append(encode(plain, checksum))
-            checksum = int(lines[-1][:8], 16)
-        self._require_sole_writer()
-        self._writing = True
+        text, checksum = _lines(entries, self._checksum, first=not self._length)
+        with room_for(f"the journal '{self.path}'"):
+            self._require_sole_writer()
         try:
             with room_for(f"the journal '{self.path}'"):
-                rest = text = b"".join(lines)
+                self._writing = True
+                rest = self._tail[self._size - self._safe :] + text  # what was withdrawn is written again
                 while rest:  # a nearly full disk takes a part
                     rest = rest[os.write(self._file, rest) :]
                 if wait:
                     os.fsync(self._file)
         except BaseException:  # also Ctrl-C
-            self._withdraw()
+            with suppress(OSError):
+                self._withdraw()
             raise
-        self._length, self._checksum = self._length + len(text), checksum
+        self._length, self._checksum, self._tail = self._length + len(text), checksum, self._tail + text
+        self._size, self._writing = self._length, False
         self.entries.extend(entries)
-        self._writing = False
         if wait:
+            self._safe, self._tail = self._length, b""
             self._move_mark()
+            with suppress(StorageError):  # the entries are committed; the next append compares again
+                self._require_in_place()
+
+    def _require_sole_writer(self) -> None:
+        size = self._require_in_place()
+        self._run_lock.check()
+        if self._writing:
+            self._withdraw()  # the last append was interrupted
+        elif size > self._size:
+            raise LockedError(f"Another process wrote to '{self.path}'. This one stops, so that lines do not mix.")
+
+    def _require_in_place(self) -> int:
+        """The size of the file at the path; if it is not the open one or was cut, keep what it held: DataError."""
+        with room_for(f"the journal '{self.path}'"):
+            there = None
+            with suppress(FileNotFoundError):
+                there = self.path.stat()
+            found = "replaced" if there else "deleted or moved"
+            if there and (there.st_dev, there.st_ino) == self._identity:
+                if there.st_size >= (self._safe if self._writing else self._size):
+                    return there.st_size
+                found = "cut"
+            kept = kept_of(self.path)
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            atomic_write(kept, _lines(self.entries)[0])
+        raise DataError(
+            f"The journal '{self.path}' was {found} while this run wrote it. The run ends. All its {len(self.entries)} "
+            f"entries are kept in '{kept}': {_PUT_BACK.format(kept, self.path)}"
+        )
+
+    def _withdraw(self) -> None:
+        """Truncate to the lines that are on disk; repeated before the next append if it fails.
+
+        After a failed `fsync` the system may drop what it has not written, so the tail does not count as written.
+        """
+        if os.fstat(self._file).st_size > self._safe:  # otherwise it would grow by zeros
+            os.ftruncate(self._file, self._safe)
+        self._size, self._writing = self._safe, False
 
     def _move_mark(self) -> None:
         text = b"%016x %08x" % (self._length, self._checksum)
         with suppress(OSError):  # the disk is full: the mark lags behind
             os.pwrite(self._mark, b"%s %08x\n" % (text, zlib.crc32(text)), 0)
 
-    def _require_sole_writer(self) -> None:
-        self._run_lock.check()
-        if self._writing:
-            self._withdraw()  # the last append was interrupted
-        if os.fstat(self._file).st_size != self._length:
-            raise LockedError(f"Another process wrote to '{self.path}'. This one stops, so that lines do not mix.")
-
-    def _withdraw(self) -> None:
-        """Truncate to the last committed line; repeated before the next append if it fails."""
-        with suppress(OSError):
-            os.ftruncate(self._file, self._length)
-            self._writing = False
-
     def records(self) -> Iterator[Record]:
         """The records that count, oldest first (`records`)."""
         return records(self.entries)
 
     def close(self) -> None:
+        """Commit what was appended without waiting, and release the run."""
+        with suppress(OSError, LockedError):  # the disk is full or gone, or another process has the run
+            if self._tail and self._size == self._length and not self._writing:
+                self._run_lock.check()
+                os.fsync(self._file)
+                self._move_mark()
         os.close(self._mark)
         os.close(self._file)
         self._run_lock.release()
@@ -316,8 +316,38 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:  # after the last commit, too
+                self._require_in_place()
+        finally:
+            self.close()
+
+
+_PUT_BACK = "put it back with: mv '{}' '{}', then run the same command again."
+
+
+def _contents(path: Path) -> Contents:
+    """What the journal holds, nothing if it is new; raises DataError if a mark says that there was one."""
+    with suppress(FileNotFoundError):
+        return scan(path)
+    if not (committed := _read_mark(path)[0]):
+        return Contents([])
+    kept = kept_of(path)
+    back = (
+        _PUT_BACK.format(kept, path)
+        if kept.exists() and kept.stat().st_size >= committed
+        else "put it back, or restore it from a backup."
+    )
+    raise DataError(
+        f"'{path}' is missing, but {committed} bytes were committed to it: it was deleted or moved. If you have it, "
+        f"{back} To compute everything again, delete '{mark_of(path)}'."
+    )
+
+
+def kept_of(path: Path) -> Path:
+    """The file that holds what was committed to a journal that was deleted or replaced during its run."""
+    return path.with_suffix(".kept.jsonl")
 
 
 def mark_of(path: Path) -> Path:
@@ -335,10 +365,25 @@ def _read_mark(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _open_at(path: Path, length: int) -> int:
-    """Open the file for appending at this length; half a line beyond it is removed."""
+def _open_at(path: Path, length: int, committed: int) -> int:
+    """Open the file for appending at this length; half a line beyond it is removed.
+
+    What lies behind the committed length is written again.
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    os.ftruncate(file, length)
+    if (size := os.fstat(file).st_size) < length:
+        os.close(file)
+        raise DataError(f"'{path}' was deleted or cut while it was read. Restore it from a backup.")
+    if size > length:
+        os.ftruncate(file, length)
+    # a process that was killed after a failed `fsync` leaves lines that are in memory and not on the disk
+    if rest := os.pread(file, max(0, length - committed), committed):
+        again = os.open(path, os.O_WRONLY)
+        while rest:
+            done = os.pwrite(again, rest, length - len(rest))
+            rest = rest[done:]
+        os.fsync(again)
+        os.close(again)
     os.fsync(file)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(folder)  # otherwise a power failure can remove the name of the file

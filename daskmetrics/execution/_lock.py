@@ -111,7 +111,7 @@ class RunLock:
 
     def release(self) -> None:
         """Release the lock for the next driver."""
-        with suppress(LockedError):
+        with suppress(LockedError, OSError):  # this process ends, so its lock does not count any more
             self.check()
             self.path.unlink(missing_ok=True)
         os.close(self._lock)
@@ -196,7 +196,8 @@ def _create(path: Path, holder: Holder) -> bool:
 def _write(path: Path, text: bytes) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(file, text)
+        while text:  # a nearly full disk takes a part
+            text = text[os.write(file, text) :]
         os.fsync(file)
     except OSError:
         path.unlink()  # an empty owner file would name no process

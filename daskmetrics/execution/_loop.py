@@ -82,7 +82,7 @@ class Loop:
         self.workers: dict[str, WorkerState] = {}
         self.units: dict[Key, QueuedUnit] = {}
         self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
-        self._recorder = Recorder(journal, source, on_record)
+        self._recorder = Recorder(journal, source, on_record, settings.commit_every)
         self._faults = faults_so_far(journal.entries)
         self._durations = Durations(settings.margin)
         for record in self._recorder.known.values():
@@ -171,7 +171,7 @@ class Loop:
 
     def _join(self, joined: Joined) -> None:
         ends = math.inf if joined.remaining is None else self.now + joined.remaining
-        worker = WorkerState(joined.worker, joined.name, joined.threads, joined.resources, ends)
+        worker = WorkerState(joined.worker, joined.name, joined.threads, joined.resources, ends, joined.memory)
         self.workers[joined.worker], self._capacity = worker, None
         self._placement.update(worker)
         if joined.about:
@@ -198,7 +198,8 @@ class Loop:
         elif item not in running or left.expired or self.now >= worker.ends or self.stopping:
             self._unassign(item)
         elif left.memory:
-            self._fault(item, Fault.MEMORY, "The worker took more memory than it may.", blamed=alone)
+            counts = alone and not worker.is_outgrown(item, self.settings.most_memory)
+            self._fault(item, Fault.MEMORY, "The worker took more memory than it may.", blamed=counts)
         else:
             self._fault(item, Fault.DEATH, "The worker died while it was running.", blamed=alone)
 
@@ -395,5 +396,5 @@ class Loop:
         self.done = over or not any(worker.placed for worker in self.workers.values())
 
     def _shortage(self) -> str:
-        unit = next(self._waiting()).unit
-        return shortage(self.workers.values(), unit, self._durations.expect(unit))
+        item = next(self._waiting())
+        return shortage(self.workers.values(), item, self._durations.expect(item.unit))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -23,6 +24,7 @@ class Joined:
     resources: Mapping[str, float] = field(default_factory=dict)
     remaining: float | None = None  # seconds until its walltime ends
     about: WorkerJoined | None = None  # versions and devices, for the journal
+    memory: float = math.inf  # bytes that it may use
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class QueuedUnit:
     not_before: float = 0.0
     avoid: str | None = None  # name of the worker on which the last attempt failed
     suspect: bool = False  # it was running, with others, when a worker died
+    outgrown: float = 0.0  # bytes of memory that were not enough
     task: TaskId | None = None
     worker: str | None = None
     where: str | None = None  # the name of that worker
@@ -59,14 +60,16 @@ class WorkerState:
     threads: int
     resources: Mapping[str, float]
     ends: float  # end of its walltime; infinite without one
+    memory: float = math.inf  # bytes that it may use
     at_hand: str | None = None  # what the last unit with `keeps` left in its memory
     placed: list[QueuedUnit] = field(default_factory=list)
     removed: set[TaskId] = field(default_factory=set)  # attempts that were taken away while they seemed to wait here
     strays: list[tuple[float, int]] = field(default_factory=list)  # when such attempts started nevertheless
 
     def offers(self, unit: WorkUnit) -> bool:
-        """Whether the worker has the resources of the unit, free or not."""
-        return all(self.resources.get(name, 0) >= need for name, need in unit.resources.items())
+        """Whether the worker has the resources of the unit, free or not; one that is drained offers nothing."""
+        drained = self.resources and not any(self.resources.values())
+        return not drained and all(self.resources.get(name, 0) >= need for name, need in unit.resources.items())
 
     def starts(self, unit: WorkUnit) -> bool:
         """Whether the unit would start at once."""
@@ -100,6 +103,11 @@ class WorkerState:
         """The units on its threads, None for a stray; with more reports than threads, the older ones have ended."""
         begun = [(item.begun, item) for item in self.placed if item.begun] + [(begun, None) for begun in self.strays]
         return [item for _, item in sorted(begun, key=lambda pair: pair[0])[-self.threads :]]
+
+    def is_outgrown(self, item: QueuedUnit, most: float) -> bool:
+        """Whether a unit that exceeded the memory here can get more elsewhere, of which ``most`` is the largest."""
+        item.outgrown = self.memory if self.memory < most else item.outgrown
+        return self.memory < most
 
     def _within(self, unit: WorkUnit, ahead: int) -> bool:
         for name, need in unit.resources.items():
@@ -229,6 +237,7 @@ class Placement:
     def _choose_among_all(self, item: QueuedUnit, seconds: float, near: str | None) -> WorkerState | None:
         """The worker for a unit whose last attempt failed."""
         able = [w for w in self.workers.values() if w.offers(item.unit) and self.now + seconds <= w.ends]
+        able = [w for w in able if w.memory > item.outgrown]
         able = [w for w in able if w.name != item.avoid] or able  # another worker, if there is one
         free = [w for w in able if w.address not in self._reserved and w.takes(item.unit, self.ahead)]
         if item.suspect:
@@ -243,17 +252,21 @@ def movable(workers: Iterable[WorkerState], now: float) -> list[QueuedUnit]:
     workers = tuple(workers)
     idle = [worker for worker in workers if not worker.placed]
     found: list[QueuedUnit] = []
-    for item in (item for worker in workers if len(worker.placed) > 1 for item in worker.placed):
-        waits = item.begun is None and now - item.placed >= SETTLED_AFTER
-        if waits and len(found) < len(idle) and any(worker.offers(item.unit) for worker in idle):
-            found.append(item)
+    for worker in workers if idle else ():
+        for item in worker.placed if len(worker.placed) > 1 else ():
+            waits = item.begun is None and now - item.placed >= SETTLED_AFTER
+            if waits and len(found) < len(idle) and any(worker.offers(item.unit) for worker in idle):
+                found.append(item)
     return found
 
 
-def shortage(workers: Collection[WorkerState], unit: WorkUnit, seconds: float) -> str:
+def shortage(workers: Collection[WorkerState], item: QueuedUnit, seconds: float) -> str:
     """Why no worker takes a unit although all workers are idle."""
+    unit = item.unit
     if not workers:
         return "No worker is left."
+    if not any(worker.memory > item.outgrown for worker in workers):
+        return f"No worker has more than the {item.outgrown / 2**30:.1f} GiB of memory that {unit.name} has exceeded."
     if not any(worker.offers(unit) for worker in workers):
         return f"No worker offers what {unit.kind} {unit.name} occupies: {dict(unit.resources)}."
     return f"No worker has the {seconds:.0f} s left that {unit.kind} {unit.name} may take."

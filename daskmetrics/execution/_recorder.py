@@ -18,10 +18,13 @@ class Recorder:
     source : Source
     on_record : callable
         Called with each new record, after it was journaled.
+    every : int
+        Results after which an append waits for the disk; the earlier ones are committed with it.
     """
 
-    def __init__(self, journal: EventLog, source: Source, on_record: Callable[[Record], None]) -> None:
-        self.journal, self.source, self.on_record = journal, source, on_record
+    def __init__(self, journal: EventLog, source: Source, on_record: Callable[[Record], None], every: int = 1) -> None:
+        self.journal, self.source, self.on_record, self._every = journal, source, on_record, every
+        self._not_durable = 0
         self.known: dict[Key, Record] = {record.key: record for record in journal.records()}
         self._once = {_identity(entry) for entry in journal.entries if isinstance(entry, UnitAsked | WorkerJoined)}
         self._entries: list[Event] = []
@@ -44,7 +47,10 @@ class Recorder:
             return False
         entries, self._entries = self._entries, []
         # a lost decision is made again, and a lost worker answers again: these do not wait for the disk
-        self.journal.append(*entries, wait=not all(isinstance(entry, UnitAsked | WorkerJoined) for entry in entries))
+        self._not_durable += sum(not isinstance(entry, UnitAsked | WorkerJoined) for entry in entries)
+        wait = self._not_durable >= self._every
+        self.journal.append(*entries, wait=wait)
+        self._not_durable = 0 if wait else self._not_durable
         records = [entry for entry in entries if isinstance(entry, Record)]
         for record in records:
             self.source.tell(record)

@@ -121,8 +121,13 @@ class Settings:
         How long running units may continue after SIGTERM or SIGHUP. The first Ctrl-C at a terminal waits for all.
     scratch : Path or None
         A folder that driver and workers share, for tracebacks of stopped units; None for one beside the journal.
+    most_memory : float
+        Bytes that a worker can have in this run. A unit that was killed for memory on one with less waits for more.
     alone : bool
         Whether a worker that was started without our resources runs one unit at a time, however many threads it has.
+    commit_every : int
+        Results after which the driver waits until they are on disk. A killed driver loses none of them; a power failure
+        can lose fewer than this.
     """
 
     slots: int | None = None
@@ -136,3 +141,5 @@ class Settings:
     stop_grace: float = 2.0
     scratch: Path | None = None
     alone: bool = False
+    most_memory: float = 0.0
+    commit_every: int = 1

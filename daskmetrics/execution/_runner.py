@@ -8,9 +8,11 @@ import logging
 import math
 import queue
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,9 +21,12 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core._events import Event, Record, WorkerJoined
-from daskmetrics.core.errors import ClusterLostError, DiskFullError
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core._telemetry import TelemetryFile
+from daskmetrics.core.errors import ClusterLostError, StorageError
 from daskmetrics.execution import _handshake as handshake
 from daskmetrics.execution import _worker as worker
+from daskmetrics.execution._capacity import capacity, write
 from daskmetrics.execution._deadline import last_words
 from daskmetrics.execution._journal import Journal
 from daskmetrics.execution._loop import Loop
@@ -89,18 +94,29 @@ def run(
     KeyboardInterrupt
         If the user stopped it.
     """
-    scratch = settings.scratch or journal.path.parent / "scratch"
-    backend = _DaskBackend(client, scratch.absolute(), settings, say)
+    scratch = (settings.scratch or journal.path.parent / "scratch").absolute()
+    backend = _DaskBackend(client, scratch, settings, say)
     event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
-    with stop_signals(backend.on_signal), backend.listening():
+    with stop_signals(backend.on_signal), backend.listening(), _removed(scratch, backend.scratch):
         loop = Loop(source, event_log, settings, on_record)
-        backend.drive(loop)
+        backend.drive(loop, RunFolder(journal.path.parent))
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
 
 
+@contextmanager
+def _removed(scratch: Path, own: Path) -> Iterator[None]:
+    """Remove the folder for tracebacks in the end, and its parent if no other run uses it."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+        with suppress(OSError):
+            scratch.rmdir()
+
+
 class _PausingJournal:
-    """A journal on a disk that may be full: the run pauses until there is room."""
+    """A journal that states when it got each record; the run pauses while its disk is full or cannot be written."""
 
     def __init__(
         self, journal: Journal, stop_requested: Callable[[], bool], pause: float, say: Callable[[str], None]
@@ -109,29 +125,31 @@ class _PausingJournal:
         self.entries, self.records = journal.entries, journal.records
 
     def append(self, *entries: Event, wait: bool = True) -> None:
-        paused = False
+        at, paused = round(time.time(), 2), False
+        entries = tuple(replace(entry, at=at) if isinstance(entry, Record) else entry for entry in entries)
         while True:
             try:
                 self._journal.append(*entries, wait=wait)
                 break
-            except DiskFullError as error:
+            except StorageError as error:
                 if self._stop_requested():
                     raise KeyboardInterrupt from error
                 if not paused:
-                    self._say(f"No space to write '{self._journal.path}': the run pauses until there is. ({error})")
+                    self._say(f"The run pauses until '{self._journal.path}' can be written. {error}")
                 paused = True
                 time.sleep(self._pause)
         if paused:
-            self._say("There is space again: the run continues.")
+            self._say("The journal can be written again: the run continues.")
 
 
 class _DaskBackend:
     """The only code that calls Dask. Other threads only put events into the queue."""
 
     def __init__(self, client: Client, scratch: Path, settings: Settings, say: Callable[[str], None]) -> None:
-        self.client, self.scratch, self.settings, self.say = client, scratch, settings, say
+        self.client, self.settings, self.say = client, settings, say
         # on a shared scheduler, an old future with the same key would return the result of another function
         self.nonce = secrets.token_hex(4)
+        self.scratch = scratch / self.nonce  # a worker keeps the file of its traceback open: another one for each run
         self.topic = f"daskmetrics-{self.nonce}"
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Any] = {}
@@ -139,6 +157,7 @@ class _DaskBackend:
         self.reported: set[TaskId] = set()  # attempts whose short result came with the report of their end
         # resources of the workers by address; only the event loop of the client uses it
         self.known: dict[str, Mapping[str, float]] = {}
+        self.metrics: Mapping[str, Mapping[str, Any]] = {}  # that the workers reported last, by name
         self.plain: set[str] = set()  # workers that were started without our resources
         self.over_memory: set[str] = set()  # workers that their nanny killed because they used too much memory
         self.stopping = False
@@ -167,18 +186,29 @@ class _DaskBackend:
                 for topic in handlers:
                     self.client.unsubscribe_topic(topic)
 
-    def drive(self, loop: Loop) -> None:
-        """Carry messages to the loop and its actions to Dask until it is done."""
+    def drive(self, loop: Loop, folder: RunFolder) -> None:
+        """Carry messages to the loop and its actions to Dask until it is done; the folder's files say who is idle."""
+        telemetry = TelemetryFile(folder.telemetry)
         messages: list[Message] = []
         looked = -math.inf
         while True:
             for action in loop.step(time.monotonic(), messages):
                 self._perform(action)
             if loop.done:
+                with suppress(OSError):
+                    folder.workers.unlink()
                 return
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
+                doing = {
+                    worker.name: next((item.unit.kind for item in worker.running() if item), "")
+                    for worker in loop.workers.values()
+                }
+                telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
+                now = capacity(loop.workers.values(), loop.units.values(), loop.now, loop.stopping)
+                with suppress(OSError):  # a full disk pauses the run elsewhere
+                    write(folder.workers, now)
             messages = self._receive(loop.wake)
 
     def _receive(self, until: float) -> list[Message]:
@@ -297,6 +327,7 @@ class _DaskBackend:
             here = (await self.client.scheduler.identity(n_workers=-1))["workers"]
         except OSError:
             return  # the connection is lost; the client reports it
+        self.metrics = {str(about["name"]): about["metrics"] for about in here.values()}
         for address in here.keys() - self.known.keys():
             self.known[address] = here[address]["resources"]
             self._post(self._ask_versions(address, here[address]))
@@ -329,7 +360,8 @@ class _DaskBackend:
         if address in self.plain and self.settings.alone:
             # Dask would start a waiting unit on a free thread; with a walltime no unit waits on a worker
             threads, remaining = 1, min(remaining or DECADE, DECADE)
-        self.events.put(Joined(address, name, threads, offered, remaining, about))
+        memory = info["memory_limit"] or math.inf
+        self.events.put(Joined(address, name, threads, offered, remaining, about, memory))
 
     async def _report_left(self, address: str) -> None:
         await asyncio.sleep(SETTLE)

@@ -16,7 +16,7 @@ from distributed import get_worker
 from distributed.utils import sync
 
 from daskmetrics.core._text import unsigned
-from daskmetrics.core.errors import NO_ROOM, ConfigError, DataError, UndefinedError, is_out_of_memory
+from daskmetrics.core.errors import NO_ROOM, ConfigError, DataError, StorageError, UndefinedError, is_out_of_memory
 from daskmetrics.execution._deadline import DEADLINES, LONGEST_TRACE, trace_file
 from daskmetrics.execution._messages import TaskId
 from daskmetrics.execution._retry import Fault
@@ -94,7 +94,7 @@ def blame(error: BaseException) -> Fault:
         return Fault.UNDEFINED
     if is_out_of_memory(error):
         return Fault.MEMORY
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
+    if isinstance(error, StorageError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
         return Fault.DISK
     if isinstance(error, ConfigError | DataError):
         return Fault.PERMANENT

@@ -18,7 +18,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, equal_names, listed, plural, size_text
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.names import Cell, Checkpoint, Suite
+from daskmetrics.core.names import Cell, Checkpoint, Suite, step_of
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import is_finished, read, records, standing
 from daskmetrics.experiment import _fresh as fresh
@@ -26,6 +26,8 @@ from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.metrics._operations import operations
+from daskmetrics.training import revisions
+from daskmetrics.training._data import effective
 from daskmetrics.training._estimate import shape_of
 
 
@@ -159,12 +161,12 @@ def _unit_work(experiment: Experiment, kind: str, name: str, costs: CostModel) -
     """The same by kind of work."""
     checkpoint = Checkpoint.parse(name)
     model = checkpoint.model
-    width, suite = experiment.widths[model], next(suite for suite in experiment.suites if suite.model == model)
+    width, suite = experiment.widths[model], experiment.by_model[model]
     if kind == "train":
         recipe = experiment.trainings[model].recipe
-        # checkpoints are log-spaced: half of the steps are already done
-        steps = max(1, (int(checkpoint.revision.removeprefix("step")) + 1) // 2)
-        tokens = float(steps * recipe.batch * recipe.context)
+        saved, step = [step_of(revision) or 0 for revision in revisions(recipe)], step_of(checkpoint.revision) or 0
+        steps = max(1, step - max((each for each in saved if each < step), default=0))
+        tokens = float(steps * effective(recipe) * recipe.context)
         return {"training": costs.train_seconds(width, suite.depth, tokens, recipe.context)}
     prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
     reduce = len(suite.layers) * operations(experiment.metrics, prompts.texts, width, prompts.length)
@@ -186,7 +188,7 @@ def _bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
         return float(sum(path.stat().st_size for path in files))
     if model in experiment.trainings:
         return 4.0 * shape_of(experiment.trainings[model].recipe).parameters
-    return weight_bytes(experiment.widths[model], next(s.depth for s in experiment.suites if s.model == model))
+    return weight_bytes(experiment.widths[model], experiment.by_model[model].depth)
 
 
 def texts_of(experiment: Experiment) -> str:
@@ -235,6 +237,8 @@ def task_costs(runs: Path) -> Mapping[str, TaskCost]:
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """Counts, disk, units and assumed time of the remaining work, and warnings about the data."""
     entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
+    if not is_finished(entries, experiment.key):
+        search.check(experiment)
     return Table((), tuple(_rows(experiment, folder, entries)), f"{experiment.config.name} (nothing is submitted)")
 
 

@@ -105,6 +105,7 @@ def _measure_spec(
         metrics=metrics,
         protocol=experiment.protocols[checkpoint],
         prompts=str(folder.corpus.resolve()),
+        prompts_key=experiment.prompts_key,
         store=str(folder.store.resolve()),
         seed=experiment.config.seed,
         states_key=experiment.states_key(suite, checkpoint),

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from distributed import Client
 from rich.markup import escape
 
@@ -24,7 +22,7 @@ from daskmetrics.config._checkpoints import recorded
 from daskmetrics.config._hub import require_on_hub
 from daskmetrics.config._protocol import require_known
 from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, SearchStarted, UnitsPlanned
-from daskmetrics.core._files import RunFolder, atomic_write, private
+from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core._machine import environment, usage, workers
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.names import Arm, Key, without_default
@@ -32,15 +30,16 @@ from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._display import Display
-from daskmetrics.execution._journal import is_finished, read
+from daskmetrics.execution._journal import is_finished, latest, read
 from daskmetrics.experiment import _fresh as fresh
+from daskmetrics.experiment import _maintain as maintain
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._clients import require_workers
 from daskmetrics.experiment._prepare import VERSION, Experiment
-from daskmetrics.experiment._progress import record_text
+from daskmetrics.experiment._worker import record_text
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker is idle while the driver decides
@@ -88,10 +87,14 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
     DaskmetricsError
         If no checkpoint could be measured.
     """
-    if folder.journal.exists() and is_finished(read(folder.journal), experiment.key):
+    entries = list(read(folder.journal)) if folder.journal.exists() else []
+    if is_finished(entries, experiment.key):
+        start = latest(entries, RunStarted)
+        if start and start.config and any(maintain.check_files(folder, entries)):
+            maintain.write_files(folder, start.config, experiment.prompts)
         return RunResult(0, 0)
     require_inputs(experiment)
-    search.check_budget(experiment)
+    search.check(experiment)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         for notice in journal.notices:
@@ -142,8 +145,8 @@ def require_inputs(experiment: Experiment) -> None:
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     """Write configuration, prompts and start into the run, and create the store with all recorded metrics."""
-    atomic_write(folder.config, yaml.safe_dump(experiment.config.as_dict(), sort_keys=False))
-    atomic_write(folder.corpus, json.dumps(experiment.prompts))
+    config = experiment.config.as_dict()
+    maintain.write_files(folder, config, experiment.prompts)
     journal.append(
         RunStarted(
             key=experiment.key,
@@ -158,12 +161,14 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
             warnings=experiment.warnings,
             likeness=experiment.likeness,
+            config=config,
         )
     )
     _lay_out(_plan(experiment), folder, journal)
 
 
 def _plan(experiment: Experiment) -> store.StorePlan:
+    """The layout of the experiment's store, and the keys of the units that fill it."""
     config = experiment.config.as_dict()
     attributes = {
         "name": experiment.config.name,
@@ -173,7 +178,16 @@ def _plan(experiment: Experiment) -> store.StorePlan:
         "seed": experiment.config.seed,
         "environment": environment(*PACKAGES),
     }
-    return _store_plan(experiment, attributes)
+    return store.StorePlan(
+        template=experiment.template(attributes),
+        version=VERSION,
+        seed=experiment.config.seed,
+        measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
+        encode={
+            str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
+            for checkpoint in experiment.checkpoints
+        },
+    )
 
 
 def _recorded_protocols(experiment: Experiment) -> dict[str, Any]:
@@ -206,9 +220,12 @@ class _RunDriver:
         cluster: AbstractContextManager[Client] = nullcontext(given)
         if given is None:
             cluster = connect(config.cluster, config.name, self._say, on_start=self.display.message, page=RUN_PAGE)
-        weights = dict(zip((task.name for task in self.experiment.tasks), self.experiment.weights, strict=True))
         downloads = self.downloads = rolling.Downloads(self.experiment.locations.values(), self._say)
-        with cluster as client, Publisher(client, self.journal.entries, weights) as publisher, downloads:
+        with (
+            cluster as client,
+            Publisher(client, self.journal.entries, self.experiment.task_weights) as publisher,
+            downloads,
+        ):
             if given is not None or config.cluster.kind in ("existing", "factory"):
                 scoring = require_workers(client, self.folder.path, self._files(), config.cluster.patience)
                 if scoring != self.experiment.scored_on:
@@ -217,7 +234,8 @@ class _RunDriver:
             self._train(client)
             slots = UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client)))
             # alone: two threads that import transformers at once get half of it
-            settings = Settings(slots=slots, patience=config.cluster.patience, alone=True)
+            patience, memory = config.cluster.patience, config.cluster.most_memory if given is None else 0
+            settings = Settings(slots=slots, patience=patience, alone=True, most_memory=memory)
             self._measure(client, settings, publisher)
             if self.experiment.tasks:
                 self._search(client, settings, publisher)
@@ -296,7 +314,7 @@ class _RunDriver:
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best, worth = learner.recommendation(), metrics_worth(learner.state, config.within)
-        finalists: tuple[Arm, ...] = ()
+        finalists, plain = tuple[Arm, ...](), partial(asdict, dict_factory=without_default)
         if allotted:
             finalists, best = self._score_fresh(client, settings, learner, best, allotted)
         self.journal.append(
@@ -305,12 +323,9 @@ class _RunDriver:
                 location=self._location(best.arm),
                 **best.as_dict(),
                 order=learner.outcome_order,
-                kinds=[
-                    asdict(each, dict_factory=without_default)
-                    for each in champions(learner.state, self.experiment.kinds)
-                ],
+                kinds=list(map(plain, champions(learner.state, self.experiment.kinds))),
                 outlook=outlook(learner).as_dict(),
-                without_metrics=asdict(worth, dict_factory=without_default) if worth else {},
+                without_metrics=plain(worth) if worth else {},
                 fresh=[str(arm) for arm in finalists],
             )
         )
@@ -324,8 +339,7 @@ class _RunDriver:
     ) -> tuple[tuple[Arm, ...], Recommendation]:
         """Score the finalists on the items kept back; returns them, and the recommendation with the whole cost."""
         experiment, problem = self.experiment, fresh.problem(self.experiment)
-        tasks = {task.name: task for task in experiment.tasks}
-        cells = {experiment.score_key(p.cell.arm, tasks[p.cell.task]): p.cell for p in learner.picks}
+        cells = {experiment.score_key(p.cell.arm, experiment.by_task[p.cell.task]): p.cell for p in learner.picks}
         scores: dict[Arm, dict[str, Any]] = {}
         for record in self.journal.records():
             if record.ok and (cell := cells.get(record.key)):
@@ -341,9 +355,8 @@ class _RunDriver:
     def _location(self, arm: Arm) -> dict[str, Any]:
         """Where an arm's weights are, for readers of the run."""
         location = self.experiment.locations[arm.checkpoint]
-        depth = next(suite.depth for suite in self.experiment.suites if suite.model == arm.model)
         protocol = self.experiment.protocols[arm.checkpoint].as_dict()
-        return {**recorded(location), "depth": depth, "protocol": protocol}
+        return {**recorded(location), "depth": self.experiment.by_model[arm.model].depth, "protocol": protocol}
 
     def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok
@@ -362,20 +375,6 @@ class _RunDriver:
             if self.experiment.tasks:
                 store.restore(self.folder.store, "scores", planned.score_blocks(records))
             store.finish(self.folder.store, {})
-
-
-def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.StorePlan:
-    """The layout of the experiment's store, and the keys of the units that fill it."""
-    return store.StorePlan(
-        template=experiment.template(attributes),
-        version=VERSION,
-        seed=experiment.config.seed,
-        measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
-        encode={
-            str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
-            for checkpoint in experiment.checkpoints
-        },
-    )
 
 
 def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:

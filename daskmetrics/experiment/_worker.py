@@ -20,7 +20,8 @@ from daskmetrics.config import Recipe
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._prompts import Prompts
 from daskmetrics.config._protocol import ModelProtocol
-from daskmetrics.core._events import TRAIN
+from daskmetrics.core._corpus import digest
+from daskmetrics.core._events import TRAIN, succeeded
 from daskmetrics.core._files import atomic_write
 from daskmetrics.core._fitted import Fitted, fit, joined
 from daskmetrics.core._outcomes import pack
@@ -51,6 +52,7 @@ class MeasureSpec:
     metrics: Mapping[Key, Metric]  # the requested metrics, in this order
     protocol: ModelProtocol
     prompts: str  # file, on a disk that all workers share
+    prompts_key: Key
     store: str
     seed: int
     states_key: Key  # of the states from which metrics are computed
@@ -133,6 +135,8 @@ def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
     from daskmetrics.store import _states as states
 
     prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
+    if digest(prompts) != spec.prompts_key:
+        raise DataError(f"'{spec.prompts}' does not hold the prompts of the run: run the same command again.")
     reducer = engine.Reducer(metrics, spec.layers, len(prompts), halves=spec.states is not None)
     kept = states.read(Path(spec.states), spec.checkpoint, spec.states_key) if spec.states else None
     if kept is not None and all(metric.takes in ("pooled", "layers") for metric in metrics):
@@ -351,15 +355,27 @@ def value_of(columns: Mapping[Key, Column]) -> dict[str, Any]:
 
 def known_sizes(records: Iterable[Record]) -> dict[Key, Mapping[str, Any]]:
     """The sizes of networks, by the key of the states that they gave."""
-    values = [record.value for record in records if record.kind == "measure" and record.ok]
-    return {value["states"]: value["size"] for value in values if "size" in (value or {})}
+    values = (record.value or {} for record in succeeded(records, "measure"))
+    return {value["states"]: value["size"] for value in values if "size" in value}
 
 
 def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
     """All recorded columns, by the key of the states from which they were computed."""
     known: dict[Key, dict[Key, Column]] = {}
-    for record in records:
-        if record.kind == "measure" and record.ok and "states" in (record.value or {}):  # older records name none
+    for record in succeeded(records, "measure"):
+        if "states" in (record.value or {}):  # older records name none
             columns = known.setdefault(record.value["states"], {})
             columns.update({key: column for key, column in columns_of(record.value).items() if key not in columns})
     return known
+
+
+def record_text(record: Record) -> str:
+    """A record in a few words: its name and its first values."""
+    if not record.ok:
+        return f"{record.name}  {record.status}"
+    if record.kind == "train":
+        return f"{record.name}  loss {record.value['loss']:.2f}"
+    if record.kind in ("score", "fresh"):
+        return f"{record.name}  {record.value['score']:.3f}"
+    last = list(zip(record.value["names"], record.value["values"][-1], strict=True))
+    return "  ".join([record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)])

@@ -32,6 +32,7 @@ class Sample:
     group: str  # the model's or the function's name
     seconds: tuple[float, ...]  # one for each unit
     assumed: float  # average of such units on a CPU core, whatever device measured them
+    ranks: int = 1  # workers that shared each unit
 
     @property
     def ratio(self) -> Interval:
@@ -66,6 +67,18 @@ class Calibration:
         return cls(**{**data, "samples": samples, "serial": tuple(data["serial"])})
 
 
+def best_sample(kind: str, group: str, known: Sequence[Calibration], device: str) -> tuple[Calibration, Sample] | None:
+    """The newest measurement on a device of the same model, or else of the same kind; None without any."""
+    same_kind = [
+        (calibration, sample)
+        for calibration in known
+        if calibration.device == device
+        for sample in calibration.samples
+        if sample.kind == kind and sample.seconds
+    ]
+    return max(same_kind, key=lambda found: (found[1].group == group, found[0].at), default=None)
+
+
 def calibrated(
     kind: str, group: str, assumed: float, known: Sequence[Calibration], device: str, otherwise: float | None = None
 ) -> Estimate:
@@ -80,19 +93,13 @@ def calibrated(
     >>> calibrated("measure", "tiny", 1.0, known, "l40s").source
     'assumed'
     """
-    same_kind = [
-        (sample.group == group, each.at, each, sample)
-        for each in known
-        if each.device == device
-        for sample in each.samples
-        if sample.kind == kind and sample.seconds
-    ]
-    if not same_kind:
+    if (best := best_sample(kind, group, known, device)) is None:
         return Estimate(Interval.around(assumed if otherwise is None else otherwise, ASSUMED))
-    same_model, at, calibration, sample = max(same_kind, key=lambda match: match[:2])
+    calibration, sample = best
+    same_model = sample.group == group
     ratio = sample.ratio if same_model else sample.ratio * Interval.around(1.0, OTHER_MODEL)
     source = f"{len(sample.seconds)} x {kind} {sample.group} measured on {calibration.host}"
-    return Estimate(ratio * assumed, source, measured=same_model, at=at)
+    return Estimate(ratio * assumed, source, measured=same_model, at=calibration.at)
 
 
 def folder() -> Path:

@@ -13,22 +13,27 @@ from typing import TypeVar
 import yaml
 
 from daskmetrics.bandit._clock import useful_workers
-from daskmetrics.config import Cluster
+from daskmetrics.config import Cluster, Recipe
 from daskmetrics.core._costs import CostModel
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import latest, read, records
 from daskmetrics.experiment import Experiment, _search
 from daskmetrics.experiment._estimate import cells_left, download_text, estimate, texts_of, unit_seconds, units_left
-from daskmetrics.planning._calibration import ASSUMED, Calibration, Sample, calibrated
+from daskmetrics.planning._calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
 from daskmetrics.planning._workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
+from daskmetrics.training import is_complete, revisions
+from daskmetrics.training._data import effective
+from daskmetrics.training._estimate import shape_of
+from daskmetrics.training._suite import epoch
 
 WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
 CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+ASSUMED_LINK = 1e9  # bytes of gradients that ranks are assumed to exchange in a second
 CPU = CostModel("cpu")  # samples are compared with its seconds, whatever device measured them
 
 Unit = TypeVar("Unit", Record, WorkUnit)
@@ -73,6 +78,8 @@ class _Remaining:
     units: int
     assumed: Callable[[CostModel], float]
     chains: int | None = None
+    recipe: Recipe | None = None  # of a training that ranks share
+    epoch: float | None = None  # sequences of its corpus, where they have been counted
 
     def phase(self, known: Sequence[Calibration], device: str) -> Phase:
         """With seconds by the best calibration, and the overhead and the serial share of the latest bench."""
@@ -84,13 +91,63 @@ class _Remaining:
             seconds = seconds.times(1.0 + benches[-1].overhead)
             serial = Interval(*benches[-1].serial)
         name = self.kind if self.kind == "search" else f"{self.kind} {self.group}"
-        return Phase(name, self.units, seconds, self.chains, serial=serial)
+        if self.recipe is None:
+            return Phase(name, self.units, seconds, self.chains, serial=serial)
+        exchange = calibrated("allreduce", self.group, exchange_seconds(self.recipe), known, device)
+        best = best_sample(self.kind, self.group, known, device)
+        ranks = best[1].ranks if best else 1
+        steps = self.assumed(CPU) / _step_seconds(self.recipe)
+        share = exchange_share(seconds.times(1 / steps).interval, exchange.interval, ranks)
+        source = f"{seconds.source}; exchange of gradients {exchange.source}"
+        shared = Estimate(seconds.interval, source, seconds.measured and exchange.measured, seconds.at)
+        return Phase(
+            name,
+            self.units,
+            shared,
+            self.recipe.ranks,
+            together=True,
+            workers=ranks,
+            serial=share,
+            samples=steps * effective(self.recipe),
+            epoch=self.epoch,
+        )
+
+
+def exchange_seconds(recipe: Recipe) -> float:
+    """Assumed seconds in which very many ranks exchange the gradients of a step; n of them take (1 - 1/n) as long."""
+    return 4.0 * shape_of(recipe).parameters / ASSUMED_LINK
+
+
+def _step_seconds(recipe: Recipe) -> float:
+    shape = shape_of(recipe)
+    return CPU.train_seconds(shape.width, shape.depth, effective(recipe) * recipe.context, recipe.context)
+
+
+def exchange_share(step: Interval, exchange: Interval, ranks: int) -> Interval:
+    """The serial share of a training: the exchange among very many ranks, beside a step of one rank alone.
+
+    Seconds of a step were measured with ``ranks`` ranks: a part of the work, and (1 - 1/n) of the exchange.
+
+    >>> exchange_share(Interval.exactly(6.0), Interval.exactly(2.0), ranks=2).value
+    0.2
+    """
+
+    def share(step: float, exchange: float) -> float:
+        return min(1.0, exchange / max(step, ranks * step - (ranks - 1) * exchange))
+
+    return Interval(share(step.high, exchange.low), share(step.value, exchange.value), share(step.low, exchange.high))
 
 
 def _measuring(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -> Iterator[_Remaining]:
     for kind, model, remaining in _by_suite(experiment, units_left(experiment, folder, entries)):
         assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in remaining])
         yield _Remaining(kind, model, len(remaining), assumed, chains=1 if kind == "train" else None)
+    for model, trained in experiment.trainings.items():
+        if trained.recipe.ranks > 1:  # a process group trains it
+            missing = [each for each in revisions(trained.recipe) if not is_complete(trained.folder, each)]
+            assumed = partial(_mean_seconds, experiment, "train", [f"{model}@{each}" for each in missing])
+            sequences = epoch(trained.recipe, trained.folder, cache_folder())
+            yield _Remaining("train", model, len(missing), assumed, recipe=trained.recipe, epoch=sequences)
 
 
 def _searching(experiment: Experiment, entries: Sequence[Event], device: str) -> Iterator[_Remaining]:
@@ -106,14 +163,19 @@ def _searching(experiment: Experiment, entries: Sequence[Event], device: str) ->
     yield _Remaining("search", "cells", left, lambda on: exhaustive(on) / cells, at_once)
 
 
-def samples(experiment: Experiment, entries: Sequence[Event]) -> tuple[Sample, ...]:
-    """The measured seconds of the units in a run's journal, beside the assumed seconds."""
+def samples(experiment: Experiment, entries: Sequence[Event], workers: int | None = None) -> tuple[Sample, ...]:
+    """The measured seconds of the units in a run's journal, beside the assumed seconds.
+
+    The run had so many workers; by default as many as the configuration has.
+    """
+    workers = workers or experiment.config.cluster.workers
     finished = [record for record in records(entries) if record.ok]
     result = []
     for kind, model, units in _by_suite(experiment, finished):
         if units:
             assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
-            result.append(Sample(kind, model, tuple(record.seconds for record in units), assumed))
+            ranks = min(workers, experiment.trainings[model].recipe.ranks) if kind == "train" else 1
+            result.append(Sample(kind, model, tuple(record.seconds for record in units), assumed, ranks))
     return (*result, *_search_sample(experiment, finished, entries))
 
 
@@ -123,10 +185,10 @@ def calibration_of_run(experiment: Experiment, folder: RunFolder) -> Calibration
         return None
     entries = tuple(read(folder.journal))
     start = latest(entries, RunStarted)
-    measured = samples(experiment, entries)
+    profile = Cluster.model_validate(yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"])
+    measured = samples(experiment, entries, profile.workers)
     if not (start and measured):
         return None
-    profile = Cluster.model_validate(yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"])
     return Calibration(profile.device, f"the workers of {folder.path}", start.at, samples=measured)
 
 

@@ -21,7 +21,10 @@ from daskmetrics.planning._workload import DEVICES
 
 
 def offers(name: str, profile: Cluster, counts: Sequence[int], state: SlurmState) -> list[Offer]:
-    """One offer for each number of workers; one that the partition cannot give states its problem."""
+    """One offer for each partition and number of workers; one that the partition cannot give states its problem."""
+    if profile.partition and "," in profile.partition:
+        each = (profile.model_copy(update={"partition": one}) for one in profile.partition.split(","))
+        return [offer for one in each for offer in offers(name, one, counts, state)]
     requested, partitions = profile.partition, {each.name: each for each in state.partitions}
     default = next((each for each in state.partitions if each.default), None)
     partition = partitions.get(requested) if requested else default
@@ -90,7 +93,7 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     whole = [f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
     whole += [f"--gres=gpu{kind}:{per_node}"] if profile.gpus_per_job else []
     whole += [] if offer.device != "cpu" else [f"--cpus-per-task={profile.threads * per_node}"]
-    changes = {"walltime": walltime, "directives": (*profile.directives, *whole)}
+    changes = {"partition": offer.partition, "walltime": walltime, "directives": (*profile.directives, *whole)}
     rehearsal = commands.rehearse(script(profile.model_copy(update=changes)))
     if rehearsal.refusal:
         return replace(offer, problem=f"Slurm refuses: {rehearsal.refusal}")

@@ -71,13 +71,18 @@ class Phase:
     seconds : Estimate
         Of one unit.
     chains : int or None
-        How many units can run side by side, such as one per suite that is trained; None without limit.
+        How many units can run side by side, such as one per suite that is trained, or if ``together`` how many workers
+        can share one; None without limit.
     together : bool
         Whether all workers share each unit, as in data-parallel training.
     workers : int
         Workers that shared a unit when it was measured; more than one only if ``together``.
     serial : Interval
         The share of the time that more workers do not shorten.
+    samples : float
+        Sequences that a training learns from in one unit, on average.
+    epoch : float or None
+        Sequences of its corpus; None where they have not been counted.
     """
 
     name: str
@@ -87,6 +92,8 @@ class Phase:
     together: bool = False
     workers: int = 1
     serial: Interval = NOTHING_SERIAL
+    samples: float = 0.0
+    epoch: float | None = None
 
     def on(self, workers: int) -> Interval:
         """Seconds on a number of workers of the measured kind.
@@ -95,10 +102,12 @@ class Phase:
         --------
         >>> Phase("measure", 10, Estimate(Interval.exactly(60.0))).on(4).value
         180.0
-        >>> Phase("epochs", 40, Estimate(Interval.exactly(60.0)), together=True, workers=16).on(8).value
-        4800.0
+        >>> epochs = Phase("epochs", 40, Estimate(Interval.exactly(60.0)), chains=32, together=True, workers=16)
+        >>> epochs.on(8).value, epochs.on(64).value
+        (4800.0, 1200.0)
         """
         if self.together:
+            workers = min(workers, self.chains or workers)
             shares = [divided(serial, workers) / divided(serial, self.workers) for serial in self.serial.bounds]
             share = Interval(min(shares), shares[1], max(shares))
             return self.seconds.interval * (share * self.units)

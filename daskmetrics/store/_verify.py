@@ -24,11 +24,12 @@ class DamageKind(Enum):
     METADATA = "metadata"  # or coordinates, which name the numbers
     CHUNK = "chunk"  # unreadable, or with other numbers than the journal
     UNVOUCHED = "unvouched"  # numbers without a record: their unit was not committed
+    FILE = "file"  # the configuration or the prompts, which lie beside the store
     PENDING = "pending"  # not written yet: scores are written when the run ends
 
     @property
     def is_damage(self) -> bool:
-        return self in (DamageKind.METADATA, DamageKind.CHUNK)
+        return self in (DamageKind.METADATA, DamageKind.CHUNK, DamageKind.FILE)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from daskmetrics.core.names import seed_of
 from daskmetrics.training import _texts as texts
 from daskmetrics.training import _tokenizer as tokenizer
 
+TOLERATED = 0.05  # share of a step's time that reading may take without loaders
 Batch = Mapping[str, NDArray[np.int64]]
 
 
@@ -91,6 +92,14 @@ def read(recipe: Recipe, folder: Path) -> Windows | PaddedTexts:
     return Windows(tokens, recipe.context)
 
 
+def counted(recipe: Recipe, folder: Path) -> int | None:
+    """The sequences of one epoch, from the corpus in a suite's folder; None before it is written."""
+    if not (folder / "corpus").is_dir():
+        return None
+    examples = read(recipe, folder / "corpus")
+    return len(examples) if isinstance(examples, PaddedTexts) else len(examples.tokens) // recipe.context
+
+
 def classes(folder: Path) -> tuple[str, ...]:
     """The names of the classes; empty for packed tokens."""
     path = folder / "classes.json"
@@ -146,3 +155,25 @@ def passes(count: int, batch: int) -> list[slice]:
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     return [slice(start, min(start + batch, count)) for start in range(0, count, batch)]
+
+
+def advised(rates: Mapping[int, float], computing: float, most: int) -> int:
+    """The fewest loaders, at most ``most``, that keep up with a rank; or the fastest number of those, if none does.
+
+    Parameters
+    ----------
+    rates : mapping of int to float
+        Samples per second by the number of loaders; 0 is the rank itself, whose reading delays each step.
+    computing : float
+        Samples per second that the rank computes.
+    most : int
+
+    Examples
+    --------
+    >>> rates = {0: 900.0, 1: 600.0, 2: 1100.0, 4: 1900.0, 8: 2000.0}
+    >>> [advised(rates, computing, most=4) for computing in (10.0, 1000.0, 5000.0)]
+    [0, 2, 4]
+    """
+    usable = {count: rate for count, rate in sorted(rates.items()) if count <= most}
+    enough = [count for count, rate in usable.items() if rate * (1 if count else TOLERATED) >= computing]
+    return enough[0] if enough else max(usable, key=lambda count: usable[count])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import psutil
@@ -16,11 +16,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from daskmetrics.config import Recipe
-from daskmetrics.training._data import Batch, PaddedTexts, Windows, effective, examples, passes, share
+from daskmetrics.training._data import TOLERATED, Batch, PaddedTexts, Windows, effective, examples, passes, share
 from daskmetrics.training._distributed import World
 
 TIMED_STEPS = 6  # steps that are timed before loaders are started; the first does not count
-TOLERATED = 0.05  # share of a step's time that reading may take without loaders
 
 
 def needed(reading: float, computing: float) -> int:
@@ -47,13 +46,24 @@ def allowed(cores: int, available: float, resident: float, ranks: int) -> int:
     return max(0, min(by_cores, by_memory))
 
 
+def limit(resident: float) -> int:
+    """The number of loaders per rank that this machine has cores and memory for."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return allowed(len(os.sched_getaffinity(0)), psutil.virtual_memory().available, resident, ranks)
+
+
+def make_loader(steps: RankSteps, ahead: Sequence[int], count: int, **options: Any) -> DataLoader[Any]:
+    """A loader of a rank's steps with processes that read ahead."""
+    return DataLoader(steps, batch_size=None, sampler=ahead, num_workers=count, collate_fn=_tensors, **options)
+
+
 class Loader:
     """The examples of a rank, step by step; processes read ahead, in a given or ``measured`` number."""
 
     def __init__(
         self, recipe: Recipe, source: Windows | PaddedTexts, world: World, loaders: int | Literal["measured"]
     ) -> None:
-        self.steps_of_rank = _Steps(recipe, source, world)
+        self.steps_of_rank = RankSteps(recipe, source, world)
         self.world = world
         self.count = loaders if isinstance(loaders, int) else 0
         self._measuring = loaders == "measured"
@@ -75,15 +85,8 @@ class Loader:
                 self._choose_count()
         if step <= last:
             ahead = range(step, last + 1)
-            loader = DataLoader(
-                self.steps_of_rank,
-                batch_size=None,
-                sampler=ahead,
-                num_workers=self.count,
-                persistent_workers=True,
-                pin_memory=self.world.device.startswith("cuda"),
-                collate_fn=_tensors,
-            )
+            pinned = self.world.device.startswith("cuda")
+            loader = make_loader(self.steps_of_rank, ahead, self.count, persistent_workers=True, pin_memory=pinned)
             yield from zip(ahead, loader, strict=True)
 
     def computed(self) -> None:
@@ -94,10 +97,7 @@ class Loader:
     def _choose_count(self) -> None:
         self._measuring = False
         useful = needed(float(np.median(self._reading[1:])), float(np.median(self._computing[1:])))
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        resident = psutil.Process().memory_info().rss  # a loader starts as a copy of this process
-        cores, available = len(os.sched_getaffinity(0)), psutil.virtual_memory().available
-        self.count = min(useful, allowed(cores, available, resident, ranks))
+        self.count = min(useful, limit(psutil.Process().memory_info().rss))  # a loader starts as a copy of this process
 
 
 def _tensors(batches: Sequence[Batch]) -> Sequence[Mapping[str, torch.Tensor]]:
@@ -105,7 +105,7 @@ def _tensors(batches: Sequence[Batch]) -> Sequence[Mapping[str, torch.Tensor]]:
     return [{name: torch.from_numpy(array) for name, array in batch.items()} for batch in batches]
 
 
-class _Steps(Dataset[Sequence[Batch]]):
+class RankSteps(Dataset[Sequence[Batch]]):
     """This rank's batches of each step, pass by pass."""
 
     def __init__(self, recipe: Recipe, source: Windows | PaddedTexts, world: World) -> None:

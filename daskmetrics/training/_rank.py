@@ -115,6 +115,13 @@ def _train(spec: RankSpec, reporter: RankReporter) -> None:
     folder = Path(spec.folder)
     with _world(spec, ddp) as world:
         reporter.device = world.device
+        if spec.probe:
+            from daskmetrics.training._probes import PROBES
+            from daskmetrics.training._stage import staged
+
+            with staged(folder / "corpus", ddp.stage, world.wait) as corpus:
+                reporter.report(measured=PROBES[spec.probe](recipe, corpus, world, spec.nodes))
+            return
         if world.is_leader:
             _truncate(folder / "progress.jsonl", suite.newest_step(folder))
         suite.train(recipe, folder, spec.revisions, ddp, world, reporter)

@@ -65,6 +65,23 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     assert "Run again: 10 items, 0 differ." in checked.stdout
 
 
+def test_a_map_continues_from_an_older_state_and_keeps_what_came_later(place):
+    arguments = ("bench.py:step", "--iterations", "12", "--batch-size", "5", "--serial", "--output", "r.csv")
+    assert call(place, *arguments).returncode == 0
+    before, first = pd.read_csv(place / "r.csv"), (place / "runs/step/journal.jsonl").read_bytes()
+    dry = call(place, *arguments, "--resume-from", "7", "--dry-run")
+    assert "12, of which 5 are recorded already" in dry.stdout
+    again = call(place, *arguments, "--resume-from", "7")
+    assert again.returncode == 0 and "5 of 12 items are recorded already" in again.stderr, again.stderr
+    assert (place / "runs/step/journal-1.jsonl").read_bytes() == first
+    assert pd.read_csv(place / "r.csv")["loss"].tolist() == before["loss"].tolist()
+    timed = call(place, *arguments, "--resume-from", "2020-01-01")
+    assert timed.returncode == 0 and "recorded already" not in timed.stderr
+    for state, message in (("2999-01-01", "Nothing was recorded after"), ("soon", "neither a number of items")):
+        refused = call(place, *arguments, "--resume-from", state)
+        assert refused.returncode == 2 and message in refused.stderr, refused.stderr
+
+
 def test_serial_gives_the_same_values_as_workers(place):
     for name in ("serial", "resume"):
         arguments = ("--iterations", "12", "--folder", name, f"--{name}", "--output", f"{name}.csv")

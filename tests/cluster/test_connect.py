@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -36,6 +37,23 @@ def test_the_dashboard_is_on_loopback_behind_a_private_prefix():
         assert urllib.request.urlopen(link, timeout=30).status == 200
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(re.sub(r"/[\w-]{20,}/", "/", link), timeout=30)
+
+
+def test_a_configured_port_keeps_its_link_and_is_refused_if_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        profile = Cluster(workers=1, dashboard_port=taken.getsockname()[1])
+        with pytest.raises(ConfigError, match="another process uses this port"), connect(profile):
+            pass
+    links = []
+    for _ in range(2):
+        with connect(profile, wait=False) as client:
+            links.append(client.dashboard_link)
+            metrics = client.dashboard_link.replace("/status", "/metrics")
+            assert b"daskmetrics_workers" in urllib.request.urlopen(metrics, timeout=30).read()
+    assert links[0] == links[1] and f":{profile.dashboard_port}/" in links[0]
 
 
 def test_all_sockets_listen_on_loopback_only(client):

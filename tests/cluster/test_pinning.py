@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import platform
+import subprocess
+import sys
 import time
 
 import dask
@@ -10,6 +13,7 @@ from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.cluster import Pins, pin_workers, require
+from daskmetrics.cluster._numa import cpus_of_node, node_of_gpu
 from daskmetrics.cluster._pinning import claim, usable_cpus
 from daskmetrics.core._machine import visible_gpus
 from daskmetrics.core.errors import ConfigError
@@ -61,6 +65,46 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: -1)
     with pytest.raises(ConfigError, match="belongs to another user"):
         claim("cpu", ["0"], 1, tmp_path)
+
+
+def test_a_link_of_another_user_to_a_folder_of_this_one_is_refused(tmp_path):
+    if os.getuid():
+        pytest.skip("only root can make a link of another user")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    os.lchown(tmp_path / "link", 12345, 12345)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        claim("cpu", ["0"], 1, tmp_path / "link")
+    assert not list((tmp_path / "mine").iterdir())
+
+
+def test_the_memory_node_of_a_gpu_is_read_from_the_system(tmp_path):
+    for node, cpus in ((0, "0-1,4"), (1, "2-3")):
+        folder = tmp_path / f"sys/devices/system/node/node{node}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(f"{cpus}\n")
+    for minor, bus in ((0, "0000:17:00.0"), (1, "0000:ca:00.0")):
+        driver, pci = tmp_path / "proc/driver/nvidia/gpus" / bus, tmp_path / "sys/bus/pci/devices" / bus
+        driver.mkdir(parents=True)
+        pci.mkdir(parents=True)
+        (driver / "information").write_text(f"Model: \t A100\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n")
+        (pci / "numa_node").write_text(f"{minor}\n")
+    assert [node_of_gpu(gpu, tmp_path) for gpu in ("0", "1", "GPU-1", "7")] == [0, 1, 1, None]
+    assert cpus_of_node(0, tmp_path) == {"0", "1", "4"}
+    (tmp_path / "sys/devices/system/node/node1/cpulist").unlink()
+    (tmp_path / "sys/devices/system/node/node1").rmdir()
+    assert node_of_gpu("1", tmp_path) is None  # with one node there is nothing to choose
+
+
+def test_memory_is_preferred_on_a_node():
+    code = (
+        "import ctypes; from daskmetrics.cluster._numa import prefer_memory; prefer_memory(0); mode = ctypes.c_int();"
+        "ctypes.CDLL(None).syscall(239, ctypes.byref(mode), None, 0, 0, 0); print(mode.value)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if platform.machine() != "x86_64" or "Operation not permitted" in done.stderr:
+        pytest.skip("this machine does not allow memory policies, or numbers the system call otherwise")
+    assert done.stdout.strip() == "1", done.stderr
 
 
 def test_more_than_the_machine_has_is_refused(monkeypatch):

@@ -112,6 +112,10 @@ def test_the_environment_overrides_the_site_and_mappings_are_merged(tmp_path):
     [
         ({"gpus_per_job": 8, "gpus_per_node": 4}, "gpus_per_job is 8, but a node has 4"),
         ({"workers": 2, "fewest": 3}, "fewest is 3, which is more than the 2 workers"),
+        ({"kind": "slurm", "max_memory": "8GiB"}, "max_memory is 8GiB, so memory, with which jobs begin, must be set"),
+        ({"kind": "slurm", "memory": "9GiB", "max_memory": "8GiB"}, "jobs begin, must be set, to less"),
+        ({"partition": ["gpu", "c p u"]}, "partition"),
+        ({"partition": []}, "partition"),
         ({"scoring": {"workers": 2, "fewest": 3}}, "fewest is 3, which is more than the 2 workers"),
         ({"scoring": {"gpus": 1}}, "Unknown key 'gpus'. Valid: account"),
         ({"walltime": "1 hour"}, "must be a time such as '12:30:00'"),

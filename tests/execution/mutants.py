@@ -180,8 +180,8 @@ PLACEMENT = (
 
 RECORDER = (
     ("        self.journal.append(*entries,", "        _ = dict(entries=entries,"),
-    ("wait=not all(", "wait=not any("),
-    ("wait=not all(", "wait=0 * all("),
+    ("= self._not_durable >=", "= self._not_durable >"),
+    ("sum(not isinstance(entry", "0 * sum(not isinstance(entry"),
     ("            self.source.tell(record)\n", ""),
 )
 

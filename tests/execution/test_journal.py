@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -11,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmetrics.core._events import _JOURNAL, RunFinished, UnitsRetried, from_json, kind_of, to_json
-from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError
+from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError, StorageError
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import FORMAT, decode, encode, holder, is_finished, read, records, standing
+from daskmetrics.execution._journal import FORMAT, decode, encode, holder, is_finished, kept_of, read, records, standing
 from tests.events import started
 
 json_values = st.recursive(
@@ -263,3 +265,75 @@ def test_of_two_records_of_one_key_the_first_with_a_value_counts():
     assert list(records([failed, good, later])) == [good]
     assert list(records([good, failed])) == [good]
     assert list(records([failed, replace(failed, reason="again")])) == [failed]
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "with its folder"])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_journal_that_is_taken_away_ends_the_run_and_nothing_is_lost(tmp_path, how, last):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    path, lock = folder / "journal.jsonl", folder / "lock"
+    with pytest.raises(DataError, match=r"was (replaced|deleted or moved) while.*mv ") as raised:  # noqa: SIM117
+        with Journal(path, lock) as journal:
+            journal.append(numbered(0), numbered(1))
+            if how == "with its folder":
+                shutil.rmtree(folder)
+            else:
+                path.unlink()
+            if how == "replaced":
+                path.write_bytes(b"")
+            if not last:  # otherwise it is noticed at the end
+                journal.append(numbered(2))
+    kept = folder / "journal.kept.jsonl"
+    assert str(kept) in str(raised.value)
+    if how == "deleted":
+        with pytest.raises(DataError, match=f"is missing, but .* were committed.*mv '{kept}' '{path}'"):
+            Journal(path, lock)
+    kept.replace(path)
+    with Journal(path, lock) as journal:
+        assert [entry.at for entry in journal.entries] == [0, 1]
+        journal.append(numbered(2))
+    assert [entry.at for entry in read(path)] == [0, 1, 2]
+
+
+def test_a_mark_without_a_journal_is_refused_until_it_is_deleted(paths):
+    with Journal(*paths) as journal:
+        journal.append(numbered(0))
+    paths[0].unlink()
+    with pytest.raises(DataError, match=r"restore it from a backup. To compute everything again, delete"):
+        Journal(*paths)
+    assert holder(paths[1]) is None
+    paths[0].with_suffix(".mark").unlink()
+    with Journal(*paths) as journal:
+        assert journal.entries == []
+
+
+def test_a_journal_that_is_cut_while_it_is_written_ends_the_run_and_loses_nothing(paths):
+    with pytest.raises(DataError, match="was cut while this run wrote it"), Journal(*paths) as journal:
+        journal.append(numbered(0))
+        os.truncate(paths[0], 5)
+        journal.append(numbered(1))
+    kept_of(paths[0]).replace(paths[0])
+    assert [entry.at for entry in read(paths[0])] == [0]
+
+
+def test_what_did_not_wait_is_written_again_after_the_disk_has_failed(paths, monkeypatch):
+    """A disk that fails may drop all that was written since the last wait, and reports it once."""
+    with Journal(*paths) as journal:
+        journal.append(numbered(0))
+        journal.append(numbered(1), wait=False)
+        safe, written = paths[0].stat().st_size, []
+        write, fails = os.write, iter([True])
+
+        def fsync(file):
+            if next(fails, False):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(StorageError, match="make the place writable"):
+            journal.append(numbered(2))
+        assert paths[0].stat().st_size < safe
+        monkeypatch.setattr(os, "write", lambda file, text: written.append(text) or write(file, text))
+        journal.append(numbered(2))
+    assert b'"at":1' in written[0] and b'"at":2' in written[0]
+    assert [entry.at for entry in read(paths[0])] == [0, 1, 2]

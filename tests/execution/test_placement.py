@@ -7,8 +7,11 @@ import random
 
 import pytest
 
+from daskmetrics.core._events import AttemptFailed
 from daskmetrics.execution import WorkUnit
+from daskmetrics.execution._messages import Joined, Left, Started
 from daskmetrics.execution._placement import Placement, QueuedUnit, WorkerState
+from tests.execution.test_loop import Bench
 
 RESOURCES = ({}, {"GPU": 1}, {"CPU": 1}, {"GPU": 1, "CPU": 2})
 
@@ -57,3 +60,20 @@ def test_the_choice_is_that_among_all_workers(seed):
                 worker.at_hand = item.unit.keeps or worker.at_hand
                 placement.update(worker)
     assert chosen > 50
+
+
+def test_a_unit_that_was_killed_for_memory_waits_for_more_where_there_can_be_more():
+    bench = Bench([WorkUnit("u", "u", "demo", print)], most_memory=8)
+    (attempt,) = bench.submitted(Joined("w", "w", memory=4))
+    bench.step(Started(attempt.task))
+    assert not bench.submitted(Left("w", memory=True), Joined("x", "x", memory=4), after=40)
+    (attempt,) = bench.submitted(Joined("y", "y", memory=8), after=40)
+    assert attempt.worker == "y"
+    bench.step(Started(attempt.task))
+    bench.step(Left("y", memory=True))  # there is no more, so that it counts
+    (attempt,) = bench.submitted(Joined("z", "z", memory=8), after=40)
+    bench.step(Started(attempt.task))
+    bench.step(Left("z", memory=True))
+    assert bench.statuses() == {"u": "oom"}
+    counted = [entry.blamed for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
+    assert counted == [False, True, True]

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, wait
 
 from daskmetrics.core._events import AttemptFailed, Record, WorkerJoined
-from daskmetrics.core.errors import ConfigError, DiskFullError, UndefinedError
+from daskmetrics.core.errors import UNWRITABLE, ConfigError, UndefinedError, room_for
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution._runner import _DaskBackend
 from daskmetrics.execution._worker import describe
@@ -174,8 +174,9 @@ def test_inputs_are_forgotten_when_too_many_are_idle(client, journal, tmp_path):
     assert [(tmp_path / f"input{i}").stat().st_size for i in range(3)] == [2, 2, 2]
 
 
-def test_a_full_disk_pauses_the_run_until_there_is_room(client, journal):
-    refusals = [DiskFullError("No room."), DiskFullError("No room.")]
+@pytest.mark.parametrize("number", [errno.ENOSPC, *UNWRITABLE])
+def test_a_disk_that_cannot_be_written_pauses_the_run_until_it_can(client, journal, number):
+    refusals = [OSError(number, os.strerror(number))] * 2
     tried: list[str] = []
     said: list[str] = []
 
@@ -184,22 +185,23 @@ def test_a_full_disk_pauses_the_run_until_there_is_room(client, journal):
             if keys := [entry.key for entry in entries if isinstance(entry, Record)]:
                 tried.extend(keys)
                 if refusals:
-                    raise refusals.pop()
+                    with room_for("the journal"):
+                        raise refusals.pop()
             super().append(*entries, wait=wait)
 
     journal.__class__ = Full
     run(Sweep([unit("u", square, 3)]), client, journal, Settings(pause=0.05), say=said.append)
     assert values(journal) == {"u": 9}
     assert tried == ["u"] * 3
-    assert len(said) == 2 and "the run pauses until there is" in said[0] and "continues" in said[1]
+    assert len(said) == 2 and f"({os.strerror(number)})" in said[0] and "continues" in said[1]
 
 
-def test_an_error_of_the_journal_that_is_no_full_disk_ends_the_run(client, journal, monkeypatch):
+def test_an_error_of_the_journal_that_no_wait_can_cure_ends_the_run(client, journal, monkeypatch):
     def broken(*entries, wait):
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(errno.EBADF, "Bad file descriptor")
 
     monkeypatch.setattr(journal, "append", broken)
-    with pytest.raises(OSError, match="Input/output"):
+    with pytest.raises(OSError, match="Bad file"):
         run(Sweep([unit("u", square, 3)]), client, journal, SETTINGS)
 
 

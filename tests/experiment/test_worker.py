@@ -11,8 +11,9 @@ import pytest
 
 from daskmetrics import store
 from daskmetrics.config._checkpoints import Location
+from daskmetrics.core._corpus import digest
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core.errors import UndefinedError
+from daskmetrics.core.errors import DataError, UndefinedError
 from daskmetrics.core.status import Status
 from daskmetrics.execution import Record
 from daskmetrics.experiment import _measure as measuring
@@ -40,7 +41,7 @@ def measured(prepared, tmp_path):
         if folder.store.exists():
             shutil.rmtree(folder.store)
         store.create(folder.store, experiment.template({}))
-        (spec,) = first.args
+        spec = dataclasses.replace(first.args[0], prompts_key=digest(prompts))
         if without_model:
             spec = dataclasses.replace(spec, location=NOWHERE)
         value = first.function(spec)
@@ -49,6 +50,14 @@ def measured(prepared, tmp_path):
         )
 
     return measure
+
+
+def test_prompts_that_changed_during_the_run_are_refused(prepared, tmp_path):
+    experiment, folder = prepared(), RunFolder(tmp_path / "run").create()
+    folder.corpus.write_text(json.dumps(experiment.prompts[1:]))
+    unit = next(unit for unit in measuring.units(experiment, folder, ()) if unit.kind == "measure")
+    with pytest.raises(DataError, match="does not hold the prompts of the run"):
+        unit.function(*unit.args)
 
 
 def test_a_metric_of_kept_states_is_added_without_a_model(measured):

@@ -1,4 +1,4 @@
-"""A whole run that meets a limit on the size of its files, and a second driver; both as a user meets them."""
+"""A whole run whose files cannot grow, disappear or change, and a second driver; all as a user meets them."""
 
 from __future__ import annotations
 
@@ -66,13 +66,49 @@ def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place
     assert "No room" in said and "Traceback" not in said, said
     folder = RunFolder(place / "runs" / "x")
     before = list(read(folder.journal))
-    again = subprocess.run(COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=300)
+    again = run_to_end(place)
     assert again.returncode == 0, again.stderr
     entries = list(read(folder.journal))
     assert entries[: len(before)] == before
     recorded = Counter(entry.name for entry in entries if isinstance(entry, Record) and entry.ok)
     assert recorded == {f"a@{revision}": 1 for revision in training.revisions(RECIPE)}
     assert maintain.verify(folder).damages == ()
+
+
+def test_a_run_whose_journal_is_deleted_ends_says_so_and_goes_on_after_the_remedy(place):
+    folder = RunFolder(place / "runs" / "x")
+    process = subprocess.Popen(COMMAND, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (folder.journal.exists() and folder.journal.stat().st_size > 2_000):
+        time.sleep(0.02)
+    folder.journal.unlink()
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode != 0 and "deleted or moved" in said and "Traceback" not in said, said
+    kept = folder.path / "journal.kept.jsonl"
+    before = list(read(kept))
+    refused = run_to_end(place)
+    assert refused.returncode != 0 and "is missing, but" in refused.stderr and str(kept.name) in refused.stderr
+    kept.replace(folder.journal)
+    assert run_to_end(place).returncode == 0
+    entries = list(read(folder.journal))
+    assert entries[: len(before)] == before and maintain.verify(folder).damages == ()
+    check_config_and_prompts(place, folder)
+
+
+def check_config_and_prompts(place: Path, folder: RunFolder) -> None:
+    """That they were deleted or changed is seen, and `repair` and the same command write them again."""
+    files = (folder.config, folder.corpus)
+    before = [file.read_bytes() for file in files]
+    remedies = (lambda: maintain.repair(folder), lambda: run_to_end(place))
+    for spoil, remedy in ((Path.unlink, remedies[0]), (lambda file: file.write_text("[]"), remedies[1])):
+        for file in files:
+            spoil(file)
+        assert {damage.where for damage in maintain.verify(folder).damaged} == {file.name for file in files}
+        remedy()
+        assert [file.read_bytes() for file in files] == before and not maintain.verify(folder).damages
+
+
+def run_to_end(place: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_a_second_driver_is_told_who_drives_and_since_when(place):

@@ -135,6 +135,7 @@ def test_an_input_that_ends_its_process_is_what_is_blamed(client, journal):
 @pytest.mark.parametrize("hang", [work.hang_in_c, work.hang_with_the_lock])
 def test_a_hang_is_stopped_at_its_deadline_with_a_traceback(client, journal, hang):
     run(Sweep([unit("hang", hang, timeout=1.5), *innocents()]), client, journal, Settings(retry=QUICK))
+    assert not (journal.path.parent / "scratch").exists()
     check(journal, {"hang": "timeout"})
     assert len(attempts(journal)) == 2
     assert all(hang.__name__ in entry.trace for entry in attempts(journal))

@@ -54,6 +54,12 @@ def test_an_impossible_offer_states_its_problem(about, count, problem):
     assert problem in one.problem
 
 
+def test_each_of_several_partitions_is_an_offer():
+    state = parse_state(NODES, PARTITIONS, JOBS, at=0.0, live=False)
+    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], state)
+    assert (gpu.partition, gpu.problem, old.partition) == ("gpu", None, "old") and "not up" in old.problem
+
+
 def test_a_recorded_state_is_read():
     state = recorded_state(RECORDED)
     (all_of_it,) = offers("p", profile(gpu_type="l40s"), [32], state)

@@ -19,7 +19,8 @@ import pytest
 import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
 from daskmetrics import config
 from daskmetrics.cluster import connect
-from daskmetrics.cluster.slurm._commands import QueuedJob, queue
+from daskmetrics.cluster.slurm._batch import QueuedJob
+from daskmetrics.cluster.slurm._commands import queue
 from daskmetrics.core._events import AttemptFailed
 from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm._commands import SlurmError, parse_queue, queue, rehearse, summary
+from daskmetrics.cluster.slurm._batch import summary
+from daskmetrics.cluster.slurm._commands import SlurmError, parse_queue, queue, rehearse
 from daskmetrics.cluster.slurm._commands import slurm as ask
 from daskmetrics.cluster.slurm._script import script
 from daskmetrics.core.errors import ConfigError

@@ -123,6 +123,25 @@ def test_keys_of_workers_are_private_and_do_not_outlive_a_killed_driver(slurm, t
     assert no_job_is_left()
 
 
+def test_of_several_partitions_jobs_go_to_those_that_accept_them(slurm, tmp_path):
+    """One is closed, and opened again later."""
+    said: list[str] = []
+    command("scontrol", "update", "partitionname=gpu", "state=drain")
+    try:
+        cluster = config.cluster(patient(tmp_path, workers=1, partition=["gpu", "cpu"]))
+        with connect(cluster, "several", said.append) as client:
+            [first] = [line for line in said if line.startswith("Partitions of the gpu jobs, by expected start: cpu (")]
+            assert "not gpu: " in first
+            assert command("squeue", "-h", "--states=running", "-o", "%P").split() == ["cpu"]
+            command("scontrol", "update", "partitionname=gpu", "state=up")
+            command("scancel", *jobs())
+            assert comes_true(lambda: any("cpu (" in line and "gpu (" in line for line in said)) is not None, said
+            assert comes_true(lambda: len(workers(client)) == 1) is not None
+    finally:
+        command("scontrol", "update", "partitionname=gpu", "state=up")
+    assert no_job_is_left()
+
+
 @pytest.mark.skipif(not FAKETIME.exists(), reason="needs the package faketime; .ci/run installs it")
 def test_a_node_whose_clock_is_behind_can_join(slurm, tmp_path):
     late = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": "-30m", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}

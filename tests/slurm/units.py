@@ -20,6 +20,15 @@ def nap(folder: str, seconds: float, number: int) -> int:
     return number
 
 
+def fill(folder: str, mebibytes: int, number: int) -> int:
+    """Record that it runs, use this much memory, and return its number."""
+    nap(folder, 0.0, number)
+    held = bytearray(mebibytes * 2**20)
+    held[::4096] = bytes(len(held[::4096])).replace(b"\0", b"1")
+    time.sleep(2.0)
+    return number
+
+
 def naps(folder: Path, seconds: float, count: int) -> list[WorkUnit]:
     """``count`` units that take ``seconds`` each."""
     return [

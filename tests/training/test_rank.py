@@ -12,7 +12,9 @@ from daskmetrics.training import _rank as rank
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp._ranks import DdpTraining, RankHost, RankSpec, place_ranks, rank_specs
 
-HOSTS = [RankHost(f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", 8, 0, ("0", "1"), ("L40S",) * 2) for i in range(4)]
+HOSTS = [
+    RankHost(f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", range(8), 0, ("0", "1"), ("L40S",) * 2) for i in range(4)
+]
 
 
 def spec(tmp_path: Path, store: tuple[str, int] | None = None, **ddp: object) -> RankSpec:

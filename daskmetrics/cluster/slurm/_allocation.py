@@ -15,17 +15,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import dask
 from distributed import Client, Scheduler, Security, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
 from daskmetrics.cluster import _preload_worker as preload_worker
-from daskmetrics.cluster._certificates import cluster_security
+from daskmetrics.cluster._certificates import INHERITED, cluster_security, inherited_settings
 from daskmetrics.cluster._dask_config import RESOURCES
 from daskmetrics.cluster._links import PrivateDashboard
-from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
+from daskmetrics.cluster.slurm._commands import parse_pairs, slurm, time_of
 from daskmetrics.cluster.slurm._partitions import parse_gpus, require_interface
 from daskmetrics.config import Cluster
+from daskmetrics.core._json import readable
 from daskmetrics.core.errors import ConfigError
 
 JOB = "SLURM_JOB_ID"
@@ -73,6 +73,7 @@ def present(environment: Mapping[str, str]) -> Allocation:
     return parse_allocation(job, slurm("scontrol", "--oneliner", "--details", "show", "job", job))
 
 
+@readable("The job", "the output of scontrol")
 def parse_allocation(job: str, printed: str) -> Allocation:
     """The resources of a job, from the output of ``scontrol -o -d show job``.
 
@@ -88,8 +89,7 @@ def parse_allocation(job: str, printed: str) -> Allocation:
     else:  # before 20.11
         nodes = int(pairs.get("NumNodes", "1").partition("-")[0])
         count = nodes * sum(parse_gpus(pairs.get("TresPerNode", "").removeprefix("gres:")).values())
-    text = pairs.get("EndTime", "")
-    ends = datetime.fromisoformat(text) if text[:1].isdigit() else None
+    ends = time_of(pairs.get("EndTime", ""))
     return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count, ends)
 
 
@@ -105,7 +105,7 @@ def allocation_client(profile: Cluster, prefix: str, on_message: Callable[[str],
     require_interface(profile.interface)
     security = cluster_security()
     interface = {"interface": profile.interface} if profile.interface else {}
-    pages = {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix}
+    pages = {"dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}", "http_prefix": prefix}
     options = {**interface, **pages, "protocol": "tls://", "security": security}
     logs = Path(profile.logs).absolute()
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,13 +126,9 @@ def allocation_client(profile: Cluster, prefix: str, on_message: Callable[[str],
 
 
 def _environment(security: Security, room: Allocation) -> dict[str, str]:
-    """Dask's settings for the workers, with the certificates: only the user can read a process's environment."""
+    """Variables of the workers: Dask's settings with the certificates, which only the user can read there."""
     ends = {"SLURM_JOB_END_TIME": str(int(room.ends.timestamp()))} if room.ends else {}  # set by Slurm since 23.02
-    files = security.get_tls_config_for_role("worker")
-    keys = {"ca_file": "ca-file", "cert": "worker.cert", "key": "worker.key"}
-    tls = {f"distributed.comm.tls.{key}": files[name] for name, key in keys.items() if name in files}
-    with dask.config.set({**tls, "distributed.comm.require-encryption": True}):
-        return {**ends, "DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(dask.config.global_config)}
+    return {**ends, INHERITED: inherited_settings(security)}
 
 
 @dataclass(frozen=True)
@@ -176,7 +172,7 @@ class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no typ
 
     async def start(self) -> None:
         command = self.steps.command(self.scheduler_address, self.step)
-        environment = {**os.environ, **self.steps.environment}
+        environment = {**os.environ, **self.steps.profile.allocator, **self.steps.environment}
         with self.steps.log(self.step).open("ab") as log:
             # in a new session, so that a Ctrl-C at the terminal reaches only the driver
             self.process = await asyncio.create_subprocess_exec(

@@ -63,7 +63,7 @@ class SlurmCluster(PrivateDashboard, SLURMCluster):  # type: ignore[misc]  # das
         self._keys = KeyFolder(logs, security)
         self.supervisor: Supervisor | None = None
         self._supervision: asyncio.Task[None] | None = None
-        pages = {"dashboard_address": "127.0.0.1:0", "http_prefix": prefix}
+        pages = {"dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}", "http_prefix": prefix}
         try:
             # what of the user's jobqueue.yaml is used is part of the profile
             with dask.config.set({"jobqueue.slurm": _JOBQUEUE_DEFAULTS}):

@@ -9,20 +9,18 @@ import os
 import re
 import shutil
 import subprocess
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from daskmetrics.cluster.slurm._batch import BatchError, QueuedJob, Rehearsal, summary
 from daskmetrics.core._text import parse_walltime
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ConfigError
 
 TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
 QUEUE_FORMAT = "%i|%j|%T|%S|%L|%N|%P|%r"  # the reason last: it may contain any character
-PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
-ALIVE = PENDING | {"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
 ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
          "TIMEOUT")  # fmt: skip
 TRANSIENT = re.compile(
@@ -31,7 +29,7 @@ TRANSIENT = re.compile(
 NO_CONFIGURATION = re.compile("establish a configuration source|nable to (read|process) (config|slurm)", re.IGNORECASE)
 
 
-class SlurmError(DaskmetricsError):
+class SlurmError(BatchError):
     """A command of Slurm failed; the message is Slurm's own."""
 
     @property
@@ -74,30 +72,6 @@ def _run(words: Sequence[str], script: str | None = None) -> subprocess.Complete
     return done
 
 
-@dataclass(frozen=True)
-class QueuedJob:
-    """A job as the queue shows it."""
-
-    id: str
-    name: str
-    state: str  # in Slurm's long form, such as ``PENDING``
-    # why it waits or how it ended, in Slurm's word: ``Priority``, ``NonZeroExitCode``; empty if there is none
-    reason: str
-    start: datetime | None  # when it started, or when Slurm expects it to, in the cluster's own time zone
-    left: int | None  # seconds until its time limit; None without a limit
-    nodes: str
-    partition: str
-
-    @property
-    def pending(self) -> bool:
-        return self.state in PENDING
-
-    @property
-    def alive(self) -> bool:
-        """Whether it has not ended; a job in the state ``COMPLETING`` counts as ended."""
-        return self.state in ALIVE
-
-
 def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[QueuedJob, ...]:
     """The user's own jobs, by one call of ``squeue``: those with these ids, or with this name, or all.
 
@@ -122,11 +96,12 @@ def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
         if line.count("|") >= 7:
             number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
             reason = "" if reason in ("None", "(null)") else reason
-            jobs.append(QueuedJob(number, name, state, reason, _time(start), seconds_left(left), nodes, partition))
+            jobs.append(QueuedJob(number, name, state, reason, time_of(start), seconds_left(left), nodes, partition))
     return tuple(jobs)
 
 
-def _time(text: str) -> datetime | None:
+def time_of(text: str) -> datetime | None:
+    """A date and time of Slurm; None for N/A and the like."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -135,24 +110,9 @@ def _time(text: str) -> datetime | None:
 
 def seconds_left(text: str) -> int | None:
     """Seconds of ``D-HH:MM:SS``, whose leading parts may be missing; None for UNLIMITED and the like."""
-    if not re.fullmatch(r"(\d+-)?(\d+:)?\d+:\d+", text):
+    if not re.fullmatch(r"(\d{1,4}-)?(\d{1,5}:)?\d{1,2}:\d{1,2}", text):
         return None
     return parse_walltime(text) if text.strip("0:-") else 0
-
-
-def summary(jobs: Iterable[QueuedJob]) -> str:
-    """How many jobs run and wait, in one line.
-
-    >>> summary(parse_queue("7|a|RUNNING|N/A|1:00|g0|gpu|None\\n8|a|PENDING|2030-01-01T14:05:00|1:00||gpu|Priority"))
-    '1 running, 1 pending: Priority, first starts about 2030-01-01 14:05'
-    """
-    alive = [job for job in jobs if job.alive]
-    waiting = [job for job in alive if job.pending]
-    text = f"{len(alive) - len(waiting)} running, {len(waiting)} pending"
-    if reasons := Counter(job.reason for job in waiting if job.reason):
-        text += f": {', '.join(reason for reason, _ in reasons.most_common())}"
-    starts = [job.start for job in waiting if job.start]
-    return f"{text}, first starts about {min(starts):%Y-%m-%d %H:%M}" if starts else text
 
 
 def queue_text(name: str) -> str:
@@ -166,15 +126,6 @@ def queue_text(name: str) -> str:
 def draining() -> frozenset[str]:
     """Names of the nodes that take no more jobs."""
     return frozenset(slurm("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N").split())
-
-
-@dataclass(frozen=True)
-class Rehearsal:
-    """The answer of ``sbatch --test-only``, which submits nothing."""
-
-    start: datetime | None = None  # when the job would start
-    nodes: str = ""
-    refusal: str | None = None  # why Slurm would refuse it, in Slurm's words
 
 
 def rehearse(script: str) -> Rehearsal:
@@ -195,7 +146,7 @@ def parse_rehearsal(printed: str) -> Rehearsal:
     'g1'
     """
     match = re.search(r"to start at (\S+)(?: a\d+)? using .* on nodes (\S+)", printed)
-    return Rehearsal(_time(match[1]), match[2]) if match else Rehearsal()
+    return Rehearsal(time_of(match[1]), match[2]) if match else Rehearsal()
 
 
 def submit(script: str | Path, name: str, comment: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TypeAlias
 
-from daskmetrics.cluster.slurm._commands import QueuedJob
+from daskmetrics.cluster.slurm._batch import QueuedJob
 
 LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
@@ -23,6 +23,7 @@ class Job:
     arrived: bool = False  # whether one of its workers has ever arrived
     leaving: bool = False  # whether it no longer counts, and a replacement was or will be submitted
     drained: bool = False  # whether its workers get no more work
+    step: int = 0  # which memory of `Rules.memories` it has
 
     def task_counts(self, workers: Mapping[str, int]) -> list[int]:
         """The number of tasks on each of its workers that have arrived."""
@@ -38,6 +39,7 @@ class Snapshot:
     # the number of tasks on each worker that has arrived, by the worker's name
     workers: Mapping[str, int] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()  # nodes that take no more jobs
+    killed: frozenset[str] = frozenset()  # names of the workers that have been killed because of their memory
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Rules:
     lead: float = 600.0  # seconds before a job's time limit at which its replacement is submitted
     early: float = 60.0  # seconds before a job's time limit at which its workers take no more work
     pause: float = 1.0  # seconds before the next submission after a failed job; doubled with each further failure
+    memories: tuple[str | None, ...] = (None,)  # the memory of a worker at first, and after each kill for memory
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class JobSet:
     failed: int = 0  # jobs that failed or were refused since the last arrival of a worker
     not_before: float = 0.0  # when the next job may be submitted
     last: Stop | None = None  # why the last one failed
+    step: int = 0  # which memory of `Rules.memories` the next job gets
 
     def with_job(self, job: Job) -> JobSet:
         """The set with one more job, which Slurm has accepted."""
@@ -121,6 +125,7 @@ class _JobUpdate:
     cancel: bool = False
     drain: bool = False
     has_arrived: bool = False
+    killed: bool = False  # whether it or one of its workers was killed for memory, of which there is more
 
     @property
     def failed(self) -> bool:
@@ -142,11 +147,15 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tupl
     if failures := [update for update in updates if update.failed]:
         last = failures[-1]
         jobs = jobs.with_failures(len(failures), Stop(f"job {last.job.id} {last.end}", last.job), snapshot.now, rules)
+    step = max((update.job.step + 1 for update in updates if update.killed), default=0)
+    grown = [Report(f"A worker was killed for its memory: further jobs get {rules.memories[step]} per worker.")]
     actions = [
         *_reports(updates),
+        *(grown if step > jobs.step else ()),
         *_unless_empty(Cancel, (update.job for update in updates if update.cancel)),
         *_unless_empty(Drain, (update.job for update in updates if update.drain)),
     ]
+    jobs = replace(jobs, step=max(step, jobs.step))
     if jobs.failed >= rules.failures and jobs.last and not any(job.arrived for job in jobs.jobs):
         # no job has workers that could continue alone
         reason = f"{jobs.failed} jobs in a row failed; the last: {jobs.last.reason}."
@@ -157,10 +166,12 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tupl
 
 def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     queued, tasks = snapshot.queue.get(job.id), job.task_counts(snapshot.workers)
+    killed = bool(job.task_counts(dict.fromkeys(snapshot.killed, 0))) and job.step + 1 < len(rules.memories)
     if queued is None or not queued.alive:
         if queued is None and job.submitted >= snapshot.now:
             return _JobUpdate(job)  # it was submitted after the snapshot
-        return _JobUpdate(job, end=_end(queued))
+        killed |= queued is not None and queued.state == "OUT_OF_MEMORY" and job.step + 1 < len(rules.memories)
+        return _JobUpdate(job, end=_end(queued), killed=killed)
     if queued.pending:
         return _JobUpdate(replace(job, incomplete_since=None))
     has_arrived = bool(tasks) and not job.arrived
@@ -172,13 +183,14 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
         end = f"on {queued.nodes} has run for {rules.connect_within:g} s, but its worker did not arrive"
         return _JobUpdate(job, end=end, cancel=True)
     ends_soon = queued.left is not None and queued.left <= rules.early
-    off_duty = late or ends_soon or queued.nodes in snapshot.draining
+    off_duty = late or ends_soon or killed or queued.nodes in snapshot.draining
     leaving = job.leaving or off_duty or (queued.left is not None and queued.left <= rules.lead)
     if job.drained and not any(tasks):
-        return _JobUpdate(job, end="has no more work", cancel=True)
+        return _JobUpdate(job, end="has no more work", cancel=True, killed=killed)
     # drained first and cancelled with a later snapshot: tasks sent to it in between run elsewhere
     drain = not job.drained and (off_duty or (leaving and not any(tasks)))
-    return _JobUpdate(replace(job, leaving=leaving, drained=job.drained or drain), drain=drain, has_arrived=has_arrived)
+    job = replace(job, leaving=leaving, drained=job.drained or drain)
+    return _JobUpdate(job, drain=drain, has_arrived=has_arrived, killed=killed)
 
 
 def _end(queued: QueuedJob | None) -> str:
@@ -209,10 +221,10 @@ def _resize(jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int) -> tupl
     serving = [job for job in jobs.jobs if not job.leaving]
     if len(serving) > target:
 
-        def order(job: Job) -> tuple[bool, int, float]:
-            """Jobs without a worker are released first, then those with the fewest tasks, then the youngest."""
+        def order(job: Job) -> tuple[int, bool, int, float]:
+            """Those with less memory are released first, then without a worker, with the fewest tasks, the youngest."""
             tasks = job.task_counts(snapshot.workers)
-            return bool(tasks), sum(tasks), -job.submitted
+            return job.step, bool(tasks), sum(tasks), -job.submitted
 
         return _release(jobs, snapshot, sorted(serving, key=order)[: len(serving) - target])
     count = target - len(serving)

@@ -11,6 +11,7 @@ from pathlib import Path
 from dask.utils import parse_bytes
 
 from daskmetrics import config
+from daskmetrics.cluster import _preload_memory as preload_memory
 from daskmetrics.cluster import _preload_nanny as preload_nanny
 from daskmetrics.cluster import _preload_worker as preload_worker
 from daskmetrics.cluster._dask_config import WORKER_SETTINGS
@@ -50,7 +51,7 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
     exec python -P -m distributed.cli.dask_worker tls://SCHEDULER
     """
     pool, launch = pool or pools(profile)[0], launch or LaunchInfo()
-    exports = {**dict.fromkeys(THREADS, str(pool.threads)), **WORKER_SETTINGS, **profile.exports}
+    exports = {**dict.fromkeys(THREADS, str(pool.threads)), **WORKER_SETTINGS, **profile.allocator, **profile.exports}
     arguments = " ".join(_arguments(profile, pool, launch))
     lines = [
         "#!/usr/bin/env bash",
@@ -122,7 +123,7 @@ def _arguments(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterat
     yield from (shlex.quote(launch.scheduler), "--name", shlex.quote(launch.worker))
     if pool.processes > 1:
         yield from ("--nworkers", str(pool.processes), "--preload-nanny", preload_nanny.__name__)
-    yield from ("--preload", preload_worker.__name__)
+    yield from ("--preload-nanny", preload_memory.__name__, "--preload", preload_worker.__name__)
     yield from ("--nthreads 1 --nanny --death-timeout", str(DEATH_TIMEOUT))
     yield from ("--memory-limit", str(parse_bytes(pool.memory)) if pool.memory else "0")  # Slurm's own limit applies
     yield "--no-dashboard --dashboard-address 127.0.0.1:0"  # a worker's pages would be open to the whole network
@@ -145,6 +146,7 @@ class WorkerPool:
     processes: int  # worker processes per job
     threads: int  # CPUs of each of them
     memory: str | None  # of each of them
+    max_memory: str | None  # to which it grows after kills for memory
     gres: str | None  # generic resources of a job
     resources: Mapping[str, int]  # what each worker offers to Dask
     partition: str | None
@@ -154,6 +156,19 @@ class WorkerPool:
     walltime: str
     directives: tuple[str, ...]
     max_jobs: int | None
+
+    @property
+    def memories(self) -> tuple[str | None, ...]:
+        """The memory of a worker in the first jobs, and after each kill for memory: twice as much, up to the largest.
+
+        >>> pools(Cluster(kind="slurm", memory="4GiB", max_memory="10GiB"))[0].memories
+        ('4GiB', '8192MiB', '10GiB')
+        """
+        if not self.memory or not self.max_memory:
+            return (self.memory,)
+        first, most = parse_bytes(self.memory), parse_bytes(self.max_memory)
+        doubled = (first * 2**i for i in range(1, 64) if first * 2**i < most)
+        return (self.memory, *(f"{size // 2**20}MiB" for size in doubled), *([self.max_memory] if most > first else []))
 
 
 def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
@@ -183,6 +198,7 @@ def _pool(
         processes=profile.gpus_per_job if gres else 1,
         threads=section.threads,
         memory=section.memory,
+        max_memory=profile.max_memory,
         gres=gres,
         resources=resources,
         partition=section.partition or profile.partition,

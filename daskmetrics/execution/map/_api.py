@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.core._events import UnitAsked
+from daskmetrics.core._events import MAP, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ConfigError
@@ -24,14 +25,14 @@ from daskmetrics.execution._clients import client_of
 from daskmetrics.execution._runner import PLAIN
 from daskmetrics.execution._worker import describe
 from daskmetrics.execution.map._batch import load_function, run_batch
-from daskmetrics.execution.map._folder import begin
+from daskmetrics.execution.map._folder import begin, restore
 from daskmetrics.execution.map._source import MapOptions, MapSource, MapSpec, make_spec
 from daskmetrics.execution.map._tracker import ItemResult
 
 # The source itself halves a batch that died or was stopped, and tries failed items again. What remains is the rare
 # exception of a whole batch, for instance a module that is missing on one node: another worker may succeed.
 RETRY = RetryPolicy(exceptions=3, deaths=1, memory=1, timeouts=1)
-SETTINGS = Settings(retry=RETRY)
+PUBLISH_EVERY = 1.0  # seconds
 PROBES = 3
 PROBE_SECONDS = 120.0
 
@@ -50,6 +51,7 @@ def map(
     resources: Mapping[str, float] | None = None,
     seed: int = 0,
     version: str | None = None,
+    checkpoint_interval: int = MapOptions.checkpoint_interval,
 ) -> Iterator[ItemResult]:
     """Apply a function to every item on the workers of a client, and yield one result per item as it finishes.
 
@@ -81,6 +83,9 @@ def map(
         Seed of the run. Items of another seed have other keys, so they are computed again.
     version : str, optional
         Replaces the hash of the function's source in the items' keys.
+    checkpoint_interval : int
+        Wait for the disk once for so many items, or for every batch if a batch has as many. A killed process loses
+        nothing; a power failure can lose fewer items than this, which then run again.
 
     Yields
     ------
@@ -106,7 +111,7 @@ def map(
     >>> for result in dm.map(step, range(500), client=client, journal="runs/step", batch_size=10):  # doctest: +SKIP
     ...     print(result.name, result.status, result.value)
     """
-    options = MapOptions(batch_size, retries, timeout, dict(resources or {}))
+    options = MapOptions(batch_size, retries, timeout, dict(resources or {}), checkpoint_interval)
     return _stream(make_spec(function, iterable, options, seed=seed, version=version), client, journal)
 
 
@@ -119,6 +124,8 @@ def _stream(spec: MapSpec, given: Any, journal: Journal | str | Path) -> Iterato
             begin(spec, journal)
             # the loop closes the journal: after a second Ctrl-C it may outlive the caller
             yield from _run_in_thread(source, spec, client, journal, stack.pop_all())
+        else:
+            restore(spec, journal)
 
 
 def run(
@@ -142,8 +149,34 @@ def run(
             _run_serial(source, journal)
         else:
             _check_function(spec, client)
-            run_source(source, client, journal, SETTINGS, say=say)
+            with _published(source, client):
+                run_source(source, client, journal, _settings(spec), say=say)
+    else:
+        restore(spec, journal)
     return source.tracker.results()
+
+
+@contextmanager
+def _published(source: MapSource, client: Client) -> Iterator[None]:
+    """Tell the scheduler, at most once a second, how many items have which status; for /metrics and the live page."""
+    counts = Counter(result.status for result in source.tracker.results())
+    given, due, total = source.on_result, 0.0, len(source.tracker.results()) + len(source.tracker.unfinished())
+
+    def on_result(result: ItemResult) -> None:
+        nonlocal due
+        given(result)
+        counts[result.status] += 1
+        if time.monotonic() >= due:
+            due = time.monotonic() + PUBLISH_EVERY
+            client.log_event(MAP, {"items": total, "counts": dict(counts)})
+
+    source.on_result = on_result
+    yield
+    client.log_event(MAP, {"items": total, "counts": dict(counts)})
+
+
+def _settings(spec: MapSpec) -> Settings:
+    return Settings(retry=RETRY, commit_every=max(1, spec.options.checkpoint_interval // spec.options.batch_size))
 
 
 @contextmanager
@@ -163,7 +196,7 @@ def _run_serial(source: MapSource, journal: Journal) -> None:
             started = time.perf_counter()
             value = run_batch(*unit.args)
             took = time.perf_counter() - started
-            record = Record(unit.key, unit.name, unit.kind, "ok", value, seconds=took, worker="serial")
+            record = Record(unit.key, unit.name, unit.kind, "ok", value, seconds=took, worker="serial", at=time.time())
             journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)))
             journal.append(record)
             source.tell(record)
@@ -213,7 +246,8 @@ def _run_in_thread(
         try:
             with stack:
                 _check_function(spec, client)
-                run_source(source, client, journal, SETTINGS, say=log.warning)
+                with _published(source, client):
+                    run_source(source, client, journal, _settings(spec), say=log.warning)
         except BaseException as error:  # raised again in the caller's thread
             errors.append(error)
         finally:

@@ -31,12 +31,15 @@ class MapOptions:
     retries: int = 3
     timeout: float | str | None = "5m"
     resources: Mapping[str, float] = field(default_factory=dict)
+    checkpoint_interval: int = 1
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size}, but a batch has at least 1 item.")
         if self.retries < 0:
             raise ConfigError(f"retries is {self.retries}, but must be at least 0 (each item runs once).")
+        if self.checkpoint_interval < 1:
+            raise ConfigError(f"checkpoint_interval is {self.checkpoint_interval}, but must be at least 1 item.")
         parse_duration(self.timeout)
 
     @property

@@ -46,7 +46,8 @@ class Verification:
     duplicates : tuple of str
         Items with more than one successful result.
     altered : tuple of str
-        Items whose key does not match the function and their content.
+        Items whose key does not match the function and their content; or the file of the items, if all do but it
+        is not the one that was written.
     sampled : int
         Number of items that were run again.
     differences : tuple of ResultDifference
@@ -69,7 +70,8 @@ class Verification:
         lines = [
             f"{self.lines} lines of the journal are intact; {self.results} of {self.items} items are finished.",
             f"Items recorded more than once: {', '.join(self.duplicates) or 'none'}.",
-            f"Items whose content was changed: {', '.join(self.altered) or 'none'}.",
+            f"Items whose content was changed: {', '.join(self.altered) or 'none'}."
+            + (" Run the same map again to write them again." if self.altered else ""),
             f"Run again: {self.sampled} items, {len({d.item for d in self.differences})} differ.",
         ]
         differ = Counter(difference.field for difference in self.differences)
@@ -113,12 +115,13 @@ def verify(
     ConfigError
         If there is no map, if the function or the items are not available, or if the function has changed.
     """
-    recorded = read_map(folder)
+    recorded = read_map(folder, strict=False)
     entries = list(read(RunFolder(Path(folder)).journal))
     succeeded = [result for result in recorded.results if result.ok]
     chosen = random.Random(seed).sample(succeeded, min(sample, len(succeeded)))
     rerun = _rerun(recorded, function) if chosen or function else None
     items = _items(recorded, values)
+    altered = tuple(item.name for item in recorded.items if item.key not in items)
     differences: list[ResultDifference] = []
     for result in chosen:
         item = items.get(result.key)
@@ -131,7 +134,7 @@ def verify(
         len(recorded.results),
         len(recorded.items),
         tuple(item.name for item in recorded.items if successes[item.key] > 1),
-        tuple(item.name for item in recorded.items if item.key not in items),
+        altered or ((RunFolder(Path(folder)).items.name,) if recorded.altered else ()),
         len(chosen),
         tuple(differences),
     )

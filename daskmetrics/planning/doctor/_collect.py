@@ -19,13 +19,14 @@ from pathlib import Path
 import psutil
 
 from daskmetrics.cluster._clock import compare_clocks
-from daskmetrics.cluster.slurm import _commands, _partitions
+from daskmetrics.cluster.slurm import _partitions, _slurm
+from daskmetrics.cluster.slurm._batch import in_each_partition
 from daskmetrics.cluster.slurm._partitions import Site
-from daskmetrics.cluster.slurm._script import script
+from daskmetrics.cluster.slurm._script import LaunchInfo, pools
 from daskmetrics.config import Cluster, Config
 from daskmetrics.config._checkpoints import is_hub_id, locate
 from daskmetrics.core._files import RunFolder, cache_folder
-from daskmetrics.core._machine import gpu_models
+from daskmetrics.core._machine import gpu_models, infiniband_ports
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution._journal import holder, is_finished, read, records
 from daskmetrics.planning.doctor._facts import (
@@ -58,7 +59,9 @@ def machine(interface: str | None = None) -> MachineFacts:
         gpus=tuple(gpu_models()),
         gpu_driver=gpus[0][0] if gpus else None,
         gpu_used=tuple(float(used) / float(total) for _, used, total in gpus),
-        infiniband=any(Path("/sys/class/infiniband").glob("*")),
+        infiniband=infiniband_ports(),
+        verbs=any(Path("/dev/infiniband").glob("uverbs*")),
+        locked=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         variables={name: value for name, value in os.environ.items() if name.startswith(VARIABLES)},
         port_problem=_port_problem(addresses.get(interface or "", ())),
@@ -104,17 +107,22 @@ def slurm(profile: Cluster) -> SlurmFacts:
         return SlurmFacts(missing)
     try:
         site = _partitions.read_site()
-        refusal = _commands.rehearse(script(profile)).refusal
+        refusals = [
+            each.refusal for each in in_each_partition(_slurm, profile, pools(profile)[0], LaunchInfo()).values()
+        ]
     except DaskmetricsError as error:
         return SlurmFacts(problem=str(error))
     addresses, reached_by = _first_node(profile, site)
     accounts, limit = _partitions.user_accounts(), _partitions.job_limit()
+    refusal = None if None in refusals else refusals[0]
     return SlurmFacts((), None, site, refusal, accounts, limit, addresses, reached_by)
 
 
 def _first_node(profile: Cluster, site: Site) -> tuple[dict[str, str], str | None]:
     """Name and IP address of a node of the profile's partition, and the interface that leads to it."""
-    own = [each for each in site.partitions if each.name == profile.partition] or list(site.partitions)
+    own = [each for each in site.partitions if each.name in (profile.partition or "").split(",")] or list(
+        site.partitions
+    )
     hosts = next((nodes.names for each in own for nodes in each.nodes if nodes.names), "")
     with suppress(DaskmetricsError):
         if hosts:

@@ -25,7 +25,9 @@ class MachineFacts:
     gpus: tuple[str, ...] = ()  # models of the GPUs that the NVIDIA driver lists
     gpu_driver: str | None = None
     gpu_used: tuple[float, ...] = ()  # used share of each GPU's memory
-    infiniband: bool = False
+    infiniband: Mapping[str, str] = field(default_factory=dict)  # state, rate and link of each port, such as mlx5_0:1
+    verbs: bool = True  # whether a process sees the devices through which InfiniBand is used
+    locked: int = -1  # bytes of memory that a process may lock; -1 for no limit
     files: int = 1024  # files that a process may have open
     variables: Mapping[str, str] = field(default_factory=dict)  # the environment variables that checks read
     port_problem: str | None = None  # why no network port can be opened
@@ -106,6 +108,7 @@ class Facts:
     hub: HubFacts | None = None
     suites: SuiteFacts | None = None
     history: RunHistory | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables of the ranks of a training
 
 
 class Severity(Enum):

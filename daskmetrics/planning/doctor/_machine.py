@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from daskmetrics.core._events import WorkerJoined
 from daskmetrics.core._machine import VISIBLE
-from daskmetrics.core._text import plural
+from daskmetrics.core._text import plural, size_text
 from daskmetrics.planning.doctor._facts import Facts, Finding, MachineFacts, failure, good, warning
 
 OLDEST = (3, 11)
@@ -108,18 +108,57 @@ def nccl_interface(facts: Facts) -> Finding | None:
 
 
 def _variable(facts: Facts, machine: MachineFacts, name: str) -> str:
-    return str({**machine.variables, **facts.profile.exports}.get(name, ""))
+    return str({**machine.variables, **facts.profile.exports, **facts.environment}.get(name, ""))
+
+
+LOCKED = 2**30  # bytes; NCCL locks the memory of its buffers
 
 
 def infiniband(facts: Facts) -> Finding | None:
-    """InfiniBand is not disabled on a machine that has it."""
+    """NCCL can use InfiniBand on a machine that has it; otherwise it falls back to sockets, without an error."""
     machine = facts.worker or facts.here
     if not machine.infiniband:
-        return None
+        return good("no InfiniBand: NCCL connects nodes by sockets") if machine.gpus else None
+    if reasons := _socket_reasons(facts, machine):
+        problems, remedies = zip(*reasons, strict=True)
+        message = f"{machine.host}: NCCL would fall back to sockets: {'; '.join(problems)}"
+        return warning(message, f"{'; '.join(remedies)}. Training across nodes is slow without InfiniBand")
+    return good(f"NCCL can use InfiniBand: {'; '.join(f'{p} {s}' for p, s in machine.infiniband.items())}")
+
+
+def _socket_reasons(facts: Facts, machine: MachineFacts) -> list[tuple[str, str]]:
+    """Why NCCL would not use the InfiniBand of a machine, each with its remedy."""
+    reasons = []
     if _variable(facts, machine, "NCCL_IB_DISABLE") not in ("", "0"):
-        message = "NCCL_IB_DISABLE is set on a machine with InfiniBand"
-        return warning(message, "unset NCCL_IB_DISABLE: training is slow without InfiniBand")
-    return good("InfiniBand exists and is not disabled")
+        reasons.append(("NCCL_IB_DISABLE is set", "unset NCCL_IB_DISABLE"))
+    if _variable(facts, machine, "NCCL_NET").lower() == "socket":
+        reasons.append(("NCCL_NET=Socket", "unset NCCL_NET"))
+    chosen = _variable(facts, machine, "NCCL_IB_HCA")
+    used = {port: state for port, state in machine.infiniband.items() if _is_chosen(port, chosen)}
+    if not used:
+        reasons.append((f"NCCL_IB_HCA={chosen} names none of {', '.join(machine.infiniband)}", "unset NCCL_IB_HCA"))
+    elif not any(state.startswith("ACTIVE") for state in used.values()):
+        states = "; ".join(f"{port} {state}" for port, state in used.items())
+        reasons.append((f"no port is active ({states})", "ask the site's support; see: ibstat"))
+    if not machine.verbs:
+        reasons.append(("/dev/infiniband is not visible", "start the container or job with /dev/infiniband"))
+    if 0 <= machine.locked < LOCKED:
+        remedy = "ulimit -l unlimited, or in slurmd: LimitMEMLOCK=infinity"
+        reasons.append((f"a process may lock only {size_text(machine.locked)} of memory", remedy))
+    return reasons
+
+
+def _is_chosen(port: str, value: str) -> bool:
+    """Whether a value of NCCL_IB_HCA, such as ``mlx5``, ``=mlx5_0:1`` or ``^mlx5_1``, chooses a port.
+
+    >>> [_is_chosen("mlx5_0:1", value) for value in ("", "mlx5", "=mlx5_0", "^mlx5_0", "mlx5_2:1")]
+    [True, True, True, False, False]
+    """
+    excludes, exact = value.startswith("^"), value.lstrip("^").startswith("=")
+    names = [name for name in value.lstrip("^=").split(",") if name]
+    device = port.partition(":")[0]
+    named = any(name in (port, device) or (not exact and device.startswith(name)) for name in names)
+    return not names or named is not excludes
 
 
 def python(facts: Facts) -> Finding | None:

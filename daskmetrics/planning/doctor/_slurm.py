@@ -34,11 +34,13 @@ def answers(facts: Facts) -> Finding | None:
 
 
 def partition_of(facts: Facts) -> Partition | None:
-    """The partition of the profile's jobs, if it exists."""
+    """The partition of the profile's jobs, if it exists; of several the first that is up."""
     if facts.slurm is None or facts.slurm.site is None:
         return None
-    name, partitions = facts.profile.partition, facts.slurm.site.partitions
-    return next((each for each in partitions if (each.name == name if name else each.default)), None)
+    wanted, partitions = facts.profile.partition, facts.slurm.site.partitions
+    names = wanted.split(",") if wanted else [each.name for each in partitions if each.default]
+    found = [each for name in names for each in partitions if each.name == name]
+    return next((each for each in found if each.up), next(iter(found), None))
 
 
 def partition(facts: Facts) -> Finding | None:
@@ -47,9 +49,9 @@ def partition(facts: Facts) -> Finding | None:
         return None
     names = [each.name for each in facts.slurm.site.partitions]
     remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
-    chosen, name = partition_of(facts), facts.profile.partition
-    if chosen is None and name:
-        return failure(str(unknown("partition", name, names)), remedy)
+    chosen, wanted = partition_of(facts), facts.profile.partition
+    if missing := [name for name in wanted.split(",") if name not in names] if wanted else []:
+        return failure(str(unknown("partition", missing[0], names)), remedy)
     if chosen is None:
         return failure("the profile names no partition, and the site has no default one", remedy)
     if not chosen.up:

@@ -18,7 +18,15 @@ from daskmetrics.training import _suite as suite
 from daskmetrics.training._estimate import require_memory
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp._diagnosis import RankFailure, RankState, first_failure
-from daskmetrics.training.ddp._ranks import DdpTraining, RankHost, RankPlacement, RankSpec, place_ranks, rank_specs
+from daskmetrics.training.ddp._ranks import (
+    DdpTraining,
+    RankHost,
+    RankPlacement,
+    RankSpec,
+    place_ranks,
+    rank_specs,
+    rank_table,
+)
 
 POLL = 0.25  # seconds between two checks of the reports
 CHECK_WORKERS = 1.0  # seconds between two requests for the list of workers
@@ -58,26 +66,55 @@ def train(client: Client, training: DdpTraining, observer: TrainingObserver) -> 
         driver.close()
 
 
+def measure(
+    client: Client, training: DdpTraining, observer: TrainingObserver
+) -> tuple[tuple[RankPlacement, ...], list[Mapping[str, Any]]]:
+    """The placement of the ranks, and what each measured, by rank; the training names the probe.
+
+    Raises
+    ------
+    ProcessGroupError
+        If a rank fails.
+    """
+    driver = _DdpDriver(client, training, observer)
+    try:
+        placements = driver.place()
+        if failure := driver.attempt(placements):
+            raise ProcessGroupError(
+                f"The ranks could not measure '{training.name}': {placements[failure.rank]}: {failure.reason}. "
+                f"Their output is in '{training.folder / 'logs'}'."
+            )
+        return placements, [driver.measured[place.rank] for place in placements]
+    finally:
+        driver.close()
+
+
 class _DdpDriver:
     """One training, from its first process group to its last."""
 
     def __init__(self, client: Client, training: DdpTraining, observer: TrainingObserver) -> None:
         self.client, self.training, self.observer = client, training, observer
         self.topic = f"train-{training.name}-{secrets.token_hex(4)}"
-        self.attempt = 0
+        self.attempts = 0
         self.stores: set[str] = set()
         self.excluded: set[str] = set()
+        self.measured: dict[int, Mapping[str, Any]] = {}
+
+    def place(self) -> tuple[RankPlacement, ...]:
+        """Where the ranks run, once their workers have arrived and have the memory for them."""
+        planned, message = self.training.recipe.ranks, self.observer.message
+        placements = self._wait_for_workers()
+        if len(placements) < planned:
+            message(f"{len(placements)} of {planned} ranks share each step: there are no more workers.")
+        require_memory(self.training.recipe, placements)
+        return placements
 
     def drive(self) -> None:
         training, message = self.training, self.observer.message
         planned = training.recipe.ranks
-        placements = self._wait_for_workers()
-        self._report_inventory(placements)
-        if len(placements) < planned:
-            message(f"{len(placements)} of {planned} ranks share each step: there are no more workers.")
-        require_memory(training.recipe, placements)
+        placements = self.place()
         failures, saved = 0, suite.newest_step(training.folder)
-        while (failure := self._attempt(placements)) is not None:
+        while (failure := self.attempt(placements)) is not None:
             now = suite.newest_step(training.folder)
             failures, saved = failures + 1 if now == saved else 1, now
             message(f"Rank {failure.rank} failed first: {failure.reason}")
@@ -96,12 +133,11 @@ class _DdpDriver:
             with suppress(Exception):  # the worker may be ending, too
                 self._call(worker.close_store, self.topic, at=address, timeout=STOP)
 
-    def _attempt(self, placements: Sequence[RankPlacement]) -> RankFailure | None:
+    def attempt(self, placements: Sequence[RankPlacement]) -> RankFailure | None:
         """Run one process group to its end; None if it succeeded."""
         training, address = self.training, placements[0].host.address
-        self.attempt += 1
-        for place in placements:
-            self.observer.message(f"  {place}")
+        self.attempts += 1
+        self.observer.message(rank_table(placements).as_text())
         try:
             self._call(suite.write_corpus, training.recipe, training.folder, at=address)
             store = None
@@ -112,12 +148,13 @@ class _DdpDriver:
             raise
         except Exception as error:  # whatever happened to the worker
             return RankFailure(0, f"its worker could not prepare ({type(error).__name__}: {error})")
-        specs = rank_specs(training, placements, self.topic, self.attempt, store)
+        specs = rank_specs(training, placements, self.topic, self.attempts, store)
         with _subscribed(self.client, self.topic) as reports:
             group = _ProcessGroup(self.client, training, specs, placements, reports, self.observer)
             try:
                 return group.wait()
             finally:
+                self.measured = group.measured
                 self.excluded = group.stop()
 
     def _call(self, function: Callable[..., T], *args: object, at: str, timeout: float | None = None) -> T:
@@ -146,14 +183,6 @@ class _DdpDriver:
                 raise ClusterLostError("No worker is left to train on. Run the same command again to resume.")
             time.sleep(POLL)
 
-    def _report_inventory(self, placements: Sequence[RankPlacement]) -> None:
-        for node in dict.fromkeys(place.host.node for place in placements):
-            hosts = [place.host for place in placements if place.host.node == node]
-            first, gpus = hosts[0], ", ".join(hosts[0].models) or "no GPU"
-            self.observer.message(
-                f"Node {node}: {len(hosts)} ranks, {first.cores} CPUs, {first.available / 2**30:.1f} GiB free, {gpus}"
-            )
-
 
 class _ProcessGroup:
     """A process group that has been started."""
@@ -172,6 +201,7 @@ class _ProcessGroup:
         self.workers_checked = now = time.monotonic()
         self.states = {spec.rank: RankState(spec.rank, now) for spec in specs}
         self.attempt = specs[0].attempt
+        self.measured: dict[int, Mapping[str, Any]] = {}
         known = workers(client)
         self.futures: list[Future] = [
             client.submit(
@@ -225,6 +255,8 @@ class _ProcessGroup:
         names = ("step", "phase", "error", "failed", "permanent", "code")
         news = {name: report[name] for name in names if name in report}
         self.states[report["rank"]] = replace(self.states[report["rank"]], heard=time.monotonic(), **news)
+        if "measured" in report:
+            self.measured[report["rank"]] = report["measured"]
         if "took" in report and report["rank"] == 0:
             self.observer.step_done(self.training, report)
 

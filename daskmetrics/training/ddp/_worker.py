@@ -32,7 +32,7 @@ def inventory(dask_worker: Any) -> RankHost:
         address=dask_worker.address,
         name=str(dask_worker.name),
         node=socket.gethostname(),
-        cores=len(os.sched_getaffinity(0)),
+        cpus=tuple(sorted(os.sched_getaffinity(0))),
         available=psutil.virtual_memory().available,
         gpus=tuple(visible_gpus()) if models else (),
         models=tuple(models),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daskmetrics.cluster.slurm._commands import QueuedJob
+from daskmetrics.cluster.slurm._batch import QueuedJob
 from daskmetrics.cluster.slurm._jobs import (
     Cancel,
     Drain,
@@ -28,10 +28,13 @@ class Bench:
         self.queue: dict[str, QueuedJob] = {}
         self.workers: dict[str, int] = {}
         self.draining: set[str] = set()
+        self.killed: set[str] = set()
 
     def step(self, after: float = 30.0) -> list:
         self.now += after
-        snapshot = Snapshot(self.now, dict(self.queue), dict(self.workers), frozenset(self.draining))
+        snapshot = Snapshot(
+            self.now, dict(self.queue), dict(self.workers), frozenset(self.draining), frozenset(self.killed)
+        )
         self.jobs, actions = decide(self.jobs, snapshot, self.rules, self.target)
         for action in actions:
             if isinstance(action, SubmitJobs):
@@ -45,7 +48,7 @@ class Bench:
         for _ in range(count):
             self.number += 1
             job = str(self.number)
-            self.jobs = self.jobs.with_job(Job(job, f"gpu-{job}", self.now))
+            self.jobs = self.jobs.with_job(Job(job, f"gpu-{job}", self.now, step=self.jobs.step))
             self.queue[job] = QueuedJob(job, "daskmetrics-x", "PENDING", "Priority", None, 3600, "", "gpu")
 
     def run(self, *jobs: str, arrive: bool = True) -> None:
@@ -233,3 +236,65 @@ def test_scaling_down_releases_idle_jobs_first():
 
 def test_names_that_begin_alike_are_different_jobs():
     assert Job("7", "gpu-1", 0.0).task_counts({"gpu-1": 1, "gpu-11": 2, "gpu-12-0": 3, "gpu-1-0": 4}) == [1, 4]
+
+
+MEMORIES = ("4GiB", "8.00 GiB", "12GiB")
+GROWN = "A worker was killed for its memory: further jobs get {} per worker."
+
+
+def test_a_job_that_slurm_killed_for_memory_is_replaced_by_one_with_more():
+    bench = Bench(target=2, memories=MEMORIES)
+    bench.step()
+    bench.run("1", "2")
+    bench.step()
+    bench.end("1", "OUT_OF_MEMORY")
+    end = Report("Job 1 ended as OUT_OF_MEMORY on node1.")
+    assert bench.step() == [end, Report(GROWN.format("8.00 GiB")), SubmitJobs(1)]
+    assert bench.step() == [] and [job.step for job in bench.jobs.jobs] == [0, 1]
+
+
+def test_a_job_whose_worker_was_killed_for_memory_ends_and_is_replaced_by_one_with_more():
+    bench = Bench(target=2, memories=MEMORIES, processes=2)
+    bench.target = 4
+    bench.step()
+    bench.run("1", "2")
+    bench.workers["gpu-1-1"] = 1
+    bench.step()
+    bench.killed = {"gpu-1-0"}
+    (report, drain, submit) = bench.step()
+    assert report == Report(GROWN.format("8.00 GiB")) and submit == SubmitJobs(1)
+    assert [job.id for job in drain.jobs] == ["1"] and bench.step() == []
+    bench.workers["gpu-1-1"] = 0
+    assert bench.kinds() == [Cancel] and bench.ids() == ["2", "3"]
+
+
+def test_jobs_of_one_memory_that_are_killed_one_after_the_other_ask_for_more_once():
+    bench = Bench(target=3, memories=MEMORIES)
+    bench.step()
+    bench.run("1", "2", "3")
+    bench.step()
+    for job in "123":
+        bench.end(job, "OUT_OF_MEMORY")
+        bench.step()
+    assert [job.step for job in bench.jobs.jobs] == [1, 1, 1]
+    bench.run("4", "5", "6")
+    bench.step()
+    bench.end("4", "OUT_OF_MEMORY")
+    assert Report(GROWN.format("12GiB")) in bench.step()
+    bench.run("7")
+    bench.step()
+    bench.end("7", "OUT_OF_MEMORY")
+    assert bench.step() == [Report("Job 7 ended as OUT_OF_MEMORY on node7."), SubmitJobs(1)]
+    assert bench.jobs.step == 2, "there is no more"
+
+
+def test_surplus_jobs_with_less_memory_are_released_first():
+    bench = Bench(target=2, memories=MEMORIES)
+    bench.step()
+    bench.run("1", "2")
+    bench.step()
+    bench.end("1", "OUT_OF_MEMORY")
+    bench.step()
+    bench.target = 1
+    bench.step()
+    assert bench.ids() == ["3"]

@@ -52,6 +52,16 @@ def test_each_item_has_one_result(client, tmp_path):
     assert all(result.worker in ("0", "1") and result.seconds is not None for result in results)
 
 
+def test_the_disk_is_waited_for_once_an_interval(client, tmp_path, monkeypatch):
+    waited = []
+    monkeypatch.setattr("daskmetrics.execution._journal.os.fsync", waited.append)
+    results = list(dm.map(twice, range(40), client=client, journal=tmp_path, batch_size=2, checkpoint_interval=20))
+    assert by_item(results) == {i: ("ok", 2 * i) for i in range(40)}
+    assert len(waited) <= 6  # two to open, the header, two intervals, the end
+    length = int((tmp_path / "journal.mark").read_text().split()[0], 16)
+    assert length == (tmp_path / "journal.jsonl").stat().st_size
+
+
 def test_recorded_results_come_first_and_do_not_run_again(client, tmp_path):
     trace, folder = tmp_path / "trace", tmp_path / "run"
     trace.mkdir()

@@ -32,8 +32,7 @@ def other(item: int, *, seed: int) -> dict[str, float]:
 
 @pytest.fixture
 def folder(tmp_path):
-    with open_journal(tmp_path) as journal:
-        run(make_spec(step, range(30), MapOptions(batch_size=4)), None, journal)
+    again(tmp_path)
     return tmp_path
 
 
@@ -63,6 +62,28 @@ def test_a_changed_item_is_found(folder):
     lines[7] = json.dumps([key, name, 700])
     path.write_text("\n".join(lines) + "\n")
     assert verify(folder, sample=0).altered == ("7",)
+
+
+def test_items_that_are_deleted_or_renamed_are_seen_and_the_same_map_writes_them_again(folder):
+    path = folder / "items.jsonl"
+    before = path.read_text()
+    path.unlink()
+    with pytest.raises(DataError, match=r"items.jsonl' is missing. Run the same map again"):
+        verify(folder, sample=0)
+    again(folder)
+    assert path.read_text() == before and verify(folder, sample=0).ok
+    path.write_text(before.replace('"7", 7', '"seven", 7'))
+    found = verify(folder, sample=0)
+    assert found.altered == ("items.jsonl",) and "Run the same map again" in found.text()
+    with pytest.raises(DataError, match=r"items.jsonl' was changed. Run the same map again"):
+        results(folder)
+    again(folder)
+    assert path.read_text() == before and len(results(folder)) == 30
+
+
+def again(folder) -> None:
+    with open_journal(folder) as journal:
+        run(make_spec(step, range(30), MapOptions(batch_size=4)), None, journal)
 
 
 def test_a_flipped_byte_is_found(folder):

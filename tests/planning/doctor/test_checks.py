@@ -11,6 +11,7 @@ from daskmetrics.cluster.slurm._partitions import Nodes, Partition, Site
 from daskmetrics.config import Cluster, Model
 from daskmetrics.config._checkpoints import LocatedSuite
 from daskmetrics.core._events import RunFinished
+from daskmetrics.core._machine import infiniband_ports
 from daskmetrics.core.names import Suite
 from daskmetrics.execution import Record
 from daskmetrics.planning.doctor import CHECKS, Facts, Severity, examine
@@ -51,7 +52,7 @@ WORKER = replace(
     gpus=("NVIDIA L40S",),
     gpu_driver="550.54",
     gpu_used=(0.01,),
-    infiniband=True,
+    infiniband={"mlx5_0:1": "ACTIVE, 200 Gb/sec (4X HDR), InfiniBand"},
     variables={"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "0"},
 )
 NODES = Nodes(4, 32, 256 * 1024, {"l40s": 4}, "idle", names="gpu[0-3]")
@@ -225,6 +226,34 @@ def test_a_machine_alone_needs_few_checks():
     alone = Facts(profile=Cluster(), here=HERE)
     applied = {name for name, finding in examine(alone).items() if finding is not None}
     assert "python" in applied and not applied & {"partition", "gres", "rehearsal", "driver", "scratch-folder"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem", "remedy"),
+    [
+        ({"variables": {"NCCL_NET": "Socket"}}, "NCCL_NET=Socket", "unset NCCL_NET"),
+        ({"variables": {"NCCL_IB_HCA": "mlx4"}}, "names none of mlx5_0:1", "unset NCCL_IB_HCA"),
+        ({"infiniband": {"mlx5_0:1": "DOWN, 10 Gb/sec, InfiniBand"}}, "no port is active (mlx5_0:1 DOWN", "ibstat"),
+        ({"verbs": False}, "/dev/infiniband is not visible", "container"),
+        ({"locked": 65536}, "may lock only 0.1 MB", "ulimit -l unlimited"),
+    ],
+)
+def test_the_reasons_for_which_nccl_falls_back_to_sockets_are_named(changes, problem, remedy):
+    finding = CHECKS["infiniband"](worker(**changes))
+    assert problem in finding.message and remedy in finding.remedy
+
+
+def test_the_variables_of_the_ranks_count_too():
+    facts = replace(SOUND, environment={"NCCL_IB_DISABLE": "1"})
+    assert "NCCL_IB_DISABLE is set" in CHECKS["infiniband"](facts).message
+
+
+def test_the_ports_of_infiniband_are_read(tmp_path):
+    port = tmp_path / "mlx5_0" / "ports" / "1"
+    port.mkdir(parents=True)
+    for name, text in {"state": "4: ACTIVE", "rate": "200 Gb/sec (4X HDR)", "link_layer": "InfiniBand"}.items():
+        (port / name).write_text(text + "\n")
+    assert infiniband_ports(tmp_path) == {"mlx5_0:1": "ACTIVE, 200 Gb/sec (4X HDR), InfiniBand"}
 
 
 def test_two_tasks_without_srun_are_a_failure():

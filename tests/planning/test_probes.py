@@ -1,0 +1,130 @@
+"""What the ranks of a training measure on real workers, and plans that use it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import yaml
+
+from daskmetrics.config import Config
+from daskmetrics.core._estimate import Estimate, Interval
+from daskmetrics.planning import _calibration as calibration
+from daskmetrics.planning import _probes as probes
+from daskmetrics.planning._workload import Phase
+from daskmetrics.training._traffic import SIZES
+from daskmetrics.training.ddp._ranks import DdpTraining, RankHost, place_ranks
+from tests.planning.test_bench import daskmetrics
+
+RECIPE = {"width": 32, "depth": 2, "heads": 2, "context": 32, "batch": 4, "ranks": 2, "checkpoints": 20}
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A configuration that trains a small model on a text of its own."""
+    monkeypatch.chdir(tmp_path)
+    text = "\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(400))
+    (tmp_path / "corpus.txt").write_text(text)
+    config = {
+        "name": "small",
+        "models": [{"name": "a", "train": {**RECIPE, "corpus": "corpus.txt"}}],
+        "corpus": {"prompts": 16},
+        "metrics": ["effective_rank"],
+        "cluster": {"kind": "local", "workers": 2},
+    }
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(config))
+    return "small.yaml"
+
+
+def test_two_ranks_measure_their_link_and_the_plan_uses_it(small):
+    done = daskmetrics("bench", small, "--workload", "allreduce", "--workers", "2", "--output", "out")
+    assert done.exit_code == 0, done.output
+    assert "All-reduce of 2 ranks on 1 node, gloo, measured" in done.stdout
+    assert "64 MiB" in done.stdout and "share of a step" in done.stdout
+    assert "2 ranks on 1 node: 0 GPUs" in done.stderr, "the table of ranks comes before the measurement"
+    [kept] = calibration.known()
+    [sample] = kept.samples
+    assert (sample.kind, sample.group, kept.workers) == ("allreduce", "a", 2) and min(sample.seconds) > 0
+    planned = daskmetrics("plan", small, "--workers", "1,2")
+    assert "exchange of gradients 2 x allreduce a measured" in planned.stdout
+
+
+def test_the_rank_reads_its_data_with_several_numbers_of_loaders(small):
+    done = daskmetrics("bench", small, "--workload", "loader", "--workers", "1")
+    assert done.exit_code == 0, done.output
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert {"0", "1", "2", "4", "8"} <= {row[0] for row in table if row}
+    assert "a rank computes" in done.stdout and "recommended: ddp.loaders: 0" in done.stdout
+    assert "pinned: not measured" in done.stdout
+
+
+def test_the_ways_to_save_memory_are_compared(small):
+    done = daskmetrics("bench", small, "--workload", "precision", "--output", "out")
+    assert done.exit_code == 0, done.output
+    names = ("float32", "bfloat16", "half the batch, twice the passes", "activation checkpointing")
+    assert all(name in done.stdout for name in names)
+    assert "1 rank on 1 node" in done.stderr and "steps of 4 sequences of 32 tokens" in done.stdout
+    assert "out/precision.csv" in done.stdout
+
+
+def test_a_training_is_benched_on_one_and_two_workers_and_simulated_beyond(small):
+    """The table has the cost per million samples; the plan has samples per second and the time of an epoch."""
+    given = ("--set", "models.0.train.epochs=2", "--set", "models.0.train.context=64")
+    words = ("--workload", "train", "--workers", "1,2", "--repeats", 1, "--price", 2, "--simulate", 8)
+    done = daskmetrics("bench", small, *words, *given, "--output", "out")
+    assert done.exit_code == 0, done.output
+    tables = (Path("out", f"{name}.csv").read_text().splitlines() for name in ("bench", "simulated"))
+    measured, simulated = (list(csv.DictReader(table)) for table in tables)
+    assert [row["workers"] for row in measured] == ["1", "2"] and simulated[-1]["workers"] == "8"
+    for row in (*measured, *simulated):
+        assert float(row["cost per million samples"]) > 0 and row["verdict"] in ("good", "acceptable", "wasteful")
+    assert "SIMULATED, not measured" in done.stdout and "Amdahl's law, fitted to the measured times" in done.stdout
+    [kept] = calibration.known()
+    assert [(sample.kind, sample.ranks) for sample in kept.samples] == [("train", 1)]
+    planned = daskmetrics("plan", small, "--workers", "1,2", *given)
+    assert "train a with option 2: " in planned.stdout and "an epoch takes" in planned.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--workers", "1"), "two workers or more"), (("--set", "models=[{source: x, name: x}]"), "'train' recipe")],
+)
+def test_a_measurement_that_is_impossible_is_refused(small, words, message):
+    done = daskmetrics("bench", small, "--workload", "allreduce", *words)
+    assert done.exit_code == 2 and message in done.stderr
+
+
+def of_nodes(*nodes: str, alone: tuple[float, ...] = ()):
+    """A result of ranks on these nodes, with links of 1 GB/s, and steps that take so long alone."""
+    training = DdpTraining("a", Config.model_validate(CONFIG).models[0].train, None, None)
+    hosts = [RankHost(f"tcp://{i}", f"w{i}", node, range(4), 2**30) for i, node in enumerate(nodes)]
+    link = {"ranks": 2, "seconds": {str(size): size / 1e9 for size in SIZES}}
+    measured = [
+        {
+            "links": {"across nodes": link}, "alone": [own], "together": [own + 0.1], "gradient": 80e6,
+            "backend": "gloo", "topology": None, "infiniband": {"mlx5_0:1": "ACTIVE"},
+        }
+        for own in alone
+    ]  # fmt: skip
+    return probes._allreduce(training, place_ranks(hosts, len(hosts)), measured, "cpu")
+
+
+CONFIG = {"name": "c", "models": [{"name": "a", "train": RECIPE}], "metrics": ["effective_rank"]}
+
+
+def test_a_slow_rank_is_named_with_its_node():
+    result = of_nodes("n0", "n1", "n2", alone=(1.0, 1.0, 1.6))
+    text = result.tables[1].as_text()
+    assert "SLOW: rank 2: node n2" in text and "1.60 times" in text and "mlx5_0:1 ACTIVE" in text
+    assert "SLOW" not in of_nodes("n0", "n1", alone=(1.0, 1.1)).tables[1].as_text()
+
+
+def test_the_predicted_share_stands_beside_the_measured_one():
+    rows = of_nodes("n0", "n1", alone=(0.9, 0.9)).tables[1].rows
+    assert rows[2] == ("share of a step", "8.2%", "10.0%")
+
+
+def test_more_ranks_than_the_recipe_has_do_not_shorten_a_training():
+    epoch = Phase("train", 1, Estimate(Interval.exactly(8.0)), chains=4, together=True, serial=Interval.exactly(0.0))
+    assert [epoch.on(n).value for n in (1, 2, 4, 8)] == [8.0, 4.0, 2.0, 2.0]
