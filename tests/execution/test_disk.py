@@ -27,13 +27,11 @@ PLANTED = (
     (journal, "rest = self._tail[self._size - self._safe :] + text  #", "rest = text  #"),
     (journal, "                while rest:  # a nearly", "                if rest:  # a nearly"),
     (journal, "            os.ftruncate(self._file, self._safe)\n", "            pass\n"),
-    (journal, "        if os.fstat(self._file).st_size > self._safe:  #", "        if True:  #"),
     (journal, "        self._size, self._writing = self._safe, False\n", "        self._writing = False\n"),
     (journal, "    if rest := os.pread(file, max(0, length - committed), committed):", "    if rest := b'':"),
     (journal, "    if size > length:\n        os.ftruncate(file, length)\n", ""),
     (journal, "            self._safe, self._tail = self._length, b\"\"\n            self._move_mark()\n", ""),
     # what others do meanwhile
-    (journal, "            with suppress(StorageError):  #", "            if False:  #"),
     (journal, "            with suppress(StorageError):  #", "            with suppress():  #"),
     (journal, "        size = self._require_in_place()\n", "        size = self._size\n"),
     (journal, "there.st_ino) == self._identity", "there.st_ino) != ()"),
