@@ -42,20 +42,24 @@ def status(run: Path) -> Answer:
     from daskmetrics import report
     from daskmetrics.execution.map._folder import is_map, read_map
     from daskmetrics.execution.map._results import summary_text
+    from daskmetrics.report._terminal import idle_now
 
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):  # the job has not started the run
         return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: click.echo(job))
     if is_map(run):
         recorded = read_map(run)
         counts = Counter(result.status for result in recorded.results)
+        idle = idle_now(RunFolder(run))
+        lines = [f"Worker {worker}: {reason}." for worker, reason in idle.items()]
         return Answer(
             lambda: {
                 "folder": run,
                 "finished": len(recorded.results) == len(recorded.items),
                 "items": len(recorded.items),
                 "counts": counts,
+                "idle_gpus": idle,
             },
-            lambda: click.echo(summary_text(recorded.results, len(recorded.items))),
+            lambda: click.echo("\n".join([summary_text(recorded.results, len(recorded.items)), *lines])),
         )
     loaded = report.Run(run)
     job = None if loaded.finished else _driver_job(run)
@@ -109,7 +113,14 @@ def _driver_job(run: Path) -> str | None:
 def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool) -> None:
     """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
     from daskmetrics import report as reports
+    from daskmetrics.execution.map._folder import is_map
+    from daskmetrics.report._html import write_map_figure
 
+    if is_map(run):
+        if kind != "html" or svg or open_page:
+            raise ConfigError("Of a map, report writes one figure as PNG. Its results are written by map --output.")
+        click.echo(write_map_figure(RunFolder(run)))
+        return
     loaded = reports.Run(run)
     if kind != "html":
         if open_page:

@@ -46,6 +46,8 @@ class RunFolder:
     events = _Inside("events.jsonl")  # of a watch: what happened, for other programs; docs/watch.md
     # of a map while it runs: where its scheduler is, and the keys that admit workers
     scheduler = _Inside("scheduler.json")
+    # what the workers used over time: CPU, memory, network, disk, GPU
+    telemetry = _Inside("telemetry.jsonl")
     plan = _Inside("plan.json")  # the prediction for the run, if it was planned
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
     # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the process

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, DatetimeTickFormatter, LinearAxis, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, DataRange1d, DatetimeTickFormatter, LinearAxis, NumeralTickFormatter, Range1d
 from bokeh.plotting import figure
 from numpy.typing import NDArray
 
@@ -25,6 +25,7 @@ LOADS = {
     "cpu": "processor time",
     "gpu": "GPU utilisation",
 }
+TRAFFIC = {"network": "network, both directions", "disk": "disk, both directions"}
 LEAST_SCORE, LEAST_REGRET, LEAST_LOSS = 0.05, 0.02, 0.5  # smallest spans of axes: less is noise, not a finding
 MOST_NAMED = 16  # ranks that the legend of a training names
 
@@ -101,22 +102,30 @@ def span(values: NDArray[Any], least: float, margin: float = 0.12) -> tuple[floa
 
 
 class BusyLines:
-    """Used shares of GPU slots, CPU slots and processors, over the last half hour."""
+    """Quantities of the workers over the last half hour: by default used shares of slots, processors and GPUs."""
 
-    def __init__(self) -> None:
-        self.source = ColumnDataSource({name: [] for name in ("time", *LOADS)})
-        self.figure = plain_figure(
-            "Load of the workers", "time", "share in use", x_axis_type="datetime", x_range=(0, 1)
-        )
+    def __init__(
+        self,
+        title: str = "Load of the workers",
+        label: str = "share in use",
+        lines: Mapping[str, str] = LOADS,
+        unit: float = 1.0,
+    ) -> None:
+        self._names, self._unit = lines, unit
+        self.source = ColumnDataSource({name: [] for name in ("time", *lines)})
+        self.figure = plain_figure(title, "time", label, x_axis_type="datetime", x_range=(0, 1))
         self._lines = {
             name: self.figure.line(
                 "time", name, source=self.source, color=COLOURS[i], line_dash=DASHES[i], line_width=1.8,
                 legend_label=label,
             )
-            for i, (name, label) in enumerate(LOADS.items())
+            for i, (name, label) in enumerate(lines.items())
         }  # fmt: skip
-        self.figure.y_range = Range1d(0, 1.05)
-        self.figure.yaxis.formatter = NumeralTickFormatter(format="0 %")
+        if lines is LOADS:
+            self.figure.y_range = Range1d(0, 1.05)
+            self.figure.yaxis.formatter = NumeralTickFormatter(format="0 %")
+        else:
+            self.figure.y_range = DataRange1d(start=0)
         self.figure.xaxis.ticker.desired_num_ticks = 4  # times are long
         self.figure.xaxis.formatter = DatetimeTickFormatter(minutes="%H:%M", seconds="%H:%M:%S", minsec="%H:%M:%S")
         legend_above(self.figure)
@@ -131,16 +140,17 @@ class BusyLines:
         first, self._last = busy[0].time, new[-1].time
         if any(one.gpu == one.gpu for one in new):
             self._show_gpu(True)
-        added = {name: [getattr(one, name) for one in new] for name in LOADS}
+        added = {name: [getattr(one, name) / self._unit for one in new] for name in self._names}
         offset = time.localtime(self._last).tm_gmtoff  # bokeh shows Universal Time
         start = max(first, self._last - SHOWN)
         self.figure.x_range.update(start=(start + offset) * 1000, end=(max(self._last, start + 60) + offset) * 1000)
         self.source.stream({"time": [(one.time + offset) * 1000 for one in new], **added}, rollover=900)
 
     def _show_gpu(self, visible: bool) -> None:
+        line = self._lines.get("gpu")
         for item in self.figure.legend[0].items:
-            if item.renderers == [self._lines["gpu"]]:
-                item.visible = self._lines["gpu"].visible = visible
+            if line is not None and item.renderers == [line]:
+                item.visible = line.visible = visible
 
 
 class TrainingLines:

@@ -12,7 +12,7 @@ from bokeh.models import CustomJS, Div, Select
 from distributed.dashboard.components.scheduler import env
 
 from daskmetrics.core._text import duration, plural
-from daskmetrics.dashboard._charts import BusyLines, CostLine, TrainingLines
+from daskmetrics.dashboard._charts import TRAFFIC, BusyLines, CostLine, TrainingLines
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._heatmap import Heatmap
 from daskmetrics.dashboard._plugin import DashboardPlugin, plugin_of
@@ -112,7 +112,11 @@ class Page:
         self.scale = Select(title="Checkpoints", value=FITTING, options=scales, width=110, **style)
         self.heat = Heatmap()
         self.cost, self.busy, self.training = CostLine(), BusyLines(), TrainingLines()
-        self.figures = [self.heat.figure, self.cost.figure, self.busy.figure, self.training.loss, self.training.speed]
+        self.memory = BusyLines("Memory of the workers", "GB", {"memory": "all workers"}, 1e9)
+        self.traffic = BusyLines("Traffic of their machines", "MB per second", TRAFFIC, 1e6)
+        self.loads = [self.busy, self.memory, self.traffic]
+        self.figures = [self.heat.figure, self.cost.figure, self.training.loss, self.training.speed]
+        self.figures += [load.figure for load in self.loads]
         self.mapper = self.heat.mapper
         self.decisions, self.failures = (
             Div(stylesheets=[STYLE], min_width=340, sizing_mode="stretch_width") for _ in range(2)
@@ -127,6 +131,7 @@ class Page:
                 (self.heat.figure,),
                 (self.training.loss, self.training.speed),
                 (self.cost.figure, self.busy.figure),
+                (self.memory.figure, self.traffic.figure),
                 (self.decisions, self.failures),
             )
         ]
@@ -134,11 +139,15 @@ class Page:
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
-        self.busy.update(self.plugin.load)
+        for load in self.loads:
+            load.update(self.plugin.load)
         self.training.update(self.plugin.training)
         live = self.plugin.live
         if live is None:
-            self.head.text = '<p class="title">Waiting for a run</p>'
+            items = self.plugin.items
+            counts = ", ".join(f"{count} {status}" for status, count in items["counts"].items()) if items else ""
+            title = f"Map of {items['items']} items: {counts}" if items else "Waiting for a run"
+            self.head.text = f'<p class="title">{title}</p>'
             return
         self.head.text = _head(live, self.plugin)
         if live is not self._live:

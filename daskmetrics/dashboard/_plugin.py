@@ -12,7 +12,8 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from daskmetrics.core._events import CLUSTER, TRAIN, StorePlanned, message_from_json
+from daskmetrics.core._events import CLUSTER, MAP, TRAIN, StorePlanned, message_from_json
+from daskmetrics.core._telemetry import readings
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._state import Grid, LiveState
 
@@ -31,6 +32,9 @@ class WorkerLoad:
     cpu_slots: float
     cpu: float
     gpu: float
+    memory: float  # bytes of all workers
+    network: float  # bytes per second of all machines, in both directions
+    disk: float
 
 
 class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
@@ -44,6 +48,7 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self.training = TrainingCurves()
         self.load: deque[WorkerLoad] = deque(maxlen=MAX_LOADS)
         self.cluster = ""  # the latest message of the topic `CLUSTER` about queue and machines
+        self.items: Mapping[str, Any] = {}  # the latest message of the topic `MAP`
         self.closed = False
         self._measuring = PeriodicCallback(self.measure_load, LOAD_INTERVAL * 1000)
 
@@ -71,15 +76,23 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         """Called by Dask for every logged event."""
         if topic == TRAIN and isinstance(msg, dict):
             self.training.receive(msg, time.time())
+        elif topic == MAP and isinstance(msg, dict):
+            self.items = msg
         elif topic == CLUSTER and isinstance(msg, dict):
             self.cluster = str(msg.get("text", ""))
+
+    def readings(self) -> dict[str, dict[str, float]]:
+        """What each worker reported last, by its name."""
+        return {str(worker.name): readings(worker.metrics) for worker in self.scheduler.workers.values()}
 
     def measure_load(self) -> None:
         """Record the current load of the workers, as the scheduler knows it."""
         workers = list(self.scheduler.workers.values())
         processors = sum(worker.nthreads for worker in workers)
         cpu = sum(worker.metrics.get("cpu", 0.0) for worker in workers)
-        gpu = [worker.metrics["gpu_utilization"] for worker in workers if "gpu_utilization" in worker.metrics]
+        used = self.readings()
+        gpu = [each["gpu"] for each in used.values() if "gpu" in each]
+        hosts = {worker.host: used[str(worker.name)] for worker in workers}  # whose traffic each of its workers reports
         load = WorkerLoad(
             time=time.time(),
             workers=len(workers),
@@ -87,6 +100,9 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             cpu_slots=_used_share(workers, "CPU"),
             cpu=cpu / 100 / processors if processors else math.nan,
             gpu=sum(gpu) / len(gpu) / 100 if gpu else math.nan,
+            memory=sum(each.get("memory", 0.0) for each in used.values()),
+            network=sum(each.get("received", 0.0) + each.get("sent", 0.0) for each in hosts.values()),
+            disk=sum(each.get("read", 0.0) + each.get("written", 0.0) for each in hosts.values()),
         )
         self.load.append(load)
 

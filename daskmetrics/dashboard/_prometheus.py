@@ -32,9 +32,27 @@ class PrometheusCollector(Collector):
         for plugin in self.plugins[-1:]:
             yield from _load(plugin)
             yield from _training(plugin)
+            if plugin.items:
+                yield _gauge("items_planned", "Items of a map", plugin.items["items"])
+                finished = {(status,): count for status, count in plugin.items["counts"].items()}
+                yield _labelled("items", "Items of a map that have a result", finished, "status")
             if plugin.live is not None:
                 yield from _run(plugin.live)
 
+
+USED = {
+    "cpu": ("cpu_percent", "Use of CPUs by a worker, in per cent of one"),
+    "memory": ("memory_bytes", "Memory of a worker"),
+    "received": ("network_received_bytes_per_second", "Received by the machine of a worker"),
+    "sent": ("network_sent_bytes_per_second", "Sent by the machine of a worker"),
+    "read": ("disk_read_bytes_per_second", "Read from disks of the machine of a worker"),
+    "written": ("disk_written_bytes_per_second", "Written to disks of the machine of a worker"),
+    "gpu": ("gpu_percent", "Utilisation of the GPU of a worker"),
+    "gpu_memory": ("gpu_memory_bytes", "Used memory of the GPU of a worker"),
+    "power": ("gpu_power_watts", "Power of the GPU of a worker"),
+    "temperature": ("gpu_temperature_celsius", "Temperature of the GPU of a worker"),
+}
+"""Name and description of each quantity of `core._telemetry`."""
 
 COLLECTOR = PrometheusCollector()
 REGISTRY.register(COLLECTOR)
@@ -46,6 +64,10 @@ def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
         now = plugin.load[-1]
         busy = {(part,): getattr(now, part) for part in ("gpu_slots", "cpu_slots", "cpu", "gpu")}
         yield _labelled("busy_ratio", "Used share of the workers' resources", busy, "of")
+    reported = plugin.readings()
+    for quantity, (name, about) in USED.items():
+        if values := {(worker,): own[quantity] for worker, own in reported.items() if quantity in own}:
+            yield _labelled(f"worker_{name}", about, values, "worker")
 
 
 def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:

@@ -12,7 +12,11 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from distributed import Worker
+from distributed.diagnostics import nvml
+
 from daskmetrics.core._machine import gpu_models
+from daskmetrics.core._telemetry import GPU
 from daskmetrics.core.errors import ConfigError
 
 PACKAGES = ("daskmetrics", "distributed", "torch")
@@ -33,9 +37,19 @@ def answer(host: str, group: int) -> dict[str, Any]:
     here = socket.gethostname()
     if (here, os.getpgrp()) == (host, group) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for worker in Worker._instances:
+        if worker.monitor.gpu_name:  # Dask found nvidia-ml-py and a GPU, whose use it reports already
+            worker.metrics.setdefault(GPU, _gpu_state)
     end = os.environ.get(END_OF_JOB)
     remaining = None if end is None else float(end) - time.time()
     return {"versions": versions(), "host": here, "gpus": gpu_models(), "remaining": remaining}
+
+
+def _gpu_state(worker: Worker) -> dict[str, float]:
+    """Power and temperature of the GPU of a worker, which calls this with each heartbeat and ignores its errors."""
+    handle, library = nvml._pynvml_handles(), nvml.pynvml
+    celsius = library.nvmlDeviceGetTemperature(handle, library.NVML_TEMPERATURE_GPU)
+    return {"power": library.nvmlDeviceGetPowerUsage(handle) / 1000, "temperature": float(celsius)}
 
 
 def versions() -> dict[str, str]:

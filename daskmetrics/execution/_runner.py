@@ -21,6 +21,8 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core._events import Event, Record, WorkerJoined
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core._telemetry import TelemetryFile
 from daskmetrics.core.errors import ClusterLostError, StorageError
 from daskmetrics.execution import _handshake as handshake
 from daskmetrics.execution import _worker as worker
@@ -96,7 +98,7 @@ def run(
     event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
     with stop_signals(backend.on_signal), backend.listening(), _removed(scratch, backend.scratch):
         loop = Loop(source, event_log, settings, on_record)
-        backend.drive(loop)
+        backend.drive(loop, TelemetryFile(RunFolder(journal.path.parent).telemetry))
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
 
@@ -154,6 +156,7 @@ class _DaskBackend:
         self.reported: set[TaskId] = set()  # attempts whose short result came with the report of their end
         # resources of the workers by address; only the event loop of the client uses it
         self.known: dict[str, Mapping[str, float]] = {}
+        self.metrics: Mapping[str, Mapping[str, Any]] = {}  # that the workers reported last, by name
         self.plain: set[str] = set()  # workers that were started without our resources
         self.over_memory: set[str] = set()  # workers that their nanny killed because they used too much memory
         self.stopping = False
@@ -182,7 +185,7 @@ class _DaskBackend:
                 for topic in handlers:
                     self.client.unsubscribe_topic(topic)
 
-    def drive(self, loop: Loop) -> None:
+    def drive(self, loop: Loop, telemetry: TelemetryFile) -> None:
         """Carry messages to the loop and its actions to Dask until it is done."""
         messages: list[Message] = []
         looked = -math.inf
@@ -193,6 +196,11 @@ class _DaskBackend:
                 return
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
+                doing = {
+                    worker.name: next((item.unit.kind for item in worker.running() if item), "")
+                    for worker in loop.workers.values()
+                }
+                telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
             messages = self._receive(loop.wake)
 
@@ -312,6 +320,7 @@ class _DaskBackend:
             here = (await self.client.scheduler.identity(n_workers=-1))["workers"]
         except OSError:
             return  # the connection is lost; the client reports it
+        self.metrics = {str(about["name"]): about["metrics"] for about in here.values()}
         for address in here.keys() - self.known.keys():
             self.known[address] = here[address]["resources"]
             self._post(self._ask_versions(address, here[address]))

@@ -8,6 +8,7 @@
 `_scenario`     workloads and partitions written by hand
 `_options`      offers of workers compared for a workload: times, costs, suggestions
 `_slurm`        what a Slurm cluster has free, live or recorded
+`_success`      how earlier work on a partition ended
 `_calibration`  measured times, and how they correct assumed times
 `_scaling`      time against number of workers
 `_probes`       what the ranks of a training measure: exchange of gradients, loaders, precision

@@ -9,6 +9,7 @@ from itertools import compress
 
 from daskmetrics.core._estimate import Estimate, Interval, undominated
 from daskmetrics.core._text import duration, listed
+from daskmetrics.planning._success import TrackRecord
 from daskmetrics.planning._workload import Workload
 
 MARGIN = 1.2  # between the upper bound of the run time and the requested walltime, so that no job is cut off
@@ -41,6 +42,8 @@ class Offer:
     partition : str or None
     problem : str or None
         Why the workers are not available at all.
+    success : TrackRecord or None
+        How earlier jobs or runs on the partition ended; None without evidence.
     """
 
     profile: str
@@ -55,6 +58,7 @@ class Offer:
     price: float | None = None
     partition: str | None = None
     problem: str | None = None
+    success: TrackRecord | None = None
 
     @property
     def label(self) -> str:

@@ -16,12 +16,13 @@ from daskmetrics import config as configuration
 from daskmetrics.cluster._pinning import usable_cpus
 from daskmetrics.cluster.slurm._state import SlurmState, read_state, recorded_state
 from daskmetrics.config import Cluster, Config
-from daskmetrics.core._files import RunFolder, atomic_write, private
+from daskmetrics.core._files import RUNS, RunFolder, atomic_write, private
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import prepare
 from daskmetrics.planning import _calibration, _scenario, _slurm
 from daskmetrics.planning._experiment import calibration_of_run, workload
 from daskmetrics.planning._options import NO_WAIT, Limits, Offer, Option, Suggestion, front, options, suggestions
+from daskmetrics.planning._success import TrackRecord, of_partition
 from daskmetrics.planning._workload import Workload
 
 ASSUMED_GPU = "l40s"  # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
@@ -138,7 +139,13 @@ def _offers(config: Config, request: PlanRequest, workload_on: Callable[[str], W
                 (option,) = options([(offer, workload_on(offer.device))])
                 offer = _slurm.rehearsed(offer, profile, option.walltime)
             offers.append(offer)
-    return offers
+    runs = (request.folder or RUNS / config.name).parent
+
+    @cache
+    def success(name: str, partition: str | None) -> TrackRecord | None:
+        return of_partition(partition, profiles[name], runs, ask=request.recorded is None)
+
+    return [dataclasses.replace(each, success=success(each.profile, each.partition)) for each in offers]
 
 
 def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:

@@ -64,6 +64,7 @@ def _option_document(proposal: Proposal, option: Option) -> dict[str, Any]:
     return {
         **{name: getattr(option.offer, name) for name in offer},
         **{name: getattr(option, name) for name in own},
+        "success": (record := option.offer.success) and {**vars(record), "chance": record.chance},
         "command": proposal.command(option) if proposal.config and option.possible else None,
     }
 
@@ -107,6 +108,9 @@ def _notes(proposal: Proposal, now: float) -> Iterator[str]:
         for source in dict.fromkeys(of(option).source for option in options):
             same = [option for option in options if of(option).source == source]
             yield f"{what} of {named(same)}: {source}{age(of(same[0]), now)}"
+    for record in dict.fromkeys(str(option.offer.success) for option in options if option.offer.success):
+        same = [option for option in options if str(option.offer.success) == record]
+        yield f"chance of success of {named(same)}: {record}"
     yield from _search_limit(proposal)
     yield from _needs(proposal)
     if proposal.config is not None:

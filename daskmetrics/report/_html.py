@@ -18,14 +18,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core._files import atomic_write
+from daskmetrics.core._files import RunFolder, atomic_write
+from daskmetrics.core._telemetry import read_samples
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.execution._journal import read
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _format as formats
 from daskmetrics.report import _tables as tables
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
+from daskmetrics.report._documents import summary
 from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._run import Run
+from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
     from daskmetrics.report.plots._figures import Picture
@@ -54,6 +59,17 @@ def write_page(run: Run, vectors: bool = False) -> Path:
     return atomic_write(folder / "index.html", page(run, pictures))
 
 
+def write_map_figure(folder: RunFolder) -> Path:
+    """Write the one figure that a map has, what its workers used; ConfigError if there is nothing to draw."""
+    if len(samples := read_samples(folder.telemetry)) < 2:
+        raise ConfigError(f"'{folder.path}' has no telemetry: the map was too short, or ran in one process.")
+    need_matplotlib()
+    from daskmetrics.report.plots._figures import telemetry
+
+    folder.report.mkdir(exist_ok=True)
+    return atomic_write(folder.report / "telemetry.png", telemetry(samples, list(read(folder.journal))).png)
+
+
 def _remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
     """Delete the files of figures that the run no longer has; other files are not ours."""
     from daskmetrics.report.plots._figures import NAMES
@@ -61,14 +77,6 @@ def _remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
     for name in NAMES - {picture.name for picture in pictures}:
         for kind in ("png", "svg"):
             (folder / f"{name}.{kind}").unlink(missing_ok=True)
-
-
-def summary(run: Run) -> dict[str, Any]:
-    """The verdict of a run and what would settle a tie, as plain JSON values for other programs."""
-    if run.result is None:
-        return {"name": run.start.name, "state": run.state, "verdict": None, "settle": None}
-    settle = vars(run.settlement) if run.settlement else None
-    return {"name": run.start.name, "state": run.state, "verdict": run.verdict.as_dict(), "settle": settle}
 
 
 def _is_fresh(page: Path, run: Run) -> bool:

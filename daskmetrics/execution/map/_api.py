@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.core._events import UnitAsked
+from daskmetrics.core._events import MAP, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ConfigError
@@ -31,6 +32,7 @@ from daskmetrics.execution.map._tracker import ItemResult
 # The source itself halves a batch that died or was stopped, and tries failed items again. What remains is the rare
 # exception of a whole batch, for instance a module that is missing on one node: another worker may succeed.
 RETRY = RetryPolicy(exceptions=3, deaths=1, memory=1, timeouts=1)
+PUBLISH_EVERY = 1.0  # seconds
 PROBES = 3
 PROBE_SECONDS = 120.0
 
@@ -147,10 +149,30 @@ def run(
             _run_serial(source, journal)
         else:
             _check_function(spec, client)
-            run_source(source, client, journal, _settings(spec), say=say)
+            with _published(source, client):
+                run_source(source, client, journal, _settings(spec), say=say)
     else:
         restore(spec, journal)
     return source.tracker.results()
+
+
+@contextmanager
+def _published(source: MapSource, client: Client) -> Iterator[None]:
+    """Tell the scheduler, at most once a second, how many items have which status; for /metrics and the live page."""
+    counts = Counter(result.status for result in source.tracker.results())
+    given, due, total = source.on_result, 0.0, len(source.tracker.results()) + len(source.tracker.unfinished())
+
+    def on_result(result: ItemResult) -> None:
+        nonlocal due
+        given(result)
+        counts[result.status] += 1
+        if time.monotonic() >= due:
+            due = time.monotonic() + PUBLISH_EVERY
+            client.log_event(MAP, {"items": total, "counts": dict(counts)})
+
+    source.on_result = on_result
+    yield
+    client.log_event(MAP, {"items": total, "counts": dict(counts)})
 
 
 def _settings(spec: MapSpec) -> Settings:
@@ -224,7 +246,8 @@ def _run_in_thread(
         try:
             with stack:
                 _check_function(spec, client)
-                run_source(source, client, journal, _settings(spec), say=log.warning)
+                with _published(source, client):
+                    run_source(source, client, journal, _settings(spec), say=log.warning)
         except BaseException as error:  # raised again in the caller's thread
             errors.append(error)
         finally:
