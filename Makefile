@@ -25,7 +25,7 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not slurm and not browser" $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slurm" $(PYTEST_ARGS)
+	DASKMETRICS_CASES=1000 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slurm" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slurm $(PYTEST_ARGS)  # one Slurm serves all its tests, one at a time
 
 lint: $(VENV)/.installed

@@ -50,11 +50,14 @@ class RunFolder:
     telemetry = _Inside("telemetry.jsonl")
     plan = _Inside("plan.json")  # the prediction for the run, if it was planned
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
+    workers = _Inside("workers.json")  # while a process drives the run: how many workers have work
     # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the process
     lock = _Inside("lock")
 
     def create(self) -> RunFolder:
         """Create the folder, or make an existing one private to its owner; raises ConfigError if that fails."""
+        if self.path.is_symlink() and self.path.lstat().st_uid != os.getuid():  # in a folder that others share
+            raise ConfigError(f"The run folder '{self.path}' is a link of another user. Choose another --folder.")
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.chmod(0o700)
