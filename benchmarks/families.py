@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from daskmetrics.bandit.replay._likeness import LEAST_TASKS
 from daskmetrics.bandit.replay._report import confidence_table, success_table
 from daskmetrics.bandit.replay._statistics import is_found, success
 from daskmetrics.core._table import Table
-from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.errors import UndefinedError
 from daskmetrics.core.names import Arm
 from daskmetrics.execution._score_tables import read, read_metrics
 
@@ -291,12 +292,9 @@ def _side_by_side(pairs: Mapping[str, Sequence[tuple[ReplayTrial, ReplayTrial]]]
 
 def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[ReplayTrial]:
     """Searches by another policy; none if it scores whole arms and the budget does not always pay for one."""
-    try:
+    with suppress(UndefinedError):
         return list(run_trials(plan, [Setting(policy)], seeds, jobs))
-    except DaskmetricsError as error:
-        if not str(error).startswith("No arm can be recommended"):
-            raise
-        return []
+    return []
 
 
 def losses(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str) -> Iterator[Table]:

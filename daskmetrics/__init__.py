@@ -64,9 +64,8 @@ if TYPE_CHECKING:
     from daskmetrics.cluster import ProfileCluster
     from daskmetrics.config import Config
     from daskmetrics.execution.map import map
-    from daskmetrics.experiment._callback import WatchCallback
     from daskmetrics.experiment._direct import embed, measure
-    from daskmetrics.experiment._watch_process import BackgroundWatch
+    from daskmetrics.experiment._watch_process import BackgroundWatch, WatchCallback
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
 
 __version__ = next((each.version for each in distributions(name="daskmetrics")), "0+source")
@@ -93,7 +92,7 @@ _PLACES = {
     "map": "daskmetrics.execution.map:map",
     "ProfileCluster": "daskmetrics.cluster:ProfileCluster",
     "Run": "daskmetrics.report:Run",
-    "WatchCallback": "daskmetrics.experiment._callback:WatchCallback",
+    "WatchCallback": "daskmetrics.experiment._watch_process:WatchCallback",
 }
 __getattr__ = on_first_use(__name__, _PLACES)  # Dask takes half a second
 

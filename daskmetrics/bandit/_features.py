@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 
 from daskmetrics.bandit._problem import Floats, check_shape
 from daskmetrics.core._readouts import Readout
-from daskmetrics.core.names import Suite
+from daskmetrics.core.names import Checkpoint, Suite
 
 
 def arm_features(suites: Sequence[Suite], metrics: Floats | None = None) -> Floats:
@@ -64,6 +65,19 @@ def metrics_of_arms(suites: Sequence[Suite], by_layer: Floats) -> Floats:
         for layer, _ in suite.rows
     ]
     return np.asarray(by_layer[rows])
+
+
+def measured(
+    suites: Sequence[Suite], values: Mapping[Checkpoint, Sequence[Sequence[float | None]]]
+) -> tuple[list[Suite], Floats]:
+    """The suites with those of their checkpoints that have values, layer by layer, and the metrics of their arms."""
+    kept = [
+        replace(suite, revisions=names)
+        for suite in suites
+        if (names := tuple(each.revision for each in suite.checkpoints() if each in values))
+    ]
+    blocks = [np.array(values[each], dtype=float) for suite in kept for each in suite.checkpoints()]
+    return kept, metrics_of_arms(kept, np.concatenate(blocks)) if blocks else np.empty((0, 0))
 
 
 def _training_times(suite: Suite) -> list[float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskmetrics.bandit._features import arm_features
 from daskmetrics.bandit._posterior import Posterior, fit_posterior
-from daskmetrics.bandit._problem import Floats, Ints, Observations, Outcome, Problem, Reward
+from daskmetrics.bandit._problem import Floats, Ints, Outcome, Problem, Reward
 from daskmetrics.bandit._recommend import margin_of, normal_draws
 from daskmetrics.core.names import Arm, Cell, Suite, step_of
 
@@ -105,8 +105,7 @@ def rise_forecast(
     rows[:, 0] = np.log2(spans.ravel() + 1) / np.log2(last + 1)  # ... and a time of `arm_features`
     virtual = tuple(replace(best, revision=f"~{i}") for i in range(spans.size))
     problem = _problem((*arms, *virtual), np.vstack([features, rows]), best, tasks, kinds, reward)
-    inside = {cell: one for cell, one in known.items() if cell.arm in problem.arm_index}
-    seen = Observations.of((*problem.locate(cell), one.score or 0.0, one.stderr) for cell, one in inside.items())
+    seen = problem.observe(known.items())
     posterior = fit_posterior(problem, seen)
     rise = _rises(posterior, np.arange(len(arms), len(problem.arms)).reshape(spans.shape), seed)
     margin = margin_of(posterior, arms.index(best), seen, share)

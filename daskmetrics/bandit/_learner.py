@@ -253,7 +253,7 @@ class Learner:
 
         Raises
         ------
-        DaskmetricsError
+        UndefinedError
             If no cell was measured.
         """
         return recommend(self.state, self.budget, self.spent, self.within)

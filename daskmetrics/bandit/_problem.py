@@ -230,6 +230,13 @@ class Problem:
     def cell(self, arm: int, task: int) -> Cell:
         return Cell(self.arms[arm], self.tasks[task])
 
+    def observe(self, outcomes: Iterable[tuple[Cell, Outcome]]) -> Observations:
+        """Scores of cells as observations; failed cells and those of other arms are left out."""
+        known = ((cell, one) for cell, one in outcomes if cell.arm in self.arm_index)
+        return Observations.of(
+            (*self.locate(cell), one.score, one.stderr) for cell, one in known if one.score is not None
+        )
+
     def locate(self, cell: Cell) -> tuple[int, int]:
         """Indices (arm, task) of a cell; the inverse of `cell`."""
         if cell.arm not in self.arm_index or cell.task not in self.tasks:

@@ -14,7 +14,7 @@ from daskmetrics.bandit._coverage import is_covered
 from daskmetrics.bandit._policy import State
 from daskmetrics.bandit._posterior import Posterior, greatest
 from daskmetrics.bandit._problem import Bools, Ints, Observations, Problem
-from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.errors import UndefinedError
 from daskmetrics.core.names import Arm, seed_of, without_default
 
 TOP = 10  #: number of arms listed in the recommendation
@@ -116,11 +116,11 @@ class Recommendation:
 
 
 def recommend(state: State, budget: float, spent: float, within: float = WITHIN) -> Recommendation:
-    """Recommend the best arm of a state; raises DaskmetricsError if no cell was measured."""
+    """Recommend the best arm of a state; raises UndefinedError if no cell was measured."""
     problem, seen = state.problem, state.observations
     failed = len(state.outcomes) - len(seen)
     if not len(seen):
-        raise DaskmetricsError(
+        raise UndefinedError(
             f"No arm can be recommended: no cell was measured and {failed} failed. See the journal for the reasons."
         )
     posterior, best, default = state.posterior.without_pending(), state.recommended, problem.default_arm

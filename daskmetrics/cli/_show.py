@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,22 +36,26 @@ DATA = "DASKMETRICS_PUBLISHED_DATA"  # the environment variable with the folder 
 @run_folder
 @answering
 def status(run: Path) -> Answer:
-    """Show the progress, the failures and the Slurm jobs of RUN.
+    """Show the progress, the failures, the workers and the Slurm jobs of RUN.
 
     They are read from its files and from Slurm's queue.
     """
     from daskmetrics import report
+    from daskmetrics.execution import _capacity
     from daskmetrics.execution.map._folder import is_map, read_map
     from daskmetrics.execution.map._results import summary_text
+    from daskmetrics.report._format import fact
     from daskmetrics.report._terminal import idle_now
 
+    workers = _capacity.read(RunFolder(run))
+    shown = fact("workers", workers.text(time.time())) if workers else []
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):  # the job has not started the run
         return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: click.echo(job))
     if is_map(run):
         recorded = read_map(run)
         counts = Counter(result.status for result in recorded.results)
         idle = idle_now(RunFolder(run))
-        lines = [f"Worker {worker}: {reason}." for worker, reason in idle.items()]
+        lines = [*shown, *(f"Worker {worker}: {reason}." for worker, reason in idle.items())]
         return Answer(
             lambda: {
                 "folder": run,
@@ -58,6 +63,7 @@ def status(run: Path) -> Answer:
                 "items": len(recorded.items),
                 "counts": counts,
                 "idle_gpus": idle,
+                "workers": workers,
             },
             lambda: click.echo("\n".join([summary_text(recorded.results, len(recorded.items)), *lines])),
         )
@@ -67,7 +73,7 @@ def status(run: Path) -> Answer:
     def show() -> None:
         if job:
             click.echo(job)
-        click.echo(report.status_text(loaded))
+        click.echo("\n".join([report.status_text(loaded), *shown]))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
             from daskmetrics.cluster.slurm._commands import queue_text
             from daskmetrics.cluster.slurm._script import job_name
@@ -77,7 +83,7 @@ def status(run: Path) -> Answer:
     def document() -> dict[str, Any]:
         from daskmetrics.report._documents import status_document
 
-        return {**status_document(loaded), "job": job}
+        return {**status_document(loaded), "job": job, "workers": workers}
 
     return Answer(document, show)
 

@@ -35,6 +35,10 @@ class Location:
     rolling: Rolling | None = None  # set if its space on the disk is limited, and it is not in the hub's cache
     base: Location | None = None  # of the model to which the weights in the folder, of an adapter, are added
 
+    def downloaded_by(self, who: str) -> Location:
+        """The same, where whoever is named downloads it when it is needed: the driver or the workers."""
+        return replace(self, rolling=replace(self.rolling, by=who)) if self.rolling else self
+
 
 @dataclass(frozen=True)
 class LocatedSuite:

@@ -37,6 +37,7 @@ _BESIDE_WEIGHTS = (".json", ".txt", ".model", ".jinja", ".spm", ".tiktoken", ".c
 _NOT_READ = ("generation_config.json", "training.json", "trainer_state.json", "*_results.json", "requirements*.txt")
 _MODULE = re.compile(r"\d+_\w+/[^/]+")  # a file of a module of sentence-transformers, such as 1_Pooling/config.json
 _BESIDE_TOKENIZER = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SMALL = 1 << 16  # bytes: smaller files are read each time
 _SETTLED = 2.0  # seconds; a file that changed more recently can change again within the resolution of its times
 _LONG = 10e9  # bytes whose reading is announced
@@ -192,14 +193,9 @@ def _known(path: Path) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """The digest of a file's bytes: SHA-256, or git's own for a file that the hub's cache names by that."""
-    name, before = _name_by_content(path), path.stat()
-    is_git = name is not None and len(name) == 40
-    digest = hashlib.sha1(usedforsecurity=False) if is_git else hashlib.sha256()
-    if is_git:
-        digest.update(b"blob %d\0" % before.st_size)
-    with path.open("rb") as file:
-        text = hashlib.file_digest(file, lambda: digest).hexdigest()
+    """The digest of a file, in the form by which the hub's cache names it; kept if the file is large."""
+    before = path.stat()
+    text = digest_of(path, like=_name_by_content(path))
     after = path.stat()
     has_settled = time.time() - after.st_ctime > _SETTLED
     if after.st_size >= _SMALL and has_settled and _stamp(before) == _stamp(after):
@@ -207,10 +203,19 @@ def _read(path: Path) -> str:
     return text
 
 
+def digest_of(path: Path, like: str | None = None) -> str:
+    """The digest of a file's bytes: SHA-256, or git's own if the hub names the file ``like`` that."""
+    is_git = like is not None and len(like) == 40
+    header = b"blob %d\0" % path.stat().st_size
+    digest = hashlib.sha1(header, usedforsecurity=False) if is_git else hashlib.sha256()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
+
+
 def _name_by_content(path: Path) -> str | None:
     """The name of a file of the hub's cache, which is a hash of its content."""
     file = path.resolve()
-    return file.name if file.parent.name == "blobs" and re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", file.name) else None
+    return file.name if file.parent.name == "blobs" and _HASH.fullmatch(file.name) else None
 
 
 def _entry(status: os.stat_result) -> Path:
@@ -225,17 +230,28 @@ def _stamp(status: os.stat_result) -> list[int]:
 
 def _kept(entry: Path) -> dict[str, Any] | None:
     """A kept digest; None if there is none, or its file is damaged."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = parse(entry.read_bytes())
-        if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", kept["digest"]) and isinstance(kept["stamp"], list):
-            return dict(kept)
-    return None
+    kept = recall(entry) or {}
+    is_whole = _HASH.fullmatch(str(kept.get("digest"))) and isinstance(kept.get("stamp"), list)
+    return kept if is_whole else None
 
 
 def _keep(entry: Path, status: os.stat_result, digest: str) -> None:
-    with suppress(OSError):  # a cache folder that cannot be written costs time only
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(entry, json.dumps({"stamp": _stamp(status), "digest": digest}))
+    keep(entry, {"stamp": _stamp(status), "digest": digest})
+
+
+def recall(place: Path) -> dict[str, Any] | None:
+    """What is kept in a file of the cache folder; None if there is none, or it is damaged."""
+    with suppress(OSError, ValueError):
+        kept = parse(place.read_bytes())
+        return kept if isinstance(kept, dict) else None
+    return None
+
+
+def keep(place: Path, content: object) -> None:
+    """Keep something in a file of the cache folder; one that cannot be written costs only time and requests."""
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(place, json.dumps(content))
 
 
 def sample(folder: Path, content: Content) -> NDArray[np.float32] | None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.config._content import keep, recall
 from daskmetrics.config._schema import Model
-from daskmetrics.core._files import atomic_write, cache_folder
+from daskmetrics.core._files import cache_folder
 from daskmetrics.core._text import plural, shortened
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import content_key, select_revisions, training_order
@@ -64,7 +63,7 @@ def ask_refs(source: str) -> Refs:
     except Exception as error:  # a missing network can raise anything: proxy, firewall, client
         raise HubUnreachable(f"the hub cannot be reached ({type(error).__name__})") from None
     branches, tags = ({ref.name: ref.target_commit for ref in each} for each in (found.branches, found.tags))
-    _keep(_place("refs", source), {"branches": branches, "tags": tags})
+    keep(_place("refs", source), {"branches": branches, "tags": tags})
     return Refs(branches, tags)
 
 
@@ -73,7 +72,7 @@ def refs(source: str) -> tuple[Refs | None, str]:
     try:
         return ask_refs(source), ""
     except HubUnreachable as error:
-        kept = _kept(_place("refs", source)) or {}
+        kept = recall(_place("refs", source)) or {}
         branches, tags = kept.get("branches"), kept.get("tags")
         return (Refs(branches, tags) if isinstance(branches, dict) and isinstance(tags, dict) else None), str(error)
 
@@ -177,7 +176,7 @@ def sizes(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mapping[s
 
 
 def _listing(source: str, commit: str, ask: bool, what: str = "files") -> Mapping[str, Any] | None:
-    if (kept := _kept(_place(what, source, commit))) or not ask:
+    if (kept := recall(_place(what, source, commit))) or not ask:
         return kept
     from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoFile
@@ -192,23 +191,9 @@ def _listing(source: str, commit: str, ask: bool, what: str = "files") -> Mappin
         "sizes": {each.path: each.size for each in files},
     }
     for name, listing in known.items():
-        _keep(_place(name, source, commit), listing)
+        keep(_place(name, source, commit), listing)
     return known[what]
 
 
 def _place(*parts: str) -> Path:
     return cache_folder() / "hub" / f"{content_key(*parts)}.json"
-
-
-def _kept(place: Path) -> dict[str, Any] | None:
-    """What is kept in a file; None if there is none, or it is damaged."""
-    with suppress(OSError, ValueError):
-        kept = json.loads(place.read_bytes())
-        return kept if isinstance(kept, dict) else None
-    return None
-
-
-def _keep(place: Path, content: object) -> None:
-    with suppress(OSError):  # a cache folder that cannot be written costs requests only
-        place.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(place, json.dumps(content))

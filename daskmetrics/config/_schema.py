@@ -19,13 +19,13 @@ Pooling = Literal["as_shipped", "mean", "last", "cls"]
 
 
 def name_of(source: str) -> str:
-    """The name of a model that has none of its own: the last part of its source.
+    """The name of what has none of its own, such as a model: the last part of its source, as a valid name.
 
-    >>> name_of("EleutherAI/pythia-70m"), name_of("./my model/")
-    ('pythia-70m', 'my-model')
+    >>> name_of("EleutherAI/pythia-70m"), name_of("./my model/"), name_of("é")
+    ('pythia-70m', 'my-model', 'model')
     """
     last = Path(source).expanduser().resolve().name if source in (".", "..") else Path(source).name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("._-")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("._-")[:96] or "model"
 
 
 class Model(Section):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from daskmetrics.config._checkpoints import is_hub_id
+from daskmetrics.config._schema import name_of
 from daskmetrics.core.errors import ConfigError
 
 _MODEL = """\
@@ -53,8 +54,8 @@ def starter(path: Path, sources: Sequence[str], tasks: Sequence[str], budget: fl
     >>> print(text.splitlines()[6])
     name: mine # results are in runs/mine
     """
-    name = _name(path.stem)
-    names = [_name(Path(source).expanduser().resolve().name) for source in sources]
+    name = name_of(path.stem)
+    names = [name_of(str(Path(source).expanduser().resolve())) for source in sources]
     models = [
         _MODEL.format(
             name=each if names.count(each) == 1 else f"{each}-{number}",
@@ -76,15 +77,6 @@ def require_source(source: str) -> str:
     if not Path(source).expanduser().is_dir() and not is_hub_id(source):
         raise ConfigError(f"--model '{source}' is neither a folder nor a hub id such as EleutherAI/pythia-14m.")
     return source
-
-
-def _name(text: str) -> str:
-    """A text as the name of a run or a model.
-
-    >>> _name("my model (1)"), _name("é")
-    ('my-model-1', 'model')
-    """
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:96] or "model"
 
 
 def _quoted(text: str) -> str:

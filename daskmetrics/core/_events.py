@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from daskmetrics.core.names import Key
+from daskmetrics.core.names import Arm, Key
 
 Plain: TypeAlias = Mapping[str, Any]
 M = TypeVar("M")
@@ -170,6 +170,14 @@ class SearchEnded:
     without_metrics: Plain = field(default_factory=dict)  # the same scores without metrics (`bandit.MetricsWorth`)
     fresh: Sequence[str] = ()  # the arms that were scored on items kept back from the search, the best arm first
 
+    @property
+    def best_arm(self) -> Arm:
+        return Arm(**self.best["arm"])
+
+    @property
+    def default_arm(self) -> Arm:
+        return Arm(**self.default["arm"])
+
 
 @dataclass(frozen=True)
 class RunFinished:
@@ -319,6 +327,11 @@ _LIVE: Mapping[str, type[LiveMessage]] = {
     "history_sent": HistorySent,
 }
 _KINDS = {cls: kind for kind, cls in _LIVE.items()}
+
+
+def succeeded(entries: Iterable[Event], *kinds: str) -> Iterator[Record]:
+    """The records among entries of units of these kinds that have a value."""
+    return (entry for entry in entries if isinstance(entry, Record) and entry.ok and entry.kind in kinds)
 
 
 def kinds() -> tuple[str, ...]:

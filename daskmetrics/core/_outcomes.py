@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Key
+from daskmetrics.core.names import Arm, Key
 
 MOST_BYTES = 4096  #: of the outcomes of one score, before base64: 32,768 bits or 2,048 numbers
 TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to five decimals
@@ -164,6 +164,26 @@ def mean_difference(differences: Sequence[Difference], weights: Sequence[float] 
     value = float(shares @ [each.value for each in differences])
     error = float(np.linalg.norm(shares * [each.stderr for each in differences]))
     return Difference(value, error, all(each.paired for each in differences))
+
+
+def mean_score(values: Mapping[str, Mapping[str, Any]], weights: Mapping[str, float]) -> tuple[float, float] | None:
+    """The weighted mean of recorded scores by task, and its error if tasks are independent; None if one has no score.
+
+    >>> mean_score({"s": {"score": 0.2, "stderr": 0.03}, "t": {"score": 0.6, "stderr": 0.04}}, {"s": 1.0, "t": 1.0})
+    (0.4, 0.025)
+    """
+    if not weights or not weights.keys() <= values.keys():
+        return None
+    total = math.fsum(weights.values())
+    mean = math.fsum(weight * values[task]["score"] for task, weight in weights.items()) / total
+    return mean, math.hypot(*(weight * (values[task]["stderr"] or 0.0) for task, weight in weights.items())) / total
+
+
+def means_of(
+    recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]], weights: Mapping[str, float]
+) -> dict[Arm, tuple[float, float]]:
+    """The `mean_score` of each arm that was scored on every task; means over other tasks are not comparable."""
+    return {arm: mean for arm, values in recorded.items() if (mean := mean_score(values, weights))}
 
 
 def _group_means(values: NDArray[np.float64]) -> NDArray[np.float64]:

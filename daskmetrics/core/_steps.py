@@ -25,6 +25,16 @@ def step_label(revision: str) -> str:
     return f"{step // 1000}k" if step and step % 1000 == 0 else str(step)
 
 
+def spread(revisions: Sequence[str], most: int) -> tuple[str, ...]:
+    """At most so many revisions, evenly chosen: the first and the last are among them.
+
+    >>> spread([f"step{i}" for i in range(15)], 8)
+    ('step0', 'step2', 'step4', 'step6', 'step8', 'step10', 'step12', 'step14')
+    """
+    last = len(revisions) - 1
+    return tuple(revisions[round(i * last / (most - 1))] for i in range(most)) if last >= most else tuple(revisions)
+
+
 def positions(revisions: Sequence[str], scale: AxisScale) -> list[float]:
     """Position of each revision: the binary logarithm of its step, or its index.
 

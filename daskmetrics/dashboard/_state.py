@@ -175,8 +175,8 @@ class LiveState:
             case events.PosteriorUpdated():
                 self.posterior = np.frombuffer(message.values, np.float32).reshape(2, -1)
                 self.leader, self.shortfall = message.leader, message.shortfall
-            case events.SearchEnded(best=best):
-                self.leader, self.phase = str(Arm(**best["arm"])), "searched"
+            case events.SearchEnded():
+                self.leader, self.phase = str(message.best_arm), "searched"
                 self.confirmed = message.confirmed
             case events.RunFinished():
                 self.phase = "finished"

@@ -8,6 +8,7 @@ next, and does not know Dask. A resumed run answers its source from the journal 
 `_loop`         the loop as a state machine: messages in, actions out
 `_messages`     its messages and actions
 `_placement`    chooses the worker for each unit
+`_capacity`     how many workers have work, for ``status``
 `_timers`       deadlines of running attempts, and patience without a worker
 `_recorder`     commits the entries of a step together
 `_retry`        what follows a failed attempt

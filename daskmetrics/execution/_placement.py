@@ -236,8 +236,8 @@ class Placement:
 
     def _choose_among_all(self, item: QueuedUnit, seconds: float, near: str | None) -> WorkerState | None:
         """The worker for a unit whose last attempt failed."""
-        able = [w for w in self.workers.values() if w.offers(item.unit) and w.memory > item.outgrown]
-        able = [w for w in able if self.now + seconds <= w.ends]
+        able = [w for w in self.workers.values() if w.offers(item.unit) and self.now + seconds <= w.ends]
+        able = [w for w in able if w.memory > item.outgrown]
         able = [w for w in able if w.name != item.avoid] or able  # another worker, if there is one
         free = [w for w in able if w.address not in self._reserved and w.takes(item.unit, self.ahead)]
         if item.suspect:
@@ -252,10 +252,11 @@ def movable(workers: Iterable[WorkerState], now: float) -> list[QueuedUnit]:
     workers = tuple(workers)
     idle = [worker for worker in workers if not worker.placed]
     found: list[QueuedUnit] = []
-    for item in (item for worker in workers if len(worker.placed) > 1 for item in worker.placed):
-        waits = item.begun is None and now - item.placed >= SETTLED_AFTER
-        if waits and len(found) < len(idle) and any(worker.offers(item.unit) for worker in idle):
-            found.append(item)
+    for worker in workers if idle else ():
+        for item in worker.placed if len(worker.placed) > 1 else ():
+            waits = item.begun is None and now - item.placed >= SETTLED_AFTER
+            if waits and len(found) < len(idle) and any(worker.offers(item.unit) for worker in idle):
+                found.append(item)
     return found
 
 

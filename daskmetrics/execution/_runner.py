@@ -26,6 +26,7 @@ from daskmetrics.core._telemetry import TelemetryFile
 from daskmetrics.core.errors import ClusterLostError, StorageError
 from daskmetrics.execution import _handshake as handshake
 from daskmetrics.execution import _worker as worker
+from daskmetrics.execution._capacity import capacity, write
 from daskmetrics.execution._deadline import last_words
 from daskmetrics.execution._journal import Journal
 from daskmetrics.execution._loop import Loop
@@ -98,7 +99,7 @@ def run(
     event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
     with stop_signals(backend.on_signal), backend.listening(), _removed(scratch, backend.scratch):
         loop = Loop(source, event_log, settings, on_record)
-        backend.drive(loop, TelemetryFile(RunFolder(journal.path.parent).telemetry))
+        backend.drive(loop, RunFolder(journal.path.parent))
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
 
@@ -185,14 +186,17 @@ class _DaskBackend:
                 for topic in handlers:
                     self.client.unsubscribe_topic(topic)
 
-    def drive(self, loop: Loop, telemetry: TelemetryFile) -> None:
-        """Carry messages to the loop and its actions to Dask until it is done."""
+    def drive(self, loop: Loop, folder: RunFolder) -> None:
+        """Carry messages to the loop and its actions to Dask until it is done; the folder's files say who is idle."""
+        telemetry = TelemetryFile(folder.telemetry)
         messages: list[Message] = []
         looked = -math.inf
         while True:
             for action in loop.step(time.monotonic(), messages):
                 self._perform(action)
             if loop.done:
+                with suppress(OSError):
+                    folder.workers.unlink()
                 return
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
@@ -202,6 +206,9 @@ class _DaskBackend:
                 }
                 telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
+                now = capacity(loop.workers.values(), loop.units.values(), loop.now, loop.stopping)
+                with suppress(OSError):  # a full disk pauses the run elsewhere
+                    write(folder.workers, now)
             messages = self._receive(loop.wake)
 
     def _receive(self, until: float) -> list[Message]:

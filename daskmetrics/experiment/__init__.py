@@ -11,7 +11,7 @@
 | `_worker`, `_embeddings` | the functions that run on workers, and what they return |
 | `_watch`, `_watch_answer` | a run whose grid grows; what each of its rounds says |
 | `_watch_log`, `_watch_trackers` | the events of a watch, for other programs; its rounds in MLflow and W&B |
-| `_watch_process`, `_callback` | a watch beside a training loop, and beside a `Trainer` |
+| `_watch_process` | a watch beside a training loop, and beside a `Trainer` |
 | `_train` | suites that are trained by process groups |
 | `_direct` | one model in this process: its vectors, metrics and scores |
 | `_open` | what a user calls a model, as an encoder |
@@ -19,7 +19,6 @@
 | `_prefetch`, `_transfer` | downloads before a run; export and import of scores |
 | `_rolling`, `_download` | checkpoints on a disk that is smaller than the suite; the download of one |
 | `_maintain` | verify, repair, retry and unlock a run |
-| `_progress` | what a record says on the user's screen |
 """
 
 from daskmetrics.execution._display import Display

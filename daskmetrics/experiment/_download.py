@@ -6,7 +6,6 @@ smaller safetensors file. A whole file is checked by the hash by which the hub n
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.config._checkpoints import Location
+from daskmetrics.config._content import digest_of
 from daskmetrics.core._files import SUFFIX
 from daskmetrics.core.errors import NO_ROOM, DataError
 from daskmetrics.execution import RetryPolicy
@@ -282,9 +282,8 @@ def fetch(part: Part, remote: Remote, folder: Path) -> None:
         with partial.open("ab") as file:
             for chunk in part.content(remote, have):
                 file.write(chunk)
-        if partial.stat().st_size == part.size and (
-            not part.is_whole or digest_of(partial, part.digest) == part.digest
-        ):
+        is_complete = partial.stat().st_size == part.size
+        if is_complete and (not part.is_whole or digest_of(partial, part.digest) == part.digest):
             partial.replace(path)
             return
         partial.unlink()
@@ -292,15 +291,6 @@ def fetch(part: Part, remote: Remote, folder: Path) -> None:
         f"{part.name} of {remote.source} at {remote.commit[:7]} was downloaded twice, and its hash is not the one that "
         "the hub lists: something between here and the hub changes files. 'daskmetrics retry' tries again."
     )
-
-
-def digest_of(path: Path, like: str) -> str:
-    """The digest of a file: SHA-256, or git's own for a file that is not in LFS."""
-    digest = (
-        hashlib.sha256() if len(like) == 64 else hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    )
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def is_full(error: BaseException) -> bool:

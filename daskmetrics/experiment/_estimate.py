@@ -161,7 +161,7 @@ def _unit_work(experiment: Experiment, kind: str, name: str, costs: CostModel) -
     """The same by kind of work."""
     checkpoint = Checkpoint.parse(name)
     model = checkpoint.model
-    width, suite = experiment.widths[model], next(suite for suite in experiment.suites if suite.model == model)
+    width, suite = experiment.widths[model], experiment.by_model[model]
     if kind == "train":
         recipe = experiment.trainings[model].recipe
         saved, step = [step_of(revision) or 0 for revision in revisions(recipe)], step_of(checkpoint.revision) or 0
@@ -188,7 +188,7 @@ def _bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
         return float(sum(path.stat().st_size for path in files))
     if model in experiment.trainings:
         return 4.0 * shape_of(experiment.trainings[model].recipe).parameters
-    return weight_bytes(experiment.widths[model], next(s.depth for s in experiment.suites if s.model == model))
+    return weight_bytes(experiment.widths[model], experiment.by_model[model].depth)
 
 
 def texts_of(experiment: Experiment) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +18,7 @@ from daskmetrics.config import _shipped as shipped
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._prompts import Prompts
 from daskmetrics.config._protocol import ModelProtocol, protocol_of
+from daskmetrics.config._schema import name_of
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.experiment import _prefetch as prefetch
@@ -90,11 +90,6 @@ def _settings(name: str, source: str, revision: str, layers: Any, protocol: Mapp
     return configuration.parse({"name": "direct", "models": [about], "protocol": dict(protocol)}, where="arguments")
 
 
-def _name(text: str) -> str:
-    """The last part of a path or hub id, as a valid name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(text).name).lstrip("._-")[:96] or "model"
-
-
 def _from_place(place: str, layers: Any, protocol: Mapping[str, Any]) -> tuple[Encoder, Checkpoint]:
     """The encoder of a folder or of a hub id, whose files are downloaded if they are not on this machine."""
     from daskmetrics.models import Encoder, LoadedModel
@@ -103,7 +98,7 @@ def _from_place(place: str, layers: Any, protocol: Mapping[str, Any]) -> tuple[E
     on_hub = checkpoints.is_hub_id(source)
     # a trainer's checkpoints may lie in the folder of the model with which it ended
     is_model = on_hub or checkpoints.is_model(Path(source).expanduser())
-    settings = _settings(_name(source), source, revision or (_MAIN if is_model else "all"), layers, protocol)
+    settings = _settings(name_of(source), source, revision or (_MAIN if is_model else "all"), layers, protocol)
     if on_hub and checkpoints.folder_of(Location(source, revision or _MAIN, "")) is None:
         _download(source, revision or _MAIN)
     (about,) = settings.models
@@ -134,7 +129,7 @@ def _from_transformers(
     """The encoder of a model of transformers in memory, without its head."""
     from daskmetrics.models import Encoder, InMemory, LoadedModel
 
-    name = _name(str(getattr(model, "name_or_path", "") or type(model).__name__))
+    name = name_of(str(getattr(model, "name_or_path", "") or type(model).__name__))
     kept = {"dtype": str(model.dtype).removeprefix("torch."), **protocol}
     if kept.get("pooling") == "as_shipped" and modules is None:
         raise ConfigError("A model of transformers ships no pooling: choose 'mean', 'last' or 'cls'.")
@@ -225,7 +220,7 @@ def _from_modules(
     inside = set(model.modules())
     if wrong := next((name for name, module in layers.items() if module not in inside), None):
         raise ConfigError(f"Layer '{wrong}' is not a module of this {type(model).__name__}.")
-    name = _name(type(model).__name__)
+    name = name_of(type(model).__name__)
     base: Protocol = _settings(name, f"./{name}", _MAIN, "all", {"pooling": "mean", **protocol}).protocol
     if base.pooling == "as_shipped":
         raise ConfigError("A network that is read by its modules ships no pooling: choose 'mean', 'last' or 'cls'.")

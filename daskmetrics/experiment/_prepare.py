@@ -124,6 +124,16 @@ class Experiment:
         return [self.locations[Checkpoint(model, name)] for model, names in self.missing.items() for name in names]
 
     @cached_property
+    def by_task(self) -> Mapping[str, Task]:
+        """Each task, by name."""
+        return {task.name: task for task in self.tasks}
+
+    @cached_property
+    def by_model(self) -> Mapping[str, Suite]:
+        """Each suite, by model."""
+        return {suite.model: suite for suite in self.suites}
+
+    @cached_property
     def kinds(self) -> Mapping[str, str]:
         """Kind of each task, by name."""
         return {task.name: task.kind for task in self.tasks}
@@ -139,6 +149,11 @@ class Experiment:
         """
         search = self.config.search
         return tuple(task_weights(self.kinds, search.objective, search.weights)) if self.tasks else ()
+
+    @property
+    def task_weights(self) -> dict[str, float]:
+        """The same by task."""
+        return dict(zip(self.by_task, self.weights, strict=True))
 
     @property
     def search_seed(self) -> int:
@@ -247,7 +262,7 @@ def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage 
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
     locations = {
-        checkpoint: _downloaded_by(config.cluster.downloads, location)
+        checkpoint: location.downloaded_by(config.cluster.downloads)
         for each in located.values()
         for checkpoint, location in zip(each.suite.checkpoints(), each.locations, strict=True)
     }
@@ -297,10 +312,6 @@ def _located(
     if errors:
         raise ConfigError("\n".join(errors))
     return located
-
-
-def _downloaded_by(who: str, location: Location) -> Location:
-    return replace(location, rolling=replace(location.rolling, by=who)) if location.rolling else location
 
 
 def _protocols(config: Config, locations: Mapping[Checkpoint, Location]) -> dict[Checkpoint, ModelProtocol]:

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.core._costs import DOWNLOAD_RATE
+from daskmetrics.core._events import succeeded
 from daskmetrics.core._files import atomic_write, private
 from daskmetrics.core._text import size_text
 from daskmetrics.core.errors import DataError
@@ -63,15 +64,11 @@ class _CheckpointFiles:
 
     def remove(self) -> bool:
         """Remove the files, unless the checkpoint is in use."""
-        lock = _locked(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if lock is None:
-            return False
-        try:
-            self.complete.unlink(missing_ok=True)  # first: what is left of a killed removal is not complete
-            shutil.rmtree(self.folder, ignore_errors=True)
-        finally:
-            os.close(lock)
-        return True
+        with _locked(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_free:
+            if is_free:
+                self.complete.unlink(missing_ok=True)  # first: what is left of a killed removal is not complete
+                shutil.rmtree(self.folder, ignore_errors=True)
+        return is_free
 
 
 @contextmanager
@@ -90,28 +87,27 @@ def held(location: Location, following: Location | None = None) -> Iterator[dict
         yield None
         return
     entry, began = _CheckpointFiles(Path(location.rolling.folder)), time.monotonic()
-    lock = _wait(location, entry)
-    try:
-        taken = {**json.loads(entry.complete.read_bytes()), "waited": round(time.monotonic() - began, 3)}
-        if following and following.rolling and following.rolling.by == "workers":
-            threading.Thread(target=_ahead, args=(following,), daemon=True).start()
-        yield taken
-    finally:
-        with suppress(OSError):
-            entry.used.touch()
-            os.utime(entry.used, ns=(time.time_ns(),) * 2)  # the kernel's own times are coarse
-        os.close(lock)
+    with _complete(location, entry):
+        try:
+            taken = {**json.loads(entry.complete.read_bytes()), "waited": round(time.monotonic() - began, 3)}
+            if following and following.rolling and following.rolling.by == "workers":
+                threading.Thread(target=_ahead, args=(following,), daemon=True).start()
+            yield taken
+        finally:
+            with suppress(OSError):
+                entry.used.touch()
+                os.utime(entry.used, ns=(time.time_ns(),) * 2)  # the kernel's own times are coarse
 
 
-def _wait(location: Location, entry: _CheckpointFiles) -> int:
-    """The shared lock of a complete checkpoint."""
+@contextmanager
+def _complete(location: Location, entry: _CheckpointFiles) -> Iterator[None]:
+    """Hold the shared lock of a checkpoint that is complete; waits for that."""
     assert location.rolling is not None
     while True:
-        lock = _locked(entry.lock, fcntl.LOCK_SH)
-        assert lock is not None
-        if entry.complete.is_file():
-            return lock
-        os.close(lock)
+        with _locked(entry.lock, fcntl.LOCK_SH):
+            if entry.complete.is_file():
+                yield
+                return
         if location.rolling.by == "workers":
             download(location)
         else:
@@ -157,12 +153,9 @@ def download(
     entry = _CheckpointFiles(Path(rolling.folder))
     if not wait and not _has_room(entry, rolling.limit):
         return False
-    lock = _locked(entry.lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    if lock is None:
-        return False
-    try:
-        if entry.complete.is_file():
-            return True
+    with _locked(entry.lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)) as is_free:
+        if not is_free or entry.complete.is_file():
+            return is_free
         remote = Remote(location.path, rolling.commit, on_wait, on_chunk, sleep)
         if location not in _PARTS:  # kept, since what is at a commit does not change
             _PARTS[location] = parts_of(location, remote)
@@ -180,8 +173,6 @@ def download(
         taken = {"bytes": size, "whole": sum(part.at_hub for part in parts), "seconds": time.monotonic() - began}
         atomic_write(entry.complete, json.dumps(taken))
         return True
-    finally:
-        os.close(lock)
 
 
 def _has_room(entry: _CheckpointFiles, limit: int) -> bool:
@@ -192,9 +183,7 @@ def _has_room(entry: _CheckpointFiles, limit: int) -> bool:
 
 def _reserve(entry: _CheckpointFiles, limit: int, size: int, wanted: bool) -> bool:
     """Reserve space for a download, and remove checkpoints to make room for it."""
-    lock = _locked(entry.lock.with_name("space.lock"), fcntl.LOCK_EX)
-    assert lock is not None
-    try:
+    with _locked(entry.lock.with_name("space.lock"), fcntl.LOCK_EX):
         others = _others(entry)
         free = limit - size - sum(other.bytes for other in others)
         for victim in _removable(others, wanted):
@@ -207,8 +196,6 @@ def _reserve(entry: _CheckpointFiles, limit: int, size: int, wanted: bool) -> bo
         entry.folder.mkdir(parents=True, exist_ok=True)
         atomic_write(entry.reserved, str(size))
         return True
-    finally:
-        os.close(lock)
 
 
 def _others(entry: _CheckpointFiles) -> list[_CheckpointFiles]:
@@ -232,16 +219,20 @@ def _written(path: Path) -> float:
     return 0.0
 
 
-def _locked(path: Path, mode: int) -> int | None:
-    """A lock on a file, which is created; None if another process has it and ``mode`` does not wait."""
+@contextmanager
+def _locked(path: Path, mode: int) -> Iterator[bool]:
+    """Hold a lock on a file, which is created; gives False if another process has it and ``mode`` does not wait."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(file, mode)
-    except BlockingIOError:
+        is_free = True
+        try:
+            fcntl.flock(file, mode)
+        except BlockingIOError:
+            is_free = False
+        yield is_free
+    finally:
         os.close(file)
-        return None
-    return file
 
 
 class Downloads:
@@ -391,4 +382,4 @@ def rate(records: Iterable[Record]) -> float:
 
 def _taken(records: Iterable[Record]) -> list[dict[str, Any]]:
     """What the downloads of measured checkpoints took."""
-    return [r.value["download"] for r in records if r.kind == "measure" and r.ok and "download" in r.value]
+    return [r.value["download"] for r in succeeded(records, "measure") if "download" in r.value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -39,7 +39,7 @@ from daskmetrics.experiment import _search as search
 from daskmetrics.experiment import _train as train
 from daskmetrics.experiment._clients import require_workers
 from daskmetrics.experiment._prepare import VERSION, Experiment
-from daskmetrics.experiment._progress import record_text
+from daskmetrics.experiment._worker import record_text
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
 UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker is idle while the driver decides
@@ -168,6 +168,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
 
 
 def _plan(experiment: Experiment) -> store.StorePlan:
+    """The layout of the experiment's store, and the keys of the units that fill it."""
     config = experiment.config.as_dict()
     attributes = {
         "name": experiment.config.name,
@@ -177,7 +178,16 @@ def _plan(experiment: Experiment) -> store.StorePlan:
         "seed": experiment.config.seed,
         "environment": environment(*PACKAGES),
     }
-    return _store_plan(experiment, attributes)
+    return store.StorePlan(
+        template=experiment.template(attributes),
+        version=VERSION,
+        seed=experiment.config.seed,
+        measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
+        encode={
+            str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
+            for checkpoint in experiment.checkpoints
+        },
+    )
 
 
 def _recorded_protocols(experiment: Experiment) -> dict[str, Any]:
@@ -210,9 +220,12 @@ class _RunDriver:
         cluster: AbstractContextManager[Client] = nullcontext(given)
         if given is None:
             cluster = connect(config.cluster, config.name, self._say, on_start=self.display.message, page=RUN_PAGE)
-        weights = dict(zip((task.name for task in self.experiment.tasks), self.experiment.weights, strict=True))
         downloads = self.downloads = rolling.Downloads(self.experiment.locations.values(), self._say)
-        with cluster as client, Publisher(client, self.journal.entries, weights) as publisher, downloads:
+        with (
+            cluster as client,
+            Publisher(client, self.journal.entries, self.experiment.task_weights) as publisher,
+            downloads,
+        ):
             if given is not None or config.cluster.kind in ("existing", "factory"):
                 scoring = require_workers(client, self.folder.path, self._files(), config.cluster.patience)
                 if scoring != self.experiment.scored_on:
@@ -301,7 +314,7 @@ class _RunDriver:
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best, worth = learner.recommendation(), metrics_worth(learner.state, config.within)
-        finalists: tuple[Arm, ...] = ()
+        finalists, plain = tuple[Arm, ...](), partial(asdict, dict_factory=without_default)
         if allotted:
             finalists, best = self._score_fresh(client, settings, learner, best, allotted)
         self.journal.append(
@@ -310,12 +323,9 @@ class _RunDriver:
                 location=self._location(best.arm),
                 **best.as_dict(),
                 order=learner.outcome_order,
-                kinds=[
-                    asdict(each, dict_factory=without_default)
-                    for each in champions(learner.state, self.experiment.kinds)
-                ],
+                kinds=list(map(plain, champions(learner.state, self.experiment.kinds))),
                 outlook=outlook(learner).as_dict(),
-                without_metrics=asdict(worth, dict_factory=without_default) if worth else {},
+                without_metrics=plain(worth) if worth else {},
                 fresh=[str(arm) for arm in finalists],
             )
         )
@@ -329,8 +339,7 @@ class _RunDriver:
     ) -> tuple[tuple[Arm, ...], Recommendation]:
         """Score the finalists on the items kept back; returns them, and the recommendation with the whole cost."""
         experiment, problem = self.experiment, fresh.problem(self.experiment)
-        tasks = {task.name: task for task in experiment.tasks}
-        cells = {experiment.score_key(p.cell.arm, tasks[p.cell.task]): p.cell for p in learner.picks}
+        cells = {experiment.score_key(p.cell.arm, experiment.by_task[p.cell.task]): p.cell for p in learner.picks}
         scores: dict[Arm, dict[str, Any]] = {}
         for record in self.journal.records():
             if record.ok and (cell := cells.get(record.key)):
@@ -346,9 +355,8 @@ class _RunDriver:
     def _location(self, arm: Arm) -> dict[str, Any]:
         """Where an arm's weights are, for readers of the run."""
         location = self.experiment.locations[arm.checkpoint]
-        depth = next(suite.depth for suite in self.experiment.suites if suite.model == arm.model)
         protocol = self.experiment.protocols[arm.checkpoint].as_dict()
-        return {**recorded(location), "depth": depth, "protocol": protocol}
+        return {**recorded(location), "depth": self.experiment.by_model[arm.model].depth, "protocol": protocol}
 
     def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok
@@ -367,20 +375,6 @@ class _RunDriver:
             if self.experiment.tasks:
                 store.restore(self.folder.store, "scores", planned.score_blocks(records))
             store.finish(self.folder.store, {})
-
-
-def _store_plan(experiment: Experiment, attributes: Mapping[str, Any]) -> store.StorePlan:
-    """The layout of the experiment's store, and the keys of the units that fill it."""
-    return store.StorePlan(
-        template=experiment.template(attributes),
-        version=VERSION,
-        seed=experiment.config.seed,
-        measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
-        encode={
-            str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
-            for checkpoint in experiment.checkpoints
-        },
-    )
 
 
 def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:

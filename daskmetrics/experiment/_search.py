@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from dask.utils import parse_bytes
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features
 from daskmetrics.bandit._clock import useful_workers
-from daskmetrics.bandit._features import metrics_of_arms
+from daskmetrics.bandit._features import measured
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
-from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked
+from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked, succeeded
 from daskmetrics.core._readouts import Readout
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
@@ -44,7 +43,6 @@ class SearchSource:
 
     def __init__(self, experiment: Experiment, learner: Learner, key: Key, scratch: Path) -> None:
         self.experiment, self.learner, self.key, self.scratch = experiment, learner, key, scratch
-        self._tasks = {task.name: task for task in experiment.tasks}
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, Pick] = {}
         self._encodings: list[Key] = []  # the latest last
@@ -73,11 +71,12 @@ class SearchSource:
             self._encodings.remove(key)
 
     def _encode_key(self, pick: Pick) -> Key:
-        return self.experiment.encode_key(pick.cell.arm.checkpoint, self._tasks[pick.cell.task])
+        return self.experiment.encode_key(pick.cell.arm.checkpoint, self.experiment.by_task[pick.cell.task])
 
     def _unit(self, pick: Pick) -> WorkUnit:
         note = {"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()}
-        return score_unit(self.experiment, pick.cell.arm, self._tasks[pick.cell.task], self.scratch, "score", note)
+        task = self.experiment.by_task[pick.cell.task]
+        return score_unit(self.experiment, pick.cell.arm, task, self.scratch, "score", note)
 
 
 def score_unit(
@@ -85,7 +84,7 @@ def score_unit(
 ) -> WorkUnit:
     """The unit that scores an arm on a task; its input, the encoding, is shared by all arms of the checkpoint."""
     checkpoint, timeout = arm.checkpoint, experiment.config.cluster.timeout
-    suite = next(suite for suite in experiment.suites if suite.model == arm.model)
+    suite = experiment.by_model[arm.model]
     spec = worker.EncodeSpec(
         key=experiment.encode_key(checkpoint, task),
         location=experiment.locations[checkpoint],
@@ -184,9 +183,8 @@ def carried_on(
     The search counts them as decisions of its own whose outcomes are known: it pays for none again, and what they cost
     is part of its budget.
     """
-    tasks = {task.name: task for task in experiment.tasks}
     every = (problem.cell(arm, task) for arm in range(len(problem.arms)) for task in range(len(problem.tasks)))
-    cells = {experiment.score_key(cell.arm, tasks[cell.task]): cell for cell in every}
+    cells = {experiment.score_key(cell.arm, experiment.by_task[cell.task]): cell for cell in every}
     known = {pick.cell for pick in decided}
     earlier = (cells[record.key] for record in records if record.key in cells)
     more = [cell for cell in earlier if cell not in known]
@@ -212,19 +210,12 @@ def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
 def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
     """The problem of the search: the arms that were measured, their features, and the assumed cost of each cell."""
     records = tuple(records)
-    recorded = {record.key: record.value["values"] for record in records if record.kind == "measure" and record.ok}
+    recorded = {record.key: record.value["values"] for record in succeeded(records, "measure")}
     values = {c: recorded[key] for c, key in experiment.measure_keys.items() if key in recorded}
     if not values:
         raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")
-    measured = [
-        replace(suite, revisions=revisions)
-        for suite in experiment.suites
-        if (revisions := tuple(c.revision for c in suite.checkpoints() if c in values))
-    ]
-    blocks = [values[checkpoint] for suite in measured for checkpoint in suite.checkpoints()]
-    by_layer = np.concatenate([np.array(block, dtype=float) for block in blocks])
     costs = CostModel(experiment.config.search.device, rolling.rate(records))
-    return build_problem(experiment, measured, metrics_of_arms(measured, by_layer), costs)
+    return build_problem(experiment, *measured(experiment.suites, values), costs)
 
 
 def build_problem(
@@ -243,7 +234,7 @@ def build_problem(
     checkpoints = {arm.checkpoint for arm in arms}
     return Problem(
         arms=arms,
-        tasks=tuple(task.name for task in experiment.tasks),
+        tasks=tuple(experiment.by_task),
         features=arm_features(suites, metrics),
         encode_cost=encode,
         score_cost=score,
@@ -251,7 +242,7 @@ def build_problem(
         baseline=experiment.baseline if experiment.baseline in checkpoints else arms[-1].checkpoint,
         reward=experiment.config.search.reward,
         weights=experiment.weights,
-        kinds=tuple(task.kind for task in experiment.tasks),
+        kinds=tuple(experiment.kinds.values()),
         likeness=np.array(experiment.likeness) if experiment.likeness else None,
     )
 
@@ -268,14 +259,13 @@ def _costs(
 
     An encoding gives all readouts of a checkpoint; what scoring takes follows the dimensions.
     """
-    depths = {suite.model: suite.depth for suite in experiment.suites}
     encode, score = np.empty((2, len(arms), len(sizes)))
     kinds: dict[tuple[str, str], list[int]] = {}
     for i, arm in enumerate(arms):
         kinds.setdefault((arm.model, arm.readout), []).append(i)
     for (model, readout), rows in kinds.items():
         width = experiment.widths[model]
-        encode[rows] = [costs.encode_seconds(width, depths[model], size) for size in sizes]
+        encode[rows] = [costs.encode_seconds(width, experiment.by_model[model].depth, size) for size in sizes]
         score[rows] = [costs.score_seconds(Readout.parse(readout).width(width), size) for size in sizes]
     for i, arm in enumerate(arms):
         if (location := experiment.locations[arm.checkpoint]).rolling:  # it may be gone when it is needed again

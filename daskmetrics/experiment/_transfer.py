@@ -17,7 +17,7 @@ import yaml
 
 from daskmetrics.config._checkpoints import is_hub_id
 from daskmetrics.core._costs import UNKNOWN_TASK
-from daskmetrics.core._events import RunStarted
+from daskmetrics.core._events import RunStarted, succeeded
 from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
@@ -53,7 +53,7 @@ def _scores(folder: RunFolder) -> list[tuple[Cell, str, Record]]:
     entries = list(read_journal(folder.must_exist().journal))
     start = latest(entries, RunStarted)
     tasks = start.tasks if start else {}
-    scored = {Cell.parse(record.name): record for record in records(entries) if record.kind == "score" and record.ok}
+    scored = {Cell.parse(record.name): record for record in succeeded(records(entries), "score")}
     return [(cell, tasks[cell.task]["kind"], scored[cell]) for cell in sorted(scored) if cell.task in tasks]
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 
 from distributed import Client
@@ -137,25 +138,21 @@ def _noted_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+@dataclass
 class _Watcher:
     """The state of one watch between its rounds."""
 
-    def __init__(
-        self,
-        config: Config,
-        folder: RunFolder,
-        display: Display,
-        journal: Journal,
-        log: WatchLog,
-        track: Callable[[int, Numbers], None],
-        stack: ExitStack,
-        client: Client | None,
-    ) -> None:
-        self.config, self.folder, self.display, self.journal, self.log = config, folder, display, journal, log
-        self._track, self._stack, self._client = track, stack, client
-        self._grid: Mapping[str, tuple[str, ...]] = {}  # the revisions of the latest round, by model
-        self._said: set[str] = set()  # lines that are shown once
-        self._active = time.monotonic()  # the end of the latest round
+    config: Config
+    folder: RunFolder
+    display: Display
+    journal: Journal
+    log: WatchLog
+    track: Callable[[int, Numbers], None]
+    stack: ExitStack
+    client: Client | None
+    grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the revisions of the latest round, by model
+    said: set[str] = field(default_factory=set)  # lines that are shown once
+    active: float = field(default_factory=time.monotonic)  # the end of the latest round
 
     def follow(self, follower: Follower, on_round: Callable[[], object], signals: Sequence[int]) -> str:
         """Look, and begin a round where something is new, until there is a reason to end; returns the reason."""
@@ -173,10 +170,10 @@ class _Watcher:
                 for name, reason in waiting.items():
                     if reason != AT_REST:
                         self._say(f"{model}@{name} cannot be read yet: {reason}")
-            if any(found.revisions.values()) and found.revisions != self._grid:
+            if any(found.revisions.values()) and found.revisions != self.grid:
                 if self._round(found.revisions, follower):
                     on_round()
-                    self._active = time.monotonic()
+                    self.active = time.monotonic()
             elif reason := self._end(found, now):
                 self.display.message(escape(f"The watch ends: {reason}."))
                 return reason
@@ -184,15 +181,15 @@ class _Watcher:
                 time.sleep(parse_duration(self.config.watch.poll) or 0.0)
 
     def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self.said:
+            self.said.add(text)
             self.display.message(escape(text))
 
     def _end(self, found: Arrivals, now: float) -> str:
         """Why the watch ends, by what a look at this time has found; empty if it goes on."""
         if any(reason == AT_REST for waiting in found.waiting.values() for reason in waiting.values()):
             return ""  # it is complete in a moment
-        idle = now - max(self._active, found.changed)
+        idle = now - max(self.active, found.changed)
         if found.finished and (not any(found.waiting.values()) or idle > UNFINISHED):
             left = sorted(f"{model}@{name}" for model, waiting in found.waiting.items() for name in waiting)
             never = f", and {plural(len(left), 'checkpoint')} never became complete" if left else ""
@@ -220,7 +217,7 @@ class _Watcher:
             require_inputs(experiment)
             with rolling.offline_workers(experiment.missing_locations):  # also while they start
                 self._compute(experiment)
-        self._grid = grid
+        self.grid = grid
         self._conclude(experiment)
         return True
 
@@ -231,7 +228,7 @@ class _Watcher:
                 checkpoint = Checkpoint(model, name)
                 if self.log.write("checkpoint", checkpoint=str(checkpoint), step=checkpoint.step):
                     self.display.message(escape(f"{checkpoint} is complete"))
-            for name in set(self._grid.get(model, ())) - set(names):
+            for name in set(self.grid.get(model, ())) - set(names):
                 self.log.write("gone", checkpoint=f"{model}@{name}")
                 self.display.message(escape(f"{model}@{name} was deleted: its scores stay, but it cannot be the best"))
 
@@ -241,13 +238,13 @@ class _Watcher:
         return start is not None and start.key == experiment.key and is_finished(self.journal.entries, experiment.key)
 
     def _compute(self, experiment: Experiment) -> None:
-        if self._client is None:
+        if self.client is None:
             config, message = self.config, self.display.message
             cluster = connect(
                 config.cluster, config.name, lambda text: message(escape(text)), on_start=message, page=RUN_PAGE
             )
-            self._client = self._stack.enter_context(cluster)
-        continue_run(experiment, self.folder, self.journal, self.display, self._client, self._record, grows=True)
+            self.client = self.stack.enter_context(cluster)
+        continue_run(experiment, self.folder, self.journal, self.display, self.client, self._record, grows=True)
 
     def _record(self, record: Record) -> None:
         """Write the event of a record; one that failed has a reason and no number."""
@@ -271,7 +268,7 @@ class _Watcher:
         plain = answer.as_dict()
         if not self.log.write("updated", key=experiment.key, **plain):
             return
-        self._track(max(each.step or 0 for each in experiment.checkpoints), numbers_of(plain))
+        self.track(max(each.step or 0 for each in experiment.checkpoints), numbers_of(plain))
         if (before.get("best") or {}).get("arm") != plain["best"]["arm"]:
             self.log.write("best", checkpoints=plain["checkpoints"], **plain["best"], location=dict(ended.location))
         if answer.has_stopped and not (before.get("rise") or {}).get("stopped"):

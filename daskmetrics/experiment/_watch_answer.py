@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 from daskmetrics.bandit import Outcome
 from daskmetrics.bandit._forecast import RiseForecast, rise_forecast
 from daskmetrics.bandit._posterior import fit_posterior
-from daskmetrics.bandit._problem import Observations
-from daskmetrics.core._events import Record, SearchEnded
+from daskmetrics.core._events import Record, SearchEnded, succeeded
+from daskmetrics.core._outcomes import mean_score
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.execution import Journal
@@ -79,9 +78,10 @@ class RoundAnswer:
 
 def answer_of(experiment: Experiment, journal: Journal, ended: SearchEnded) -> RoundAnswer:
     """The answer of a round whose search has ended."""
-    config, best, records = experiment.config, Arm(**ended.best["arm"]), list(journal.records())
-    weights = dict(zip((task.name for task in experiment.tasks), experiment.weights, strict=True))
-    score, stderr = _mean(ended.best["scores"], weights)
+    config, best, records = experiment.config, ended.best_arm, list(journal.records())
+    weights = experiment.task_weights
+    counted = {task: weight for task, weight in weights.items() if weight > 0}
+    score, stderr = mean_score(ended.best["scores"], counted) or (None, None)
     rise = rise_forecast(
         _all_suites(experiment, records),
         _scores(records),
@@ -107,25 +107,15 @@ def answer_of(experiment: Experiment, journal: Journal, ended: SearchEnded) -> R
     )
 
 
-def _mean(scores: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> tuple[float | None, float | None]:
-    """The mean of an arm over the tasks of the objective, and its standard error; None if it lacks one of them."""
-    counted = {task: weight for task, weight in weights.items() if weight > 0}
-    if not counted.keys() <= scores.keys():
-        return None, None
-    shares = {task: weight / sum(counted.values()) for task, weight in counted.items()}
-    mean = sum(share * scores[task]["score"] for task, share in shares.items())
-    return mean, math.hypot(*(share * scores[task]["stderr"] for task, share in shares.items()))
-
-
 def _scores(records: Sequence[Record]) -> dict[Cell, Outcome]:
     """The scores by cell, also those of checkpoints that were deleted since."""
-    scored = [record for record in records if record.kind == "score" and record.ok]
+    scored = succeeded(records, "score")
     return {Cell.parse(each.name): Outcome(each.value["score"], each.value["stderr"]) for each in scored}
 
 
 def _all_suites(experiment: Experiment, records: Sequence[Record]) -> list[Suite]:
     """The suites, also with the checkpoints that were measured and deleted since."""
-    measured = [Checkpoint.parse(record.name) for record in records if record.kind == "measure" and record.ok]
+    measured = [Checkpoint.parse(record.name) for record in succeeded(records, "measure")]
     ever = {suite: {each.revision for each in measured if each.model == suite.model} for suite in experiment.suites}
     return [replace(suite, revisions=training_order(names.union(suite.revisions))) for suite, names in ever.items()]
 
@@ -139,11 +129,10 @@ def _sorted_out(
     model, from which a training goes on. One without a score is never among the others.
     """
     problem, scores = search.problem(experiment, records), _scores(records)
-    inside = {cell: one for cell, one in scores.items() if cell.arm in problem.arm_index}
-    seen = Observations.of((*problem.locate(cell), one.score or 0.0, one.stderr) for cell, one in inside.items())
+    seen = problem.observe(scores.items())
     order = [best, *(problem.arms[i] for i in np.argsort(-fit_posterior(problem, seen).mean, kind="stable"))]
     ranked = list(dict.fromkeys(arm.checkpoint for arm in order))
     last = [suite.checkpoints()[-1] for suite in experiment.suites]
     keep = tuple(dict.fromkeys([*ranked[:count], *last]))
-    scored = {cell.arm.checkpoint for cell in inside}
+    scored = {problem.arms[arm].checkpoint for arm in seen.arm}
     return keep, tuple(each for each in experiment.checkpoints if each in scored and each not in keep)

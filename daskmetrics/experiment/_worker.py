@@ -21,7 +21,7 @@ from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._prompts import Prompts
 from daskmetrics.config._protocol import ModelProtocol
 from daskmetrics.core._corpus import digest
-from daskmetrics.core._events import TRAIN
+from daskmetrics.core._events import TRAIN, succeeded
 from daskmetrics.core._files import atomic_write
 from daskmetrics.core._fitted import Fitted, fit, joined
 from daskmetrics.core._outcomes import pack
@@ -355,15 +355,27 @@ def value_of(columns: Mapping[Key, Column]) -> dict[str, Any]:
 
 def known_sizes(records: Iterable[Record]) -> dict[Key, Mapping[str, Any]]:
     """The sizes of networks, by the key of the states that they gave."""
-    values = [record.value for record in records if record.kind == "measure" and record.ok]
-    return {value["states"]: value["size"] for value in values if "size" in (value or {})}
+    values = (record.value or {} for record in succeeded(records, "measure"))
+    return {value["states"]: value["size"] for value in values if "size" in value}
 
 
 def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
     """All recorded columns, by the key of the states from which they were computed."""
     known: dict[Key, dict[Key, Column]] = {}
-    for record in records:
-        if record.kind == "measure" and record.ok and "states" in (record.value or {}):  # older records name none
+    for record in succeeded(records, "measure"):
+        if "states" in (record.value or {}):  # older records name none
             columns = known.setdefault(record.value["states"], {})
             columns.update({key: column for key, column in columns_of(record.value).items() if key not in columns})
     return known
+
+
+def record_text(record: Record) -> str:
+    """A record in a few words: its name and its first values."""
+    if not record.ok:
+        return f"{record.name}  {record.status}"
+    if record.kind == "train":
+        return f"{record.name}  loss {record.value['loss']:.2f}"
+    if record.kind in ("score", "fresh"):
+        return f"{record.name}  {record.value['score']:.3f}"
+    last = list(zip(record.value["names"], record.value["values"][-1], strict=True))
+    return "  ".join([record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)])

@@ -75,11 +75,6 @@ class Reducer:
         """Number of views of every prompt to add, the prompts themselves included."""
         return max((metric.views for metric in self._metrics), default=1)
 
-    @property
-    def needs_views(self) -> bool:
-        """Whether further views of every prompt must be added."""
-        return self.views > 1
-
     @torch.inference_mode()
     def add(self, layer: int, rows: Tensor, states: Tensor, mask: Tensor, pooled: Tensor, view: int = 0) -> None:
         """Add one batch of one layer: states (B, T, D) of the prompts ``rows`` (B,), which are not kept.

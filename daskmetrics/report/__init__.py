@@ -11,7 +11,7 @@
 `_arrays`        the store as labelled arrays
 `_format`        numbers, arms and labelled lines as text; templates; cards for notebooks
 `_snippet`       the lines of Python that load an arm
-`_analysis`      scores, metrics, correlations, failures and seconds by arm, task or worker
+`_analysis`      scores, metrics, correlations, the path of the search, failures and seconds
 `_timing`        the plan beside the run, and how busy the workers were
 `_terminal`      status, summary and best arm for a terminal
 `_posterior`     the posterior of the search, computed again from the journal

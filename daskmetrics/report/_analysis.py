@@ -1,30 +1,37 @@
-"""Scores, metrics, correlations, failures and seconds of a run, computed from its journal."""
+"""Scores, metrics, correlations, the path of the search, failures and seconds of a run, from its journal."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 from statistics import fmean, median, pstdev
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskmetrics.core._events import AttemptFailed, Record, StorePlanned
+from daskmetrics.core._events import AttemptFailed, StorePlanned, succeeded
+from daskmetrics.core._outcomes import mean_score, means_of
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.status import cause
 from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
-from daskmetrics.report._recorded import RecordedRun
-from daskmetrics.report._tradeoffs import TradeOffs, mean_score
+from daskmetrics.report._recorded import RecordedRun, cell_of
+from daskmetrics.report._tradeoffs import TradeOffs
 
 T = TypeVar("T")
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
+ABOUT_RHO = (
+    "Spearman's ρ between metric and score over the arms scored on a task, averaged over the tasks of a kind, with the "
+    "number of cells in brackets. 1: the metric ranks arms as the scores do; -1: in reverse order; 0: unrelated. The "
+    "search prefers promising arms, and neighbouring layers are similar: ρ describes these cells and is not a "
+    "statistical test."
+)
 
 
 @dataclass(frozen=True)
@@ -62,14 +69,12 @@ def mean_scores(run: RecordedRun) -> dict[Arm, float]:
 
     The tasks are those of the objective, with its weights.
     """
-    weights = run.weights
-    return {arm: mean[0] for arm, values in run.recorded.items() if (mean := mean_score(values, weights))}
+    return {arm: mean for arm, (mean, _) in means_of(run.recorded, run.weights).items()}
 
 
 def marks(run: RecordedRun) -> dict[str, Arm]:
     """The best and the default arm, which figures mark; empty while the search is not finished."""
-    answer = {"best": run.result.best, "default": run.result.default} if run.result else {}
-    return {what: Arm(**each["arm"]) for what, each in answer.items()}
+    return {"best": run.result.best_arm, "default": run.result.default_arm} if run.result else {}
 
 
 def compared(run: RecordedRun) -> TradeOffs | None:
@@ -119,16 +124,11 @@ def standard_scores(run: RecordedRun) -> dict[Arm, float]:
 
 def errors(run: RecordedRun) -> dict[str, float]:
     """Median standard error of the scores of each task and of the values of each metric, if there are any."""
-    by_name: dict[str, list[float]] = {}
-    for record in _of(run, "score"):
-        if record.value["stderr"] is not None:
-            by_name.setdefault(run.cells[record.key].task, []).append(record.value["stderr"])
-    for record in _of(run, "measure"):
-        for row in record.value["stderr"]:
-            for name, value in zip(record.value["names"], row, strict=True):
-                if value is not None:
-                    by_name.setdefault(name, []).append(value)
-    return {name: median(values) for name, values in by_name.items()}
+    cells = [item for by_task in run.recorded.values() for item in by_task.items()]
+    own = {task: [value["stderr"] for name, value in cells if name == task] for task in run.tasks}
+    known = {task: [error for error in errors if error is not None] for task, errors in own.items()}
+    known |= {name: list(by_arm.values()) for name, by_arm in metrics(run, "stderr").items()}
+    return {name: median(values) for name, values in known.items() if values}
 
 
 def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
@@ -162,11 +162,11 @@ def leader(run: RecordedRun) -> tuple[Arm, float] | None:
     return max(mean_scores(run).items(), key=lambda item: item[1], default=None)
 
 
-def metrics(run: RecordedRun) -> dict[str, dict[Arm, float]]:
-    """Metric values by metric and arm of the default readout, without undefined values."""
+def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float]]:
+    """Metric values, or their ``stderr``, by metric and arm of the default readout, without undefined ones."""
     by_metric: dict[str, dict[Arm, float]] = {}
-    for record in _of(run, "measure"):
-        for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
+    for record in succeeded(run.records, "measure"):
+        for layer, row in zip(record.value["layers"], record.value[what], strict=True):
             for name, value in zip(record.value["names"], row, strict=True):
                 by_arm = by_metric.setdefault(name, {})
                 if value is not None:
@@ -177,11 +177,61 @@ def metrics(run: RecordedRun) -> dict[str, dict[Arm, float]]:
 def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
     """Training loss by model, as (step, loss) in order of training; empty if the run trained no model."""
     by_model: dict[str, list[tuple[int, float]]] = {}
-    for record in _of(run, "train"):
+    for record in succeeded(run.records, "train"):
         checkpoint = Checkpoint.parse(record.name)
         if checkpoint.step is not None:
             by_model.setdefault(checkpoint.model, []).append((checkpoint.step, record.value["loss"]))
     return {model: sorted(by_model[model]) for model in run.models if model in by_model}
+
+
+@dataclass(frozen=True)
+class DecisionPoint:
+    """One decision of the search: the total cost so far, its arm, and the best mean score known then."""
+
+    spent: float
+    arm: Arm
+    stage: str
+    best: float | None
+
+
+@dataclass(frozen=True)
+class SearchPath:
+    """All decisions, the mean score of the default arm if it is known, and the unit of the costs."""
+
+    points: tuple[DecisionPoint, ...]
+    default: float | None
+    unit: str
+
+
+def path_of(run: RecordedRun) -> SearchPath:
+    """The path of the latest search."""
+    share = run.result.exhaustive / 100 if run.result else 1.0
+    unit = "% of the exhaustive sweep (assumed)" if run.result else "assumed seconds"
+    return SearchPath(tuple(_decisions(run, share)), _default_score(run), unit)
+
+
+def _decisions(run: RecordedRun, unit: float) -> list[DecisionPoint]:
+    """Every decision in order, as if each had its result before the next one."""
+    points, spent, best = [], 0.0, None
+    known: dict[Arm, dict[str, Mapping[str, Any]]] = {}
+    for pick in run.picks:
+        cell = cell_of(pick)
+        spent += pick["cost"] / unit
+        if one := run.recorded.get(cell.arm, {}).get(cell.task):
+            values = known.setdefault(cell.arm, {})
+            values[cell.task] = one
+            if mean := mean_score(values, run.weights):
+                best = mean[0] if best is None else max(mean[0], best)
+        points.append(DecisionPoint(spent, cell.arm, pick["stage"], best))
+    return points
+
+
+def _default_score(run: RecordedRun) -> float | None:
+    """The mean score of the default arm, if it and the best arm were scored on every task of the objective."""
+    if run.result is None:
+        return None
+    complete = all(run.weights.keys() <= each["scores"].keys() for each in (run.result.best, run.result.default))
+    return float(run.result.default["mean"]["score"]) if complete else None
 
 
 def suites(run: RecordedRun) -> tuple[Suite, ...]:
@@ -210,9 +260,9 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
 
 def spending(run: RecordedRun) -> Spending:
     """Measured seconds on the workers, by kind of work."""
-    cells = {(r.kind, Cell.parse(r.name)): r for kind in ("score", "fresh") for r in _of(run, kind)}
+    cells = {(r.kind, Cell.parse(r.name)): r for kind in ("score", "fresh") for r in succeeded(run.records, kind)}
     encoded = {(kind, c.arm.checkpoint, c.task): r.value["encode_seconds"] for (kind, c), r in cells.items()}
-    train, measure = (fsum(record.seconds for record in _of(run, kind)) for kind in ("train", "measure"))
+    train, measure = (fsum(record.seconds for record in succeeded(run.records, kind)) for kind in ("train", "measure"))
     return Spending(train, measure, fsum(encoded.values()), fsum(record.seconds for record in cells.values()))
 
 
@@ -244,10 +294,6 @@ def units(run: RecordedRun, metric: str) -> str:
     if metric in known:
         return str(known[metric])
     return CATALOGUE[metric].units if metric in CATALOGUE else ""
-
-
-def _of(run: RecordedRun, kind: str) -> Iterator[Record]:
-    return (record for record in run.records if record.kind == kind and record.ok)
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:

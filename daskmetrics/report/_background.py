@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
@@ -16,9 +16,6 @@ from daskmetrics.execution._stopping import stop_thread
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import card, number
 from daskmetrics.report._run import Run
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 POLL = 0.2  # seconds between two attempts to stop
 READ_SHARE = 0.05  # of the time that may go into reading the journal for the card
@@ -71,9 +68,7 @@ class BackgroundRun:
         self._require_thread()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.stop()
             return
@@ -86,9 +81,7 @@ class BackgroundRun:
     async def __aenter__(self) -> BackgroundRun:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             await asyncio.to_thread(self.__exit__, kind, error, trace)
         except asyncio.CancelledError:

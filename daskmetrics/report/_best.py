@@ -12,7 +12,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import apart, card, number, over, percent, probability
+from daskmetrics.report._format import apart, card, number, over, percent, probability, scored
 from daskmetrics.report._snippet import snippet
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Best:
     def _card(self) -> str:
         """What was measured, for a model card."""
         rows = [
-            f"| {task} | {number(each['score'], each['stderr'])} | {_score(self.default_scores.get(task))} |"
+            f"| {task} | {scored(each)} | {scored(self.default_scores.get(task), without='')} |"
             for task, each in self.scores.items()
         ]
         table = "\n".join([f"| task | {self.arm} | {self.default} (default) |", "|---|---|---|", *rows])
@@ -231,10 +231,6 @@ class Best:
         return card(self.name[0].upper() + self.name[1:], rows, self.code)
 
 
-def _score(scored: Mapping[str, float] | None) -> str:
-    return "" if scored is None else number(scored["score"], scored["stderr"])
-
-
 def best_of(
     result: SearchEnded,
     config: Mapping[str, Any],
@@ -244,7 +240,7 @@ def best_of(
     folder: RunFolder,
 ) -> Best:
     """What a search recommends, with what its run knows beside it."""
-    arm, location = Arm(**result.best["arm"]), result.location
+    arm, location = result.best_arm, result.location
     protocol = location.get("protocol", config["protocol"])
     pickled = any(model.get("pickled") for model in config["models"] if model["name"] == arm.model)
     best, default, unknown = result.best, result.default, {"score": None, "stderr": None}
@@ -257,7 +253,7 @@ def best_of(
         probability=result.probability_best,
         confirmed=result.confirmed,
         measured=best.get("measured"),
-        default=Arm(**default["arm"]),
+        default=result.default_arm,
         default_score=default_mean["score"],
         default_stderr=default_mean["stderr"],
         default_scores=default["scores"],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import Any
 
 import numpy as np
 
-from daskmetrics.core._outcomes import Difference
+from daskmetrics.core._events import succeeded
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import DataError
@@ -18,8 +18,8 @@ from daskmetrics.execution._score_tables import KnownScore
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import FEWEST, rank_correlation
 from daskmetrics.report._documents import status_document
-from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, percent, probability
-from daskmetrics.report._paired import compare_arms, comparison_document
+from daskmetrics.report._format import WIDTH, apart, fact, number, percent, probability, scored, unpaired
+from daskmetrics.report._paired import ArmComparison, compare_arms, comparison_document
 from daskmetrics.report._run import Run
 from daskmetrics.tasks import _mteb_results as results
 from daskmetrics.tasks._mteb_subsets import Selection
@@ -30,9 +30,13 @@ Scores = Mapping[Cell, float]
 
 def compare_text(one: Run, other: Run) -> str:
     """Two runs for a terminal: their answers, costs, common scores and different settings."""
-    lines = [line for name, run in zip(NAMES, (one, other), strict=True) for line in fact(name, str(run.folder.path))]
     runs = dict(zip(NAMES, (one, other), strict=True))
-    lines += ["", answers(runs).as_text(WIDTH), "", *_tasks(one, other)]
+    lines = [line for name, run in runs.items() for line in fact(name, str(run.folder.path))]
+    lines += ["", answers(runs).as_text(WIDTH), ""]
+    if one.result and other.result:
+        header = ("task", *(f"arm of {name}" for name in NAMES), "difference")
+        lines += [replace(scores(runs), header=header).as_text(WIDTH), ""]
+        lines += [*fact("difference", _compared(one, other).sentence), ""]
     theirs, left_out = _alike(one, _known(other), NAMES[1])
     differing = settings(runs)
     lines += [*_agreement(cells(one), theirs, NAMES[1]), *_left_out(left_out), ""]
@@ -43,9 +47,7 @@ def compare_text(one: Run, other: Run) -> str:
 def compare_document(one: Run, other: Run) -> dict[str, Any]:
     """Two runs for other programs; see docs/json.md."""
     theirs, left_out = _alike(one, _known(other), NAMES[1])
-    compared = None
-    if one.result and other.result:
-        compared = comparison_document(compare_arms(other, other.best().arm, one.best().arm, one, _unlike(one, other)))
+    compared = comparison_document(_compared(one, other)) if one.result and other.result else None
     return {
         "runs": dict(zip(NAMES, map(status_document, (one, other)), strict=True)),
         "best_arms": compared,
@@ -111,20 +113,24 @@ def scores(runs: Mapping[str, Run]) -> Table:
 
     Tasks of mteb over other subsets or splits are not subtracted.
     """
+    best = {name: run.best().scores if run.result else {} for name, run in runs.items()}
     (first, one), *others = ((name, run) for name, run in runs.items() if run.result)
-    gains = [_gains(one, other) for _, other in others]
+    gains = [(name, _unlike(one, other), _compared(one, other).tasks) for name, other in others]
     rows = []
     for task in dict.fromkeys(task for run in runs.values() for task in run.tasks):
-        known = [run.best().scores.get(task) if run.result else None for run in runs.values()]
-        each = [number(score["score"], score["stderr"]) if score else "not measured" for score in known]
-        rows.append((task, *each, *(apart(gain.get(task), " *") for gain in gains)))
-    notes = (UNPAIRED,) if any(not gap.paired for gain in gains for gap in gain.values()) else ()
+        known = {name for name, own in best.items() if task in own}
+        each = (
+            "other subsets" if task in unlike and {first, name} <= known else apart(gain.get(task), " *")
+            for name, unlike, gain in gains
+        )
+        rows.append((task, *(scored(own.get(task)) for own in best.values()), *each))
+    notes = unpaired(gap for *_, gain in gains for gap in gain.values())
     return Table(("task", *runs, *(f"{name} − {first}" for name, _ in others)), tuple(rows), notes=notes)
 
 
-def _gains(one: Run, other: Run) -> Mapping[str, Difference]:
-    """By how much the recommended arm of the other run is better, by task."""
-    return compare_arms(other, other.best().arm, one.best().arm, one, _unlike(one, other)).tasks
+def _compared(one: Run, other: Run) -> ArmComparison:
+    """The recommended arm of the other run beside that of the first."""
+    return compare_arms(other, other.best().arm, one.best().arm, one, _unlike(one, other))
 
 
 def _unlike(one: Run, other: Run) -> list[str]:
@@ -135,22 +141,6 @@ def _unlike(one: Run, other: Run) -> list[str]:
 
 def _answered(text: Callable[[Run], str]) -> Callable[[Run], str]:
     return lambda run: text(run) if run.result else "no answer yet"
-
-
-def _tasks(one: Run, other: Run) -> list[str]:
-    """The scores of each run's recommended arm and their difference, task by task."""
-    if not (one.result and other.result):
-        return []
-    unlike = _unlike(one, other)
-    compared, rows = compare_arms(other, other.best().arm, one.best().arm, one, unlike), []
-    for task in dict.fromkeys([*one.tasks, *other.tasks]):
-        first, second = (run.best().scores.get(task) for run in (one, other))
-        both = [number(score["score"], score["stderr"]) if score else "not measured" for score in (first, second)]
-        gain = "other subsets" if task in unlike and first and second else apart(compared.tasks.get(task), " *")
-        rows.append((task, *both, gain))
-    notes = () if all(each.paired for each in compared.tasks.values()) else (UNPAIRED,)
-    header = ("task", *(f"arm of {name}" for name in NAMES), "difference")
-    return [Table(header, tuple(rows), notes=notes).as_text(WIDTH), "", *fact("difference", compared.sentence), ""]
 
 
 @dataclass(frozen=True)
@@ -220,11 +210,7 @@ def _known(run: Run) -> dict[Cell, KnownScore]:
 
 def _details(run: Run) -> dict[Cell, Mapping[str, Any]]:
     """What mteb returned for each cell of a task of mteb."""
-    found = (
-        (record.name, record.value.get("detail") or {})
-        for record in run.records
-        if record.kind == "score" and record.ok
-    )
+    found = ((record.name, record.value.get("detail") or {}) for record in succeeded(run.records, "score"))
     return {Cell.parse(name): detail for name, detail in found if detail.get("scores")}
 
 

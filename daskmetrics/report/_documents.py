@@ -8,12 +8,19 @@ from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._explain import arms_near_best
-from daskmetrics.report._html import summary
 from daskmetrics.report._posterior import posterior_of
 from daskmetrics.report._run import Run
 from daskmetrics.report._terminal import idle_now
 from daskmetrics.report._tradeoffs import TradeOff
 from daskmetrics.report._worth import Worth
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """The verdict of a run and what would settle a tie, as plain JSON values for other programs."""
+    if run.result is None:
+        return {"name": run.start.name, "state": run.state, "verdict": None, "settle": None}
+    settle = vars(run.settlement) if run.settlement else None
+    return {"name": run.start.name, "state": run.state, "verdict": run.verdict.as_dict(), "settle": settle}
 
 
 def status_document(run: Run) -> dict[str, Any]:

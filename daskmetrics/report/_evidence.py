@@ -39,7 +39,7 @@ class Evidence:
     @property
     def default(self) -> Arm:
         """The arm that one takes without a search."""
-        return Arm(**self.answer.default["arm"])
+        return self.answer.default_arm
 
     @cached_property
     def weights(self) -> Mapping[str, float]:

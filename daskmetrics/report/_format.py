@@ -7,14 +7,12 @@ import math
 import textwrap
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskmetrics.core._outcomes import Difference
 from daskmetrics.core._readouts import Readout
 from daskmetrics.core._table import printable
 from daskmetrics.core._text import listed, plural
-from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm, Checkpoint, step_of, training_order
 
 if TYPE_CHECKING:
@@ -224,6 +222,15 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
     return text if stderr is None else f"{text} ± {stderr:.3f}"
 
 
+def scored(recorded: Mapping[str, Any] | None, without: str = "not measured") -> str:
+    """The score of a cell with its standard error, as a journal or a result holds it.
+
+    >>> scored({"score": 0.5, "stderr": 0.01}), scored(None)
+    ('0.500 ± 0.010', 'not measured')
+    """
+    return number(recorded["score"], recorded["stderr"]) if recorded else without
+
+
 def over(weights: Collection[float]) -> str:
     """What a mean score is the mean of, given the weights of its tasks.
 
@@ -247,6 +254,11 @@ def apart(difference: Difference | None, mark: str = " (unpaired)") -> str:
     return number(difference.value, difference.stderr, sign=True) + ("" if difference.paired else mark)
 
 
+def unpaired(differences: Iterable[Difference | None]) -> tuple[str, ...]:
+    """The note below a table in which some errors of differences are not paired."""
+    return () if all(each.paired for each in differences if each) else (UNPAIRED,)
+
+
 def percent(share: float) -> str:
     """A share as a percentage, with one decimal below 10 %.
 
@@ -254,6 +266,9 @@ def percent(share: float) -> str:
     ('28 %', '1.2 %', '0 %', '100 %')
     """
     return f"{share:.1%}".replace("%", " %") if 0 < share < 0.095 else f"{share:.0%}".replace("%", " %")
+
+
+SI = ("", "k", "M", "G", "T", "P")
 
 
 def si(value: float) -> str:
@@ -265,21 +280,6 @@ def si(value: float) -> str:
     exponent = min(5, max(0, math.floor(math.log10(value) / 3))) if value >= 1 else 0
     shown = float(f"{value / 1000**exponent:.3g}")
     return f"{shown:,.15g} {SI[exponent]}".strip()
-
-
-def need_matplotlib() -> None:
-    """Raise the error of a missing library before anything is drawn.
-
-    Raises
-    ------
-    ConfigError
-        If matplotlib is not installed.
-    """
-    if find_spec("matplotlib") is None:
-        raise ConfigError("Plots need matplotlib, which is not installed: pip install 'daskmetrics[plot]'.")
-
-
-SI = ("", "k", "M", "G", "T", "P")
 
 
 def probability(share: float) -> str:

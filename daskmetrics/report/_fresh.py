@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from daskmetrics.core._outcomes import Difference, difference, mean_difference
+from daskmetrics.core._outcomes import Difference, difference, mean_difference, mean_score
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report._format import apart, number, percent
 from daskmetrics.report._run import Run
-from daskmetrics.report._tradeoffs import mean_score
 
 CLUSTERING = "A clustering scores higher on fewer texts: compare finalists, not the two columns."
 LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all rivals together

@@ -27,8 +27,10 @@ from daskmetrics.report import _format as formats
 from daskmetrics.report import _tables as tables
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import _timing as timing
+from daskmetrics.report._documents import summary
 from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._run import Run
+from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
     from daskmetrics.report.plots._figures import Picture
@@ -61,7 +63,7 @@ def write_map_figure(folder: RunFolder) -> Path:
     """Write the one figure that a map has, what its workers used; ConfigError if there is nothing to draw."""
     if len(samples := read_samples(folder.telemetry)) < 2:
         raise ConfigError(f"'{folder.path}' has no telemetry: the map was too short, or ran in one process.")
-    formats.need_matplotlib()
+    need_matplotlib()
     from daskmetrics.report.plots._figures import telemetry
 
     folder.report.mkdir(exist_ok=True)
@@ -75,14 +77,6 @@ def _remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
     for name in NAMES - {picture.name for picture in pictures}:
         for kind in ("png", "svg"):
             (folder / f"{name}.{kind}").unlink(missing_ok=True)
-
-
-def summary(run: Run) -> dict[str, Any]:
-    """The verdict of a run and what would settle a tie, as plain JSON values for other programs."""
-    if run.result is None:
-        return {"name": run.start.name, "state": run.state, "verdict": None, "settle": None}
-    settle = vars(run.settlement) if run.settlement else None
-    return {"name": run.start.name, "state": run.state, "verdict": run.verdict.as_dict(), "settle": settle}
 
 
 def _is_fresh(page: Path, run: Run) -> bool:

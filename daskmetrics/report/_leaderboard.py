@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskmetrics.core._outcomes import joint_error
+from daskmetrics.core._outcomes import joint_error, means_of
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import need_matplotlib, number, over
+from daskmetrics.report._format import number, over
 from daskmetrics.report._ties import LEVEL, MOST, MeanScores, not_worse
-from daskmetrics.report._tradeoffs import mean_score
+from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
     import pandas
@@ -106,7 +106,7 @@ class Leaderboard:
             In whose units ``tied`` was tested.
         """
         counted = {task: weight for task, weight in weights.items() if weight}
-        means = {arm: mean for arm, scores in recorded.items() if (mean := mean_score(scores, counted))}
+        means = means_of(recorded, counted)
         complete = sorted(means, key=lambda arm: (-means[arm][0], arm))
         if tied is None:
             tied = _tied({arm: recorded[arm] for arm in complete}, counted)
@@ -140,14 +140,14 @@ class Leaderboard:
             "checkpoint": [each.arm.revision for each in self.arms],
             "layer": [each.arm.layer for each in self.arms],
             **({"readout": [each.arm.readout for each in self.arms]} if self._read else {}),
-            "mean": [_float(each.mean) for each in self.arms],
-            "stderr": [_float(each.stderr) for each in self.arms],
+            "mean": np.array([each.mean for each in self.arms], float),
+            "stderr": np.array([each.stderr for each in self.arms], float),
             "tied": pandas.array([each.tied for each in self.arms], dtype="boolean"),
         }
         own = set(columns)
         for task in self.weights:
             name = f"{task} (task)" if task in own else task
-            columns[name] = [_float(each.scores.get(task, (None,))[0]) for each in self.arms]
+            columns[name] = np.array([each.scores.get(task, (None,))[0] for each in self.arms], float)
         return pandas.DataFrame(columns)
 
     @property
@@ -180,11 +180,9 @@ class Leaderboard:
         lines = [f"Score: {what} ± standard error. Tied: cannot be told from the best (95 %){unit}."]
         if missing := sum(each.rank is None for each in self.arms):
             lines.append(f"{plural(missing, 'arm')} without a mean: not scored on every task.")
-        hidden = [plural(n, what) for n, what in ((len(self.arms) - TEXT_ROWS, "arm"), self._hidden(shown)) if n > 0]
+        left = (len(self.arms) - TEXT_ROWS, "arm"), (len(self.weights) - len(shown) if shown else 0, "task")
+        hidden = [plural(n, what) for n, what in left if n > 0]
         return (*lines, *([f"Not shown: {' and '.join(hidden)}; to_frame() has all."] if hidden else []))
-
-    def _hidden(self, shown: Collection[str]) -> tuple[int, str]:
-        return (len(self.weights) - len(shown) if shown else 0), "task"
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw mean scores with standard errors: along the layers of a single checkpoint, or the best arms as a list.
@@ -216,10 +214,7 @@ class Leaderboard:
         ranked = [each for each in self.arms if each.mean is not None]
         if not ranked:
             raise DataError("No arm was scored on every task of the objective, so there is no mean score to draw.")
-        means, errors = (
-            [_float(value) for value in values]
-            for values in zip(*((each.mean, each.stderr) for each in ranked), strict=True)
-        )
+        means, errors = np.array([(each.mean, each.stderr) for each in ranked], float).T.tolist()
         tied = [bool(each.tied) for each in ranked]
         if len({each.arm.checkpoint for each in ranked}) == 1 and not self._read:
             return along_layers([each.arm.layer for each in ranked], means, errors, tied, ax)
@@ -246,7 +241,3 @@ def _tied(complete: Mapping[Arm, Scores], weights: Mapping[str, float]) -> set[A
     rows = [0, *range(len(first), len(arms))]
     as_good = not_worse(scores[rows] @ shares, errors[rows] ** 2 @ shares**2, LEVEL)
     return {first[i] for i in tie.arms} | set(compress(beyond, as_good))
-
-
-def _float(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -15,7 +15,7 @@ from daskmetrics.core._events import kind_of, kinds, to_json
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import printable
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.core.names import Arm, Key
+from daskmetrics.core.names import Key
 from daskmetrics.execution._journal import numbered
 from daskmetrics.report._format import NO_REASON
 
@@ -64,9 +64,9 @@ def _describe(entry: events.Event) -> str:
         case events.RunStarted():
             machine = ", ".join(f"{name} {value}" for name, value in entry.environment.items())
             return f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks; {machine}"
-        case events.SearchEnded(best=best):
+        case events.SearchEnded():
             name = "best arm" if entry.confirmed else "expected to be the best:"
-            return f"{name} {Arm(**best['arm'])}, probability {entry.probability_best:.2f}"
+            return f"{name} {entry.best_arm}, probability {entry.probability_best:.2f}"
         case events.StorePlanned(measure=measure, files=files):
             return f"store of {len(measure):,} checkpoints, {len(files):,} metadata files"
         case events.WorkerJoined():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from daskmetrics.core._events import Event, Record, SearchEnded
+from daskmetrics.core._events import Event, SearchEnded, succeeded
 from daskmetrics.core._outcomes import Difference, mean_difference
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm, Cell
@@ -32,7 +32,7 @@ def outlook(
         yield "metrics", _metrics(result)
     earlier, since = earlier_search(entries, result)
     if earlier and since:
-        apart = differences(Arm(**result.best["arm"]), Arm(**earlier.best["arm"]))
+        apart = differences(result.best_arm, earlier.best_arm)
         yield "changed", changed(earlier, since, result, mean_difference(list(apart.values())))
 
 
@@ -92,9 +92,8 @@ def _amount(result: SearchEnded, value: float) -> str:
 
 def _metrics(result: SearchEnded) -> str:
     """What the same scores would say without the label-free metrics as features."""
-    without, recommended = result.without_metrics, Arm(**result.best["arm"])
-    same = Arm(**without["arm"]) == recommended
-    answer = "the same arm" if same else f"{Arm(**without['arm'])} instead"
+    without, arm = result.without_metrics, Arm(**result.without_metrics["arm"])
+    answer = "the same arm" if arm == result.best_arm else f"{arm} instead"
     change = 1 - without["error_with"] / without["error"] if without["error"] else 0.0
     verb = "lowered" if change > 0 else "raised"
     effect = f"Metrics {verb} this error by {percent(abs(change))}." if abs(change) >= 0.005 else ""
@@ -124,13 +123,12 @@ def changed(earlier: SearchEnded, since: Sequence[Event], result: SearchEnded, g
 
     ``gain`` is the difference of their mean scores on the tasks on which both were scored.
     """
-    old, new = Arm(**earlier.best["arm"]), Arm(**result.best["arm"])
+    old, new = earlier.best_arm, result.best_arm
     spent = percent(earlier.spent / earlier.exhaustive)
     text = f"An earlier search of this run, with {spent} of the exhaustive cost, recommended {old}."
     if earlier.reward != result.reward:
         text += f" It compared arms by the reward {earlier.reward}, this one by {result.reward}."
-    records = [entry for entry in since if isinstance(entry, Record) and entry.kind == "score" and entry.ok]
-    cells = [(Cell.parse(record.name), record.value["score"]) for record in records]
+    cells = [(Cell.parse(record.name), record.value["score"]) for record in succeeded(since, "score")]
     theirs = [f"{number(score)} of {cell}" for cell, score in cells if cell.arm in (old, new)]
     text += f" {plural(len(cells), 'score')} {'is' if len(cells) == 1 else 'are'} new"
     if theirs:

@@ -12,9 +12,8 @@ from typing import Any, Generic, TypeVar
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._text import duration
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
-from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._format import number, percent
+from daskmetrics.report._format import number, percent, scored
 from daskmetrics.report._recorded import cell_of
 from daskmetrics.report._run import Run
 
@@ -160,8 +159,8 @@ def reason(error: Exception) -> str:
 def _row_of(run: Run, row: RunRow) -> RunRow:
     result = run.result
     if result:
-        arm, mean = Arm(**result.best["arm"]), result.best["mean"] or {"score": None, "stderr": None}
-        best, score = (f"{arm}" if result.confirmed else f"{arm} (expected)"), number(mean["score"], mean["stderr"])
+        best = f"{result.best_arm}{'' if result.confirmed else ' (expected)'}"
+        score = scored(result.best["mean"])
         cost = f"{percent(result.spent / result.exhaustive)} of the sweep"
     else:
         leader, best, score = analysis.leader(run), "", ""
@@ -189,5 +188,4 @@ def ago(then: float) -> str:
 def score_of(run: Run, pick: Mapping[str, Any]) -> str:
     """The score of a decision's cell with its error, if it is known."""
     cell = cell_of(pick)
-    known = run.recorded.get(cell.arm, {}).get(cell.task)
-    return number(known["score"], known["stderr"]) if known else "open"
+    return scored(run.recorded.get(cell.arm, {}).get(cell.task), without="open")

@@ -14,7 +14,7 @@ from daskmetrics.core._table import Table
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.report._documents import difference_document
-from daskmetrics.report._format import UNPAIRED, WIDTH, apart, fact, number, over, probability
+from daskmetrics.report._format import WIDTH, apart, fact, over, probability, scored, unpaired
 from daskmetrics.report._posterior import arm_named, objective_of
 from daskmetrics.report._run import Run
 
@@ -90,13 +90,11 @@ def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | Non
     compared, there, rows = compare_named(run, name, other_name, elsewhere), elsewhere or run, []
     arm, other = compared.arm, compared.other
     for task, difference in compared.tasks.items():
-        scores = [number(v["score"], v["stderr"]) for v in (run.recorded[arm][task], there.recorded[other][task])]
-        better = probability(difference.probability)
-        rows.append((task, *scores, apart(difference, " *"), better))
-    notes = (UNPAIRED,) if not all(each.paired for each in compared.tasks.values()) else ()
+        scores = map(scored, (run.recorded[arm][task], there.recorded[other][task]))
+        rows.append((task, *scores, apart(difference, " *"), probability(difference.probability)))
     header = ("task", "first", "second", "difference", "probability")
     lines = [*fact("first", str(arm)), *fact("second", str(other)), "", *fact("difference", compared.sentence), ""]
-    return "\n".join([*lines, Table(header, tuple(rows), notes=notes).as_text(WIDTH)])
+    return "\n".join([*lines, Table(header, tuple(rows), notes=unpaired(compared.tasks.values())).as_text(WIDTH)])
 
 
 def _objective(run: Run, arm: Arm, tasks: Mapping[str, Difference]) -> Difference | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Suite
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._format import need_matplotlib
 from daskmetrics.report._recorded import RecordedRun
+from daskmetrics.report.plots import need_matplotlib
 from daskmetrics.report.plots._fields import (
     COST_NAMES,
     METRICS,
@@ -94,10 +94,9 @@ class Plots:
         """
         shown, suite = self._shown(what, ax, interactive), self._suite(model, readout)
         if interactive:
-            from daskmetrics.report.plots._explore import drawn_arms
-            from daskmetrics.report.plots._interactive import arms_source, layer_lines, layer_points
+            from daskmetrics.report.plots._interactive import layer_lines, layer_points
 
-            source = arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
+            source = self._source(shown, suite, readout)
             single = len(suite.revisions) == 1  # whose errors have room
             return layer_points(source, [suite], shown) if single else layer_lines(source, suite, shown)
         from daskmetrics.report.plots._lines import layer_axes
@@ -145,15 +144,12 @@ class Plots:
         shown, suite = self._shown(what, ax, interactive), self._suite(model, readout)
         answer = analysis.marks(self._run)
         if interactive:
-            from daskmetrics.report.plots._explore import drawn_arms
-            from daskmetrics.report.plots._interactive import arms_source
             from daskmetrics.report.plots._interactive import heat_map as interactive_map
 
-            source = arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
-            return interactive_map(source, suite, shown, answer)
-        from daskmetrics.report.plots._heatmaps import Marks, heat_map
+            return interactive_map(self._source(shown, suite, readout), suite, shown, answer)
+        from daskmetrics.report.plots._heatmaps import heat_map
 
-        return heat_map(self._quantity(shown, readout), suite, Marks(**answer), ax)
+        return heat_map(self._quantity(shown, readout), suite, answer, ax)
 
     def search(self, ax: Axes | None = None, interactive: bool = False) -> Any:
         """The best mean score so far, by what the search has spent.
@@ -187,9 +183,8 @@ class Plots:
 
             return drawn_path(self._run, expected(self._run))
         from daskmetrics.report.plots._lines import best_so_far
-        from daskmetrics.report.plots._path import path_of
 
-        path = path_of(self._run)
+        path = analysis.path_of(self._run)
         return best_so_far(path.points, path.default, path.unit, ax)
 
     def tradeoff(self, cost: str = "layers", ax: Axes | None = None, interactive: bool = False) -> Any:
@@ -247,6 +242,13 @@ class Plots:
             raise DataError(f"The run in '{run.folder.path}' has no {what} yet, so there is nothing to draw.")
         return shown
 
+    def _source(self, shown: Field, suite: Suite, readout: str | None) -> Any:
+        """The columns of the arms of a suite for Bokeh."""
+        from daskmetrics.report.plots._explore import drawn_arms
+        from daskmetrics.report.plots._interactive import arms_source
+
+        return arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
+
     def _quantity(self, shown: Field, readout: str | None) -> Quantity:
         """The quantity of each layer for matplotlib."""
         from daskmetrics.report.plots._heatmaps import Quantity
@@ -259,7 +261,7 @@ class Plots:
     def _suite(self, model: str | None, readout: str | None = None) -> Suite:
         suites = {suite.model: suite for suite in analysis.suites(self._run)}
         if model is None:
-            best = self._run.result.best["arm"]["model"] if self._run.result else None
+            best = self._run.result.best_arm.model if self._run.result else None
             model = best if best in suites else next(reversed(suites))
         if model not in suites:
             raise unknown("model", model, suites)

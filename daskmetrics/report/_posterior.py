@@ -5,21 +5,22 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.bandit import Outcome, Problem, arm_features
-from daskmetrics.bandit._features import metrics_of_arms
+from daskmetrics.bandit._features import measured
 from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Observations
 from daskmetrics.bandit._recommend import margin_of
 from daskmetrics.bandit._rewards import RewardScale, reward_scale
+from daskmetrics.core._events import succeeded
 from daskmetrics.core.errors import DataError, unknown
-from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._recorded import RecordedRun, cell_of
 
@@ -40,7 +41,7 @@ class RunPosterior:
     def leader(self) -> int:
         """Index of the recommended arm, or of the arm with the greatest mean while there is none."""
         if self.run.result:
-            return self.problem.arm_index[Arm(**self.run.result.best["arm"])]
+            return self.problem.arm_index[self.run.result.best_arm]
         return first_max(self.posterior.mean)
 
     def index(self, name: str) -> int:
@@ -79,7 +80,7 @@ def posterior_of(run: RecordedRun) -> RunPosterior:
     cells, outcomes = _history(run)
     places = [problem.locate(cell) for cell in cells]
     posterior = IncrementalPosterior(problem).posterior(places, outcomes)
-    observations = _observations(problem, cells, outcomes)
+    observations = problem.observe(zip(cells, outcomes, strict=True))
     if not len(observations):
         raise DataError(f"The run in '{run.folder.path}' has no scores yet, so its arms have no posterior.")
     return RunPosterior(run, problem, posterior, observations)
@@ -88,28 +89,14 @@ def posterior_of(run: RecordedRun) -> RunPosterior:
 def objective_of(run: RecordedRun) -> tuple[Problem, RewardScale]:
     """The problem of a run's search, with the weights of its tasks, and the scale of its reward."""
     problem = _problem(run)
-    return problem, reward_scale(problem, _observations(problem, *_history(run)))
-
-
-def _observations(problem: Problem, cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> Observations:
-    return Observations.of(
-        (*problem.locate(cell), one.score, one.stderr)
-        for cell, one in zip(cells, outcomes, strict=True)
-        if one.score is not None
-    )
+    return problem, reward_scale(problem, problem.observe(zip(*_history(run), strict=True)))
 
 
 def _problem(run: RecordedRun) -> Problem:
-    blocks = {record.name: record.value for record in run.records if record.kind == "measure" and record.ok}
-    suites = [
-        replace(suite, revisions=revisions)
-        for suite in analysis.suites(run)
-        if (revisions := tuple(each.revision for each in suite.checkpoints() if str(each) in blocks))
-    ]
+    values = {Checkpoint.parse(record.name): record.value["values"] for record in succeeded(run.records, "measure")}
+    suites, metrics = measured(analysis.suites(run), values)
     if not suites or not run.tasks:
         raise DataError(f"The run in '{run.folder.path}' has {'no tasks' if suites else 'no measured checkpoint yet'}.")
-    order = [str(checkpoint) for suite in suites for checkpoint in suite.checkpoints()]
-    metrics = np.concatenate([np.array(blocks[name]["values"], dtype=float) for name in order])
     arms = tuple(arm for suite in suites for arm in suite.arms())
     ones, search, weights = np.ones((len(arms), len(run.tasks))), run.config["search"], run.weights
     checkpoints = {str(arm.checkpoint): arm.checkpoint for arm in arms}
@@ -117,7 +104,7 @@ def _problem(run: RecordedRun) -> Problem:
     return Problem(
         arms=arms,
         tasks=tuple(run.tasks),
-        features=arm_features(suites, metrics_of_arms(suites, metrics)),
+        features=arm_features(suites, metrics),
         encode_cost=ones,
         score_cost=ones,
         baseline=checkpoints.get(baseline, arms[-1].checkpoint),

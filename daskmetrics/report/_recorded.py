@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked
+from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked, succeeded
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._outcomes import Difference, difference
+from daskmetrics.core._outcomes import Difference, difference, mean_score
 from daskmetrics.core._text import equal_names
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -21,7 +21,7 @@ from daskmetrics.execution._journal import holder, is_finished, latest, read, st
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._evidence import weights_of
 from daskmetrics.report._format import percent
-from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, mean_score, recorded_size, trade_offs_of
+from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, recorded_size, trade_offs_of
 
 if TYPE_CHECKING:
     import xarray
@@ -54,7 +54,9 @@ class RecordedRun:
     @cached_property
     def start(self) -> RunStarted:
         """The entry of the latest start: counts, tasks and environment."""
-        return next(entry for entry in reversed(self.entries) if isinstance(entry, RunStarted))
+        started = latest(self.entries, RunStarted)
+        assert started is not None  # see `__init__`
+        return started
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
@@ -110,10 +112,9 @@ class RecordedRun:
     def recorded(self) -> dict[Arm, dict[str, Mapping[str, Any]]]:
         """What the journal holds of every score, by arm and task: score, standard error, outcomes and others."""
         by_arm: dict[Arm, dict[str, Mapping[str, Any]]] = {}
-        for record in self.records:
-            if record.kind == "score" and record.ok:
-                cell = self.cells[record.key]
-                by_arm.setdefault(cell.arm, {})[cell.task] = record.value
+        for record in succeeded(self.records, "score"):
+            cell = self.cells[record.key]
+            by_arm.setdefault(cell.arm, {})[cell.task] = record.value
         return by_arm
 
     @cached_property
@@ -122,8 +123,8 @@ class RecordedRun:
         found: dict[Arm, dict[str, Mapping[str, Any]]] = {
             Arm.parse(name): {} for name in (self.result.fresh if self.result else ())
         }
-        for record in self.records:
-            if record.kind == "fresh" and record.ok and (cell := Cell.parse(record.name)).arm in found:
+        for record in succeeded(self.records, "fresh"):
+            if (cell := Cell.parse(record.name)).arm in found:
                 found[cell.arm][cell.task] = record.value
         return found
 

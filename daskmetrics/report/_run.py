@@ -7,8 +7,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.core._events import succeeded
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.names import Checkpoint
 from daskmetrics.report._analysis import suites as suites_of
 from daskmetrics.report._best import Best, best_of
 from daskmetrics.report._evidence import Evidence
@@ -105,12 +106,11 @@ class Run(RecordedRun):
         """
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no best arm. {self._remedy()}")
-        arm, default = (Arm(**each["arm"]) for each in (self.result.best, self.result.default))
         return best_of(
             self.result,
             self.config,
             weights=self.weights,
-            differences=self.differences(arm, default),
+            differences=self.differences(self.result.best_arm, self.result.default_arm),
             folder=self.folder,
             outlook=dict(outlook(self.result, self.entries, self.config["search"], self.differences)),
         )
@@ -120,11 +120,10 @@ class Run(RecordedRun):
         """What the verdict rests on."""
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no verdict. {self._remedy()}")
-        measured = {Checkpoint.parse(r.name) for r in self.records if r.kind == "measure" and r.ok}
+        measured = {Checkpoint.parse(record.name) for record in succeeded(self.records, "measure")}
         suites = suites_of(self)
         arms = tuple(arm for suite in suites for arm in suite.arms() if arm.checkpoint in measured)
         depths = {suite.model: suite.depth for suite in suites}
-        scored = (record for record in self.records if record.kind == "score" and record.ok)
         return Evidence(
             config=self.config,
             folder=self.folder.path,
@@ -133,7 +132,7 @@ class Run(RecordedRun):
             arms=arms,
             sizes={model: float(self.start.widths.get(model, 0)) ** 2 * depth for model, depth in depths.items()},
             recorded=self.recorded,
-            seconds={self.cells[record.key]: record.seconds for record in scored},
+            seconds={self.cells[record.key]: record.seconds for record in succeeded(self.records, "score")},
             widths=self.start.widths,
         )
 
@@ -198,8 +197,7 @@ class Run(RecordedRun):
         place = attrgetter("model", "revision", "layer", *(["readout"] if several else []))
         rows = [
             (*place(cell.arm), cell.task, self.kinds[cell.task], value["score"], value["stderr"], each.seconds)
-            for each in self.records
-            if each.kind == "score" and each.ok
+            for each in succeeded(self.records, "score")
             for cell, value in [(self.cells[each.key], each.value)]
         ]
         return pandas.DataFrame(rows, columns=[*ARM_COLUMNS, *(["readout"] if several else []), *CELL_COLUMNS])

@@ -17,12 +17,6 @@ from daskmetrics.report.plots._fields import EXPECTED, Field
 
 MOST_ROWS, MOST_TASKS = 200, 12  # of the leaderboard: the page of thousands of arms stays small
 MOST_ARMS = 64  # that have a row of metrics
-NOTE = (
-    "Spearman's ρ between metric and score over the arms scored on a task, averaged over the tasks of a kind, with the "
-    "number of cells in brackets. 1: the metric ranks arms as the scores do; -1: in reverse order; 0: unrelated. The "
-    "search prefers promising arms, and neighbouring layers are similar: ρ describes these cells and is not a "
-    "statistical test."
-)
 
 Number = tuple[float | None, float | None]  # a value and its error
 
@@ -99,7 +93,7 @@ def predictors(run: Run) -> Table:
     groups = tuple(dict.fromkeys(group for row in table.values() for group in row))
     names = sorted(table, key=lambda name: -_size(table[name][groups[0]][0]))
     rows = [(name, *(_cell(*table[name][group]) for group in groups)) for name in names]
-    return Table(("metric", *groups), tuple(rows), notes=(NOTE,))
+    return Table(("metric", *groups), tuple(rows), notes=(analysis.ABOUT_RHO,))
 
 
 def _size(rho: float) -> float:

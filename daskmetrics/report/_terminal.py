@@ -13,7 +13,7 @@ from daskmetrics.core._text import duration, equal_names
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._best import Best
-from daskmetrics.report._format import LABEL, UNPAIRED, WIDTH, apart, fact, number, percent
+from daskmetrics.report._format import LABEL, WIDTH, apart, fact, number, percent, scored, unpaired
 from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._outlook import interrupted
 from daskmetrics.report._run import Run
@@ -69,14 +69,9 @@ def best_text(run: Run) -> str:
     about += fact("test", verdict.basis)
     about += fact("identical", equal_names(str(best.arm.checkpoint), same)) if same else []
     about += [*fact("certainty", best.certainty), *_outlook(best), "", *_scores(run, best).splitlines()]
-    about += ["", *fact("readouts", WORTH), "", *table.splitlines()] if (table := _worths(run)) else []
+    about += ["", *fact("readouts", WORTH), "", *run.worth.table.as_text(WIDTH).splitlines()] if run.worth.each else []
     lines = [f"# {line}".rstrip() for line in about]
     return "\n".join([*lines, "", best.code.rstrip()])
-
-
-def _worths(run: Run) -> str:
-    """What each choice of the readouts is worth; empty for a run of one readout."""
-    return run.worth.table.as_text(WIDTH) if run.worth.each else ""
 
 
 def whereabouts(folder: RunFolder) -> str:
@@ -154,15 +149,10 @@ def _scores(run: Run, best: Best) -> str:
     """One line per task: best arm, default arm, and their difference."""
     rows = []
     for task, about in run.tasks.items():
-        mine, default = (
-            (score["score"], score["stderr"]) if (score := scores.get(task)) else (None, None)
-            for scores in (best.scores, best.default_scores)
-        )
-        gain = apart(best.differences.get(task), " *")
-        rows.append((task, about["main_score"], number(*mine), number(*default), gain))
-    unpaired = not all(each.paired for each in best.differences.values())
+        both = (scored(scores.get(task)) for scores in (best.scores, best.default_scores))
+        rows.append((task, about["main_score"], *both, apart(best.differences.get(task), " *")))
     header = ("task", "score", best.label, "default", "difference")
-    return Table(header, tuple(rows), notes=(UNPAIRED,) if unpaired else ()).as_text(WIDTH)
+    return Table(header, tuple(rows), notes=unpaired(best.differences.values())).as_text(WIDTH)
 
 
 def _notices(run: Run) -> list[str]:

@@ -11,13 +11,13 @@ from typing import Any
 
 from daskmetrics.core._costs import pass_flops
 from daskmetrics.core._estimate import undominated
-from daskmetrics.core._events import Event, Record
-from daskmetrics.core._outcomes import Difference, mean_difference
+from daskmetrics.core._events import Event, succeeded
+from daskmetrics.core._outcomes import Difference, mean_difference, means_of
 from daskmetrics.core._readouts import STORAGES, Readout
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import listed, plural
 from daskmetrics.core.names import Arm, Checkpoint
-from daskmetrics.report._format import UNPAIRED, apart, number, si
+from daskmetrics.report._format import apart, number, si, unpaired
 
 HEADER = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
 
@@ -168,8 +168,7 @@ class TradeOffs:
             (str(each.arm), number(each.score, each.stderr), apart(each.gain, " *"), *each.cost.cells)
             for each in self.front
         ]
-        unpaired = any(each.gain and not each.gain.paired for each in self.front)
-        notes = (*self.notes, UNPAIRED) if unpaired else self.notes
+        notes = (*self.notes, *unpaired(each.gain for each in self.front))
         timed = all(each.cost.seconds is not None for each in self.arms)
         least = "bytes and at least as many texts/s" if timed else "layers, parameters, operations and bytes"
         about = (
@@ -188,19 +187,6 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
         costs = [replace(cost, seconds=None) for cost in costs]
     kept = undominated([(-score, *cost.compared) for score, cost in zip(scores, costs, strict=True)])
     return sorted(compress(range(len(scores)), kept), key=lambda i: (costs[i].flops, scores[i]))
-
-
-def mean_score(values: Mapping[str, Mapping[str, Any]], weights: Mapping[str, float]) -> tuple[float, float] | None:
-    """The weighted mean of recorded scores by task, and its error if tasks are independent; None if one has no score.
-
-    >>> mean_score({"s": {"score": 0.2, "stderr": 0.03}, "t": {"score": 0.6, "stderr": 0.04}}, {"s": 1.0, "t": 1.0})
-    (0.4, 0.025)
-    """
-    if not weights or not weights.keys() <= values.keys():
-        return None
-    total = math.fsum(weights.values())
-    mean = math.fsum(weight * values[task]["score"] for task, weight in weights.items()) / total
-    return mean, math.hypot(*(weight * (values[task]["stderr"] or 0.0) for task, weight in weights.items())) / total
 
 
 def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, ...]:
@@ -268,8 +254,8 @@ def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]])
 
 def _layer_weights(model: str, entries: Sequence[Event]) -> LayerWeights | None:
     """As the model's checkpoints were measured, also by earlier configurations with other layers."""
-    measured = (e for e in entries if isinstance(e, Record) and e.kind == "measure" and e.ok)
-    values = [e.value for e in measured if Checkpoint.parse(e.name).model == model and e.value.get("size")]
+    measured = [e for e in succeeded(entries, "measure") if Checkpoint.parse(e.name).model == model]
+    values = [record.value for record in measured if record.value.get("size")]
     layers = {
         layer: pair
         for value in values
@@ -285,7 +271,7 @@ def trade_offs_of(
     differences: Callable[[Arm, Arm], Mapping[str, Difference]],
 ) -> TradeOffs | None:
     """The trade-offs of recorded scores, by arm and task; None if no arm was scored on all weighted tasks."""
-    means = {arm: mean for arm, values in recorded.items() if (mean := mean_score(values, weights))}
+    means = means_of(recorded, weights)
     if not means:
         return None
     arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm)) for arm, mean in means.items())

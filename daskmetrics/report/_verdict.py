@@ -13,7 +13,7 @@ from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report._evidence import Evidence
-from daskmetrics.report._format import UNPAIRED, apart, in_words, number, place
+from daskmetrics.report._format import apart, in_words, number, place, unpaired
 from daskmetrics.report._ties import LEVEL, MOST
 
 OVERALL = "all tasks"
@@ -248,8 +248,8 @@ class Verdict:
             )
             for part in (self.overall, *self.parts)
         ]
-        unpaired = not all(each.gain.paired for each in (self.overall, *self.parts) if each.gain)
-        return Table(header, tuple(rows) if self.parts else (), notes=(*NOTES, *([UNPAIRED] if unpaired else [])))
+        notes = (*NOTES, *unpaired(each.gain for each in (self.overall, *self.parts)))
+        return Table(header, tuple(rows) if self.parts else (), notes=notes)
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain JSON values."""
@@ -294,7 +294,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
     chosen = {each["kind"]: Arm(**each["arm"]) for each in evidence.answer.kinds}
     cells = [each for by_task in evidence.recorded.values() for each in by_task.items()]
     told = {task for task, each in cells if each["stderr"] or each.get("outcomes")}
-    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, Arm(**evidence.answer.best["arm"]))
+    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, evidence.answer.best_arm)
     parts = []
     for what, tasks in groups.items():
         part = _standing(evidence, what, tasks, LEVEL / len(groups), chosen.get(what))
@@ -353,7 +353,7 @@ def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: floa
 
 def _untested(evidence: Evidence, what: str, tasks: tuple[str, ...], chosen: Arm | None) -> Standing:
     """The standing where the search's choice, which lacks tasks, is known from the model alone."""
-    arm = chosen or Arm(**evidence.answer.best["arm"])
+    arm = chosen or evidence.answer.best_arm
     maybe, unseen = _by_model(evidence, [arm]) if what == OVERALL else ((), 0)
     gain = evidence.gap(arm, evidence.default, tasks)
     return Standing(what, tasks, arm, None, None, (), (), maybe, unseen, None, None, None, 0.0, gain, 0.0)

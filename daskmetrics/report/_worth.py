@@ -8,14 +8,13 @@ from math import fsum
 from statistics import NormalDist
 from typing import Any
 
-from daskmetrics.core._outcomes import Difference, difference, mean_difference, mean_of_pairs
+from daskmetrics.core._outcomes import Difference, difference, mean_difference, mean_of_pairs, means_of
 from daskmetrics.core._readouts import POOLINGS, STORAGES, Readout
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import UNPAIRED, apart, choices, number, over
+from daskmetrics.report._format import apart, choices, number, over, unpaired
 from daskmetrics.report._ties import LEVEL
-from daskmetrics.report._tradeoffs import mean_score
 
 Recorded = Mapping[Arm, Mapping[str, Mapping[str, Any]]]  # scores by arm and task
 Choices = Mapping[str, str]  # of an arm: what its readout has of each choice, in words
@@ -109,19 +108,16 @@ class Worths:
             for each in self.each
         ]
         header = ("choice", "instead of", "difference", "effect", "pairs", "each pair", "at the best arm")
-        about: tuple[str, ...] = (
+        lacking = sum(len(each.tasks) < self.tasks for each in self.each)
+        about = [
             f"Difference of the {self.over} ± standard error, over pairs of arms that differ in it alone.",
             "Pairs share the items of a task, so more pairs do not make the error smaller.",
             "At the best arm: of the two arms that are otherwise as the one with the greatest mean score.",
             "Beyond the error: at 95 % for all lines together. The search chose which arms were scored.",
-        )
-        if lacking := sum(len(each.tasks) < self.tasks for each in self.each):
-            about = (
-                *about,
-                f"{plural(lacking, 'line')} without such pairs on all tasks: over the tasks that have some.",
-            )
-        unpaired = not all(each.difference.paired for each in self.each)
-        return Table(header, tuple(rows), notes=(*about, UNPAIRED) if unpaired else about)
+        ]
+        if lacking:
+            about.append(f"{plural(lacking, 'line')} without such pairs on all tasks: over the tasks that have some.")
+        return Table(header, tuple(rows), notes=(*about, *unpaired(each.difference for each in self.each)))
 
     @property
     def sentence(self) -> str:
@@ -146,7 +142,7 @@ def worths_of(recorded: Recorded, weights: Mapping[str, float]) -> Worths:
         for value in dict.fromkeys(each[kind] for each in chosen.values())
         if value != base[kind] and (own := _scored(recorded, weights, _pairs(chosen, kind, value, base[kind])))
     }
-    means = {arm: mean for arm, by_task in recorded.items() if (mean := mean_score(by_task, weights))}
+    means = means_of(recorded, weights)
     best = max(means, key=lambda arm: means[arm][0], default=Arm("", "", 0))
 
     def at_best(kind: str, own: Iterable[Pair]) -> Difference | None:
@@ -233,6 +229,6 @@ def _said(one: Worth) -> str:
     """
     if one.beyond:
         verb = one.verdict.removesuffix("s") if one.choice == "dimensions" else one.verdict
-        unpaired = "" if one.difference.paired else " (unpaired)"
-        return f"{one.value} {verb} {number(abs(one.difference.value), one.difference.stderr)}{unpaired}"
+        mark = "" if one.difference.paired else " (unpaired)"
+        return f"{one.value} {verb} {number(abs(one.difference.value), one.difference.stderr)}{mark}"
     return f"{one.value}: {one.verdict} ({apart(one.difference)})"

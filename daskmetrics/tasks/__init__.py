@@ -13,7 +13,7 @@
 `_mteb_outcomes` outcomes per item of the benchmark's tasks
 `_mteb_results`  result files of the benchmark, read and written
 `_examples`      the data of a task, and how each kind of task is scored
-`_portions`      part of a task's items: for the search, or kept back from it
+`_portions`      tasks whose examples are here, and parts of their items
 `_probes`        from embeddings and labels to an accuracy
 `_measures`      from embeddings to the scores that need no probe
 ================ ==========================================================================

@@ -7,7 +7,7 @@ are pairs, a query and a document are a retrieval. The file is read and checked 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -15,10 +15,9 @@ from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _checks as checks
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks._examples import KINDS, Examples, check_embeddings, roles
-from daskmetrics.tasks._portions import Portion, part_of, portion_key
+from daskmetrics.tasks._examples import Examples
+from daskmetrics.tasks._portions import ExampleTask
 from daskmetrics.tasks._tables import FALSE, TextTable, examples_of, read_table
-from daskmetrics.tasks._task import EmbeddingArray, Role, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -49,55 +48,23 @@ _OPTIONAL = "retrieval", "relevance"  # a kind, and a role that it uses if it ex
 
 
 @dataclass(frozen=True)
-class FileTask:
+class FileTask(ExampleTask):
     """A task on a file or folder of the user; made by `file_task`."""
 
-    name: str
-    kind: str
     path: str  # absolute; workers must see it, too
     columns: tuple[tuple[str, str], ...]  # (role, column)
-    probe: str
     content: Key  # of the file when the task was resolved
-    description: str
-    pooling: None = None
     warnings: tuple[str, ...] = field(default=(), compare=False)  # about the data, as in `daskmetrics.tasks.Task`
-    portion: Portion | None = None  # None: all items
     held: Examples | None = field(default=None, repr=False, compare=False)  # of a table in memory, which has no file
-
-    @property
-    def main_score(self) -> str:
-        return KINDS[self.kind].main_score
 
     @property
     def key(self) -> Key:
         fitted = [self.probe, *probes.library_version(self.probe)] if self.kind == "classification" else None
-        return content_key(
-            "task", "own", VERSION, self.kind, fitted, self.content, *portion_key(self.name, self.portion)
-        )
+        return content_key("task", "own", VERSION, self.kind, fitted, self.content, *self._part_key)
 
-    @property
-    def is_local(self) -> bool:
-        return True
-
-    def examples(self) -> Examples:
-        """The content of the file, or a part of it; an error if it has changed since the task was resolved."""
-        whole = self.held or _read_examples(self.path, self.kind, self.columns, self.content)
-        return part_of(whole, self.kind, KINDS[self.kind].fits, self.name, self.portion)
-
-    def part(self, portion: Portion) -> FileTask:
-        """The same task on a part of its items."""
-        return replace(self, portion=portion)
-
-    def texts(self) -> tuple[str, ...]:
-        return self.examples().texts
-
-    def roles(self) -> tuple[Role | None, ...]:
-        return roles(self.kind, self.examples())
-
-    def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
-        examples = self.examples()
-        check_embeddings(self.name, embeddings, len(examples.texts))
-        return KINDS[self.kind].measure(embeddings, examples, seed, self.probe)
+    def whole(self) -> Examples:
+        """The content of the file; an error if it has changed since the task was resolved."""
+        return self.held or _read_examples(self.path, self.kind, self.columns, self.content)
 
 
 def file_task(place: str, options: Mapping[str, str]) -> FileTask:

@@ -1,4 +1,4 @@
-"""Part of a task's items: those that a search may see, or those that are kept back from it.
+"""Tasks whose texts and labels are here, and parts of their items: those that a search may see, or the others.
 
 An item is what a score is an average over: a text of a classification or clustering, a pair, or a query with its
 judgements. What only helps to score items is in both parts: the documents of a retrieval are candidates of every query,
@@ -12,10 +12,11 @@ except that three items of it remain, which a probe with three folds needs.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,9 @@ from numpy.typing import NDArray
 from daskmetrics.core._text import listed, plural
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import content_key
-from daskmetrics.tasks._examples import Examples
-from daskmetrics.tasks._probes import FOLDS
-from daskmetrics.tasks._task import Task
+from daskmetrics.tasks._examples import KINDS, Examples, TaskKind, check_embeddings, roles
+from daskmetrics.tasks._probes import DEFAULT, FOLDS
+from daskmetrics.tasks._task import EmbeddingArray, Pooling, Role, Score, Task
 
 NAMED = 3  #: tasks that a message names
 FEWEST = 10  #: items that each part needs; a score of fewer says little
@@ -41,9 +42,57 @@ class Portion:
     fresh: bool  # whether this is the part that is kept back
 
 
-def portion_key(name: str, portion: Portion | None) -> list[Any]:
-    """What a part adds to the content key of a task; nothing for all of it."""
-    return [["portion", name, portion.share, portion.fresh]] if portion else []
+@dataclass(frozen=True)
+class ExampleTask(ABC):
+    """A task whose examples are on this machine: all of them, or a part."""
+
+    name: str
+    kind: str
+    description: str
+    pooling: Pooling | None = field(default=None, kw_only=True)
+    scoring: TaskKind | None = field(default=None, kw_only=True)  # by default, as all tasks of its kind
+    probe: str = field(default=DEFAULT, kw_only=True)
+    portion: Portion | None = field(default=None, kw_only=True)  # None: all items
+
+    @property
+    def main_score(self) -> str:
+        return self._scoring.main_score
+
+    @property
+    def is_local(self) -> bool:
+        return True
+
+    @abstractmethod
+    def whole(self) -> Examples:
+        """All examples."""
+
+    def examples(self) -> Examples:
+        """The examples, or a part of them."""
+        return part_of(self.whole(), self.kind, self._scoring.fits, self.name, self.portion)
+
+    def part(self, portion: Portion) -> Self:
+        """The same task on a part of its items."""
+        return replace(self, portion=portion)
+
+    def texts(self) -> Sequence[str]:
+        return self.examples().texts
+
+    def roles(self) -> tuple[Role | None, ...]:
+        return roles(self.kind, self.examples())
+
+    def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
+        examples = self.examples()
+        check_embeddings(self.name, embeddings, len(examples.texts))
+        return self._scoring.measure(embeddings, examples, seed, self.probe)
+
+    @property
+    def _scoring(self) -> TaskKind:
+        return self.scoring or KINDS[self.kind]
+
+    @property
+    def _part_key(self) -> list[Any]:
+        """What a part adds to the content key; nothing for all of it."""
+        return [["portion", self.name, self.portion.share, self.portion.fresh]] if self.portion else []
 
 
 class Divisible(Protocol):

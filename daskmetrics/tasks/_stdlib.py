@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, pairwise
@@ -15,9 +15,9 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks._examples import KINDS, Examples, TaskKind, check_embeddings, roles
-from daskmetrics.tasks._portions import Portion, part_of, portion_key
-from daskmetrics.tasks._task import EmbeddingArray, Pooling, Role, Score
+from daskmetrics.tasks._examples import Examples, TaskKind
+from daskmetrics.tasks._portions import ExampleTask
+from daskmetrics.tasks._task import EmbeddingArray, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -32,56 +32,21 @@ _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 
 
 @dataclass(frozen=True)
-class StdlibTask:
+class StdlibTask(ExampleTask):
     """A task whose examples are drawn from the corpus on first use."""
 
-    name: str
-    kind: str
-    description: str
     draw: Callable[[], Examples]
-    pooling: Pooling | None = None
-    scoring: TaskKind | None = None  # by default, as all tasks of its kind
-    probe: str = probes.DEFAULT
-    portion: Portion | None = None  # None: all items
-
-    @property
-    def main_score(self) -> str:
-        return self._scoring.main_score
-
-    @property
-    def _scoring(self) -> TaskKind:
-        return self.scoring or KINDS[self.kind]
 
     @property
     def key(self) -> Key:
         examples = self.draw()
         content = [examples.texts, [int(label) for label in examples.labels], *filter(None, [examples.judgements])]
         fitted = [] if self.probe == probes.DEFAULT else [self.probe, *probes.library_version(self.probe)]
-        part = portion_key(self.name, self.portion)
-        return content_key("task", VERSION, self.name, self.pooling, *content, *fitted, *part)
+        return content_key("task", VERSION, self.name, self.pooling, *content, *fitted, *self._part_key)
 
-    @property
-    def is_local(self) -> bool:
-        return True
-
-    def examples(self) -> Examples:
-        """The examples, or a part of them."""
-        return part_of(self.draw(), self.kind, self._scoring.fits, self.name, self.portion)
-
-    def texts(self) -> Sequence[str]:
-        return self.examples().texts
-
-    def roles(self) -> tuple[Role | None, ...]:
-        return roles(self.kind, self.examples())
-
-    def part(self, portion: Portion) -> StdlibTask:
-        """The same task on a part of its items."""
-        return replace(self, portion=portion)
-
-    def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
-        examples = self.examples()
-        check_embeddings(self.name, embeddings, len(examples.texts))
-        return self._scoring.measure(embeddings, examples, seed, self.probe)
+    def whole(self) -> Examples:
+        """All examples."""
+        return self.draw()
 
     def with_probe(self, probe: str) -> StdlibTask:
         """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
@@ -213,6 +178,7 @@ def _balanced(labelled: Iterable[tuple[str, int]], each: int) -> Examples:
     return Examples(tuple(text for text, _ in kept), tuple(label for _, label in kept))
 
 
+# functions with names, since tasks are sent to workers
 def _score_order(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
     return probes.order(*examples.split(embeddings), seed, examples.fitted)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from click.testing import CliRunner, Result
 from daskmetrics.cli import main
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._json import as_json, plain
+from daskmetrics.execution import Journal
+from daskmetrics.execution._capacity import Capacity, write
 from tests.faults.test_files import make
 from tests.report.conftest import Story, make_run
 
@@ -115,6 +118,18 @@ def test_the_document_holds_what_the_text_says(here, monkeypatch):
 def test_a_run_without_an_answer_has_null(here, monkeypatch):
     status = json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)
     assert not status["finished"] and status["best"] is None and status["cost"]["share"] is None
+
+
+def test_status_shows_the_workers_while_a_process_drives_the_run(here, monkeypatch):
+    folder = RunFolder(here / "runs" / "killed")
+    write(folder.workers, Capacity(8, 5, 0, {"no unit is ready": 3}, at=time.time()))
+    assert json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)["workers"] is None
+    with Journal(folder.journal, folder.lock):
+        workers = json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)["workers"]
+        shown = invoke(here, monkeypatch, "status", "killed").stdout
+    folder.workers.unlink()
+    assert workers["known"] == 8 and workers["idle"] == {"no unit is ready": 3}
+    assert "workers     8 known: 5 busy, 3 idle (no unit is ready)" in shown
 
 
 @pytest.mark.parametrize("words", [("best", "killed"), ("status", "nothing"), ("tasks", "stdlib:ordr")])

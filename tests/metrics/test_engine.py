@@ -191,8 +191,8 @@ def test_a_single_prompt_has_no_standard_error():
 
 
 def test_views_are_needed_only_if_a_metric_compares_them():
-    assert Reducer(resolve(["curvature", "infonce"]), [0], 2).needs_views
-    assert not Reducer(resolve(["curvature", "anisotropy"]), [0], 2).needs_views
+    assert Reducer(resolve(["curvature", "infonce"]), [0], 2).views == 2
+    assert Reducer(resolve(["curvature", "anisotropy"]), [0], 2).views == 1
     wanted = {"infonce": 2, "lidar": 4, "lidar(views=3)": 3, "cka_next": 1}
     assert {name: Reducer(resolve([name]), [0], 2).views for name in wanted} == wanted
 

@@ -118,7 +118,7 @@ def test_without_a_mean_there_is_nothing_to_draw():
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("daskmetrics.report._format.find_spec", lambda name: None)
+    monkeypatch.setattr("daskmetrics.report.plots.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"daskmetrics\[plot\]"):
         Leaderboard.of({arms(0)[0]: {"a": score(0.3)}}, {"a": 1.0}).plot()
 

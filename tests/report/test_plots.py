@@ -66,9 +66,7 @@ def data_of(figure, column):
 @pytest.fixture
 def without_matplotlib(monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "daskmetrics.report._format.find_spec", lambda name: None if name == "matplotlib" else find(name)
-    )
+    monkeypatch.setattr("daskmetrics.report.plots.find_spec", lambda name: None if name == "matplotlib" else find(name))
 
 
 def test_interactive_figures_have_the_data_and_need_no_matplotlib(finished, without_matplotlib):

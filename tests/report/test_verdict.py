@@ -11,7 +11,8 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.report import Run, best_text, summary_text, write
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._html import page, summary
+from daskmetrics.report._documents import summary
+from daskmetrics.report._html import page
 from daskmetrics.report._verdict import verdict_of
 from tests.report.conftest import TASKS, Story, make_run
 

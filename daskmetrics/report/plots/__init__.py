@@ -8,7 +8,6 @@
 `_tradeoffs`    scores against costs
 `_correlations` metrics against scores
 `_telemetry`    what the workers used over time, and their units
-`_path`         the path of a search, by cost
 `_figures`      which figures a run has as files, with captions
 `_fields`       what the interactive figures can show of an arm
 `_interactive`  the interactive figures, with Bokeh
@@ -16,4 +15,14 @@
 =============== ===========================================================
 """
 
-__all__: list[str] = []
+from importlib.util import find_spec
+
+from daskmetrics.core.errors import ConfigError
+
+__all__ = ["need_matplotlib"]
+
+
+def need_matplotlib() -> None:
+    """Raise a `ConfigError` before anything is drawn if matplotlib is not installed."""
+    if find_spec("matplotlib") is None:
+        raise ConfigError("Plots need matplotlib, which is not installed: pip install 'daskmetrics[plot]'.")

@@ -14,7 +14,6 @@ from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots import _interactive as draw
 from daskmetrics.report.plots._fields import EXPECTED, METRICS, SCORES, Field, fields
-from daskmetrics.report.plots._path import path_of
 
 MANY = 2000  # arms from which on errors of metrics are left out, for the size of the page
 CAPTIONS = {
@@ -107,7 +106,7 @@ def _of_arms(
 def drawn_path(run: RecordedRun, known: Iterable[Field]) -> Any:
     """The path of the search; decisions stand at the expected scores, if those have the units of scores."""
     believed = next((each.values for each in known if each.name == EXPECTED and not each.units), {})
-    return draw.search_path(path_of(run), believed)
+    return draw.search_path(analysis.path_of(run), believed)
 
 
 def _first(known: Sequence[Field]) -> tuple[Field | None, Field | None]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from daskmetrics.core._outcomes import means_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._recorded import RecordedRun
-from daskmetrics.report._tradeoffs import ArmCost, mean_score
+from daskmetrics.report._tradeoffs import ArmCost
 
 SCORES, METRICS, COSTS = "Scores", "Label-free metrics", "Costs"
 COST_OF: dict[str, Callable[[ArmCost], float]] = {
@@ -83,7 +84,7 @@ def _scores(run: RecordedRun) -> Iterator[Field]:
 
 def mean_field(run: RecordedRun) -> Field:
     """The mean score of the arms that were scored on every task of the objective."""
-    means = {arm: mean for arm, values in run.recorded.items() if (mean := mean_score(values, run.weights))}
+    means = means_of(run.recorded, run.weights)
     values, errors = ({arm: pair[which] for arm, pair in means.items()} for which in (0, 1))
     return Field("mean score", SCORES, "", values, errors)
 
@@ -112,13 +113,7 @@ def expected(run: RecordedRun) -> Iterator[Field]:
 
 def metric_fields(run: RecordedRun) -> Iterator[Field]:
     """The metrics that were measured."""
-    errors: dict[str, dict[Arm, float]] = {}
-    for record in run.records:
-        if record.kind == "measure" and record.ok:
-            for layer, row in zip(record.value["layers"], record.value["stderr"], strict=True):
-                for name, value in zip(record.value["names"], row, strict=True):
-                    if value is not None:
-                        errors.setdefault(name, {})[Arm.parse(f"{record.name}/{layer}")] = value
+    errors = analysis.metrics(run, "stderr")
     for name, values in analysis.metrics(run).items():
         yield Field(name, METRICS, analysis.units(run, name), values, errors.get(name, {}))
 

@@ -13,9 +13,8 @@ from daskmetrics.core._telemetry import TelemetrySample, read_samples
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots._correlations import correlation_table, metric_against_score
-from daskmetrics.report.plots._heatmaps import Marks, Quantity, heat_maps
+from daskmetrics.report.plots._heatmaps import Quantity, heat_maps
 from daskmetrics.report.plots._lines import layer_curves, search_path, training_loss
-from daskmetrics.report.plots._path import path_of
 from daskmetrics.report.plots._style import rendered
 from daskmetrics.report.plots._telemetry import telemetry_panels
 from daskmetrics.report.plots._tradeoffs import trade_off_panels
@@ -98,7 +97,7 @@ def _scores(run: RecordedRun) -> Picture:
         "means over different tasks are not comparable; the second row counts the tasks on which it was scored. "
         f"Scores are raw; the search compares tasks by its reward.{best_readout(run)}"
     )
-    return Picture("scores", "Scores", caption, heat_maps(rows, analysis.suites(run), marks(run)))
+    return Picture("scores", "Scores", caption, heat_maps(rows, analysis.suites(run), analysis.marks(run)))
 
 
 def trade_offs(run: RecordedRun) -> Picture:
@@ -123,7 +122,7 @@ def _metrics(run: RecordedRun, metrics: Mapping[str, analysis.Values]) -> Pictur
         f"{_MAP} All models of a row share its colours. Hatched: the metric is undefined, or the measurement of the "
         "checkpoint failed."
     )
-    return Picture("metrics", "Label-free metrics", caption, heat_maps(rows, analysis.suites(run), marks(run)))
+    return Picture("metrics", "Label-free metrics", caption, heat_maps(rows, analysis.suites(run), analysis.marks(run)))
 
 
 def _layers(run: RecordedRun, metrics: Mapping[str, analysis.Values], by_task: bool) -> Picture:
@@ -138,14 +137,8 @@ def _layers(run: RecordedRun, metrics: Mapping[str, analysis.Values], by_task: b
 
 
 def _predictors(run: RecordedRun) -> Picture:
-    caption = (
-        "Spearman's ρ between metric and score over the arms scored on a task, averaged over the tasks of a kind, with "
-        "the number of cells in brackets. 1: the metric ranks arms as the scores do; -1: in reverse order; 0: "
-        "unrelated. The search prefers promising arms, and neighbouring layers are similar: ρ describes these cells "
-        "and is not a statistical test."
-    )
     figure = correlation_table(analysis.correlations(run))
-    return Picture("predictors", "Which metrics predict quality here", caption, figure)
+    return Picture("predictors", "Which metrics predict quality here", analysis.ABOUT_RHO, figure)
 
 
 def _agreement(run: RecordedRun, metrics: Mapping[str, analysis.Values]) -> Picture:
@@ -161,7 +154,7 @@ def _agreement(run: RecordedRun, metrics: Mapping[str, analysis.Values]) -> Pict
 
 
 def _path(run: RecordedRun) -> Picture:
-    path = path_of(run)
+    path = analysis.path_of(run)
     figure = search_path(path.points, analysis.suites(run), path.default, path.unit)
     caption = (
         "Above: the greatest mean score among the arms scored on every task so far. Below: every decision of the "
@@ -178,8 +171,3 @@ def best_readout(run: RecordedRun) -> str:
     """Which of several readouts of a layer its place shows."""
     several = len({arm.readout for arm in run.recorded}) > 1
     return " Of the readouts of a layer, the best is shown, by the mean score." if several else ""
-
-
-def marks(run: RecordedRun) -> Marks:
-    """The best and the default arm."""
-    return Marks(**analysis.marks(run))

@@ -48,12 +48,7 @@ class Quantity:
     most: int | None = None  # for counts, the greatest possible one
 
 
-@dataclass(frozen=True)
-class Marks:
-    """Arms that are marked on every map."""
-
-    best: Arm | None = None
-    default: Arm | None = None
+Marks = Mapping[str, Arm]  # arms that are marked on every map: the ``best`` and the ``default`` one
 
 
 @rc_context({**STYLE, "axes.grid": False})
@@ -71,8 +66,8 @@ def heat_maps(quantities: Sequence[Quantity], suites: Sequence[Suite], marks: Ma
         places = thinned(range(len(suite.revisions)), int(MOST_STEPS * share))
         lowest.set_xticks(places, [step_label(suite.revisions[i]) for i in places])
         lowest.set_xlabel("training step")
-    handles = [Line2D([], [], label="best arm", **STAR)] if marks.best else []
-    handles += [Line2D([], [], label="default arm", **RING)] if marks.default else []
+    handles = [Line2D([], [], label="best arm", **STAR)] if "best" in marks else []
+    handles += [Line2D([], [], label="default arm", **RING)] if "default" in marks else []
     figure.legend(handles=[*handles, Patch(label="no value", **NO_VALUE)], loc="outside upper right", ncols=3)
     return figure
 
@@ -121,8 +116,8 @@ def _map(
     ax.set_yticks(places, [str(suite.layers[i]) for i in places])
     ax.set_xticks([])
     ax.tick_params(length=0)
-    for arm, look in ((marks.default, RING), (marks.best, STAR)):
-        if arm and arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
+    for name, look in (("default", RING), ("best", STAR)):
+        if (arm := marks.get(name)) and arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
             ax.plot(suite.revisions.index(arm.revision), suite.layers.index(arm.layer), **look)
 
 

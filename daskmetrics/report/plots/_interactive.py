@@ -14,10 +14,10 @@ from bokeh import models
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
 
-from daskmetrics.core._steps import edges, fitting, positions, step_label, ticks
+from daskmetrics.core._steps import edges, fitting, positions, spread, step_label, ticks
 from daskmetrics.core.names import Arm, Suite
+from daskmetrics.report._analysis import SearchPath
 from daskmetrics.report.plots._fields import Field
-from daskmetrics.report.plots._path import SearchPath
 
 # those of Okabe and Ito (2008), of which the first is lighter, so that it is seen on dark pages
 COLOURS = ("#2b8cc4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f")
@@ -65,7 +65,7 @@ def columns(shown: Field, arms: Sequence[Arm]) -> dict[str, Any]:
     return {"value": value, "error": error, "low": value - error, "high": value + error}
 
 
-def heat_map(source: Any, suite: Suite, shown: Field, marks: Mapping[str, Arm | None]) -> Any:
+def heat_map(source: Any, suite: Suite, shown: Field, marks: Mapping[str, Arm]) -> Any:
     """Layers by checkpoints of one model, with the best and the default arm; `axes_of` has the axes of the others."""
     fig = _blank("map", "training step", "layer", 330, TOOLS)
     one = models.GroupFilter(column_name="model", group=suite.model, name="one")
@@ -106,14 +106,12 @@ def axes_of(suite: Suite) -> dict[str, Any]:
     scale = fitting(suite.revisions)
     borders, labels = edges(suite.revisions, scale), ticks(suite.revisions, scale, MOST_STEPS)
     stride = -(-len(suite.layers) // MOST_LAYERS)
-    last = len(suite.revisions) - 1
-    picked = {round(i * last / (LINES - 1)) for i in range(LINES)} if last >= LINES else range(last + 1)
     return {
         "x": [borders[0], borders[-1]],
         "y": [suite.layers[0] - 0.5, suite.layers[-1] + 0.5],
         "steps": [[at, label] for at, label in labels.items()],
         "layers": list(suite.layers[::stride]),
-        "lines": [[f"{suite.model}@{suite.revisions[i]}/", step_label(suite.revisions[i])] for i in sorted(picked)],
+        "lines": [[f"{suite.model}@{name}/", step_label(name)] for name in spread(suite.revisions, LINES)],
     }
 
 

@@ -17,10 +17,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from daskmetrics.core._files import atomic_write
-from daskmetrics.core._steps import step_label
+from daskmetrics.core._steps import spread, step_label
 from daskmetrics.core.names import Arm, Suite
+from daskmetrics.report._analysis import DecisionPoint
 from daskmetrics.report.plots._heatmaps import Quantity
-from daskmetrics.report.plots._path import DecisionPoint
 from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, axes_for, blank, rendered, thinned
 
 LINES = 8  # checkpoints of a model that have a line: evenly chosen, the first and the last among them
@@ -64,18 +64,6 @@ def layer_axes(quantity: Quantity, suite: Suite, ax: Axes | None = None) -> Axes
     return ax
 
 
-def chosen(revisions: Sequence[str]) -> tuple[str, ...]:
-    """The checkpoints that have a line.
-
-    >>> chosen([f"step{i}" for i in range(15)])
-    ('step0', 'step2', 'step4', 'step6', 'step8', 'step10', 'step12', 'step14')
-    """
-    if len(revisions) <= LINES:
-        return tuple(revisions)
-    last = len(revisions) - 1
-    return tuple(revisions[round(i * last / (LINES - 1))] for i in range(LINES))
-
-
 def _curves(ax: Axes, values: Mapping[Arm, float], suite: Suite) -> None:
     for revision, colour in _colours(suite).items():
         arms = [arm for layer in suite.layers if (arm := Arm(suite.model, revision, layer)) in values]
@@ -86,7 +74,7 @@ def _curves(ax: Axes, values: Mapping[Arm, float], suite: Suite) -> None:
 
 
 def _colours(suite: Suite) -> dict[str, Any]:
-    shown = chosen(suite.revisions)
+    shown = spread(suite.revisions, LINES)
     shades = matplotlib.colormaps["cividis"]
     return {revision: shades(0.92 * i / max(1, len(shown) - 1)) for i, revision in enumerate(shown)}
 

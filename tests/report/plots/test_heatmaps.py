@@ -6,8 +6,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from daskmetrics.core.names import Arm, Suite, grid
-from daskmetrics.report.plots._heatmaps import Marks, Quantity, heat_maps, plane
-from daskmetrics.report.plots._lines import DecisionPoint, layer_curves, search_path
+from daskmetrics.report._analysis import DecisionPoint
+from daskmetrics.report.plots._heatmaps import Quantity, heat_maps, plane
+from daskmetrics.report.plots._lines import layer_curves, search_path
 
 pytest.importorskip("matplotlib")
 
@@ -47,7 +48,7 @@ def test_labels_do_not_overlap(suites, monkeypatch):
     quantities = [Quantity("x", "nats", values), Quantity("y", "", {}), Quantity("z", "tasks", values, most=32)]
     points = [DecisionPoint(float(i), arm, "search", 0.5) for i, arm in enumerate(arms[::7])]
     for figure in (
-        heat_maps(quantities, suites, Marks(best=arms[0], default=arms[-1])),
+        heat_maps(quantities, suites, {"best": arms[0], "default": arms[-1]}),
         layer_curves(quantities, suites),
         search_path(points, suites, 0.4, "%"),
     ):

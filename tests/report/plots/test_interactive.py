@@ -8,11 +8,11 @@ from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
 
 from daskmetrics.core.names import Suite
+from daskmetrics.report._analysis import path_of
 from daskmetrics.report._html import EMBEDDED
 from daskmetrics.report.plots import _interactive as draw
 from daskmetrics.report.plots._explore import MANY, figures, library
 from daskmetrics.report.plots._fields import METRICS, SCORES, Field, fields
-from daskmetrics.report.plots._path import path_of
 
 STEPS = tuple(f"step{1000 * i}" for i in range(144))
 GRID = tuple(Suite(name, STEPS, tuple(range(12)), 11) for name in ("small", "medium", "large"))

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from daskmetrics.report.plots._lines import MOST_LOSSES, averaged, chosen, read_losses, write_losses
+from daskmetrics.core._steps import spread
+from daskmetrics.report.plots._lines import LINES, MOST_LOSSES, averaged, read_losses, write_losses
 
 pytest.importorskip("matplotlib")
 
@@ -12,7 +13,7 @@ pytest.importorskip("matplotlib")
 @pytest.mark.parametrize("count", [1, 8, 9, 144])
 def test_few_lines_are_drawn_from_the_first_checkpoint_to_the_last(count):
     names = [f"step{i}" for i in range(count)]
-    shown = chosen(names)
+    shown = spread(names, LINES)
     assert len(shown) == min(count, 8) == len(set(shown)) and (shown[0], shown[-1]) == (names[0], names[-1])
 
 
