@@ -87,7 +87,11 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     most, units = options["simulate"], options["units"]
     tables = [_report.bench_table(result)]
     tables += [_report.simulation_table(result, most, units)] if most else []
-    tables += [_report.shapes_table(result, most, _bytes(options["memory"]))] if most and cores else []
+    tables += (
+        [_report.shapes_table(result, most, _bytes(options["memory"]))]
+        if most and cores and not result.is_shared
+        else []
+    )
     for table in tables:
         click.echo()
         table.show()

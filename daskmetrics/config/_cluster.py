@@ -192,6 +192,12 @@ class Cluster(Section):
         description="Environment variables of the workers. Values are used literally.",
         examples=[{"HF_HUB_OFFLINE": "1"}],
     )
+    expandable_segments: bool = Field(
+        False,
+        description="Let PyTorch's allocator enlarge the blocks of GPU memory that it has, so that memory is not lost "
+        "to fragments. Of Slurm jobs, job steps and local workers.",
+        examples=[True],
+    )
     directives: tuple[Directive, ...] = Field(
         (), description="Further #SBATCH lines, without the prefix.", examples=[["--exclusive"]]
     )
@@ -269,6 +275,12 @@ class Cluster(Section):
     def device(self) -> str:
         """What its workers compute on: ``cpu``, or a type of GPU."""
         return self.gpu_type or "gpu" if self.kind == "slurm" and self.gpus_per_job else "cpu"
+
+    @property
+    def allocator(self) -> dict[str, str]:
+        """Environment variables of workers for PyTorch's allocator on GPUs."""
+        names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch 2.9 renamed it
+        return dict.fromkeys(names, "expandable_segments:True") if self.expandable_segments else {}
 
     @property
     def patience(self) -> float:

@@ -58,6 +58,13 @@ class Recipe(Section):
     batch: int = Field(8, ge=1, le=1_000_000, description="Sequences per rank and forward pass.", examples=[16])
     accumulate: int = Field(1, ge=1, le=1_000_000, description="Forward passes per optimizer step.", examples=[4])
     steps: int = Field(512, ge=1, le=10**9, description="Number of optimizer steps.", examples=[10000])
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        le=10**6,
+        description="Passes over the corpus, in place of `steps`. The corpus is then counted before anything starts.",
+        examples=[3],
+    )
     checkpoints: Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...] = Field(
         "log",
         description="Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number N for every N steps, "
@@ -106,8 +113,11 @@ class Recipe(Section):
             raise ValueError(f"width {self.width} is not divisible by {self.heads} heads")
         if self.objective == "classification" and self.corpus == "stdlib":
             raise ValueError("classification needs a 'corpus' with labels: a .jsonl, .csv or .parquet file")
-        if isinstance(self.checkpoints, tuple) and any(step > self.steps for step in self.checkpoints):
-            raise ValueError(f"checkpoint {max(self.checkpoints)} is after the last step, {self.steps}")
+        if self.epochs is not None and self.steps != type(self).model_fields["steps"].default:
+            raise ValueError("'epochs' sets the number of steps: leave out 'steps'")
+        saved = self.checkpoints if isinstance(self.checkpoints, tuple) and self.epochs is None else ()
+        if any(step > self.steps for step in saved):
+            raise ValueError(f"checkpoint {max(saved)} is after the last step, {self.steps}")
         if self.init_from and self.tokenizer:
             raise ValueError("'init_from' brings its own tokenizer: leave out 'tokenizer'")
         return self
@@ -150,6 +160,12 @@ class DDP(Section):
         "measured",
         description="Data loader processes per rank; `measured` times a few numbers and keeps the fastest.",
         examples=[2],
+    )
+    stage: Source | None = Field(
+        None,
+        description="Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus are copied before "
+        "training, where the shared file system is slow. The copy is removed at the end.",
+        examples=["$TMPDIR"],
     )
     backend: Literal["auto", "gloo", "nccl"] = Field(
         "auto", description="Backend of torch.distributed; `auto` uses NCCL on GPUs.", examples=["gloo"]

@@ -11,6 +11,7 @@ from distributed import Client
 from rich.markup import escape
 
 from daskmetrics import training
+from daskmetrics.cluster.slurm._partitions import account_limits
 from daskmetrics.config import DDP, Config, Model, Recipe
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.config._checkpoints import LocatedSuite, Location
@@ -20,6 +21,7 @@ from daskmetrics.core.names import Key, Suite, content_key
 from daskmetrics.execution import Record
 from daskmetrics.execution._display import Display
 from daskmetrics.training._estimate import shape_of
+from daskmetrics.training._suite import with_steps
 from daskmetrics.training.ddp._driver import train as train_by_ddp
 from daskmetrics.training.ddp._ranks import DdpTraining
 
@@ -55,8 +57,9 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
 
 
 def _trained_suite(model: Model, recipe: Recipe, ddp: DDP) -> TrainedSuite:
-    key = training.recipe_key(recipe)
     shape_of(recipe)
+    recipe = with_steps(recipe, cache_folder())
+    key = training.recipe_key(recipe)
     if ddp.folder is None:
         return TrainedSuite(recipe, cache_folder() / "suites" / key, key)
     folder = Path(ddp.folder).expanduser() / model.name
@@ -110,11 +113,14 @@ def train(client: Client, config: Config, display: Display, suites: Mapping[str,
     Returns the folder of each suite, with one folder per checkpoint. A process group that fails repeatedly is a
     `ProcessGroupError`.
     """
-    for each in ddp_trainings(config, suites):
-        if not each.is_done:
-            suites[each.name].claim()
-            display.phase(each.name, each.recipe.steps)
-            train_by_ddp(client, each, _DisplayObserver(display))
+    missing = [each for each in ddp_trainings(config, suites) if not each.is_done]
+    if missing and config.cluster.kind in ("slurm", "allocation"):
+        for line in account_limits():
+            display.message(escape(f"Limit of {line}"))
+    for each in missing:
+        suites[each.name].claim()
+        display.phase(each.name, each.recipe.steps)
+        train_by_ddp(client, each, _DisplayObserver(display))
     return {name: suite.folder for name, suite in suites.items()}
 
 

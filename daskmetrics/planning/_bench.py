@@ -31,10 +31,12 @@ from daskmetrics.execution._journal import read, records
 from daskmetrics.execution.map._api import run as run_map
 from daskmetrics.execution.map._source import MapSpec
 from daskmetrics.experiment import Display, Experiment, prepare, run
+from daskmetrics.experiment import _train as training
 from daskmetrics.planning import _scaling as scaling
 from daskmetrics.planning._calibration import Calibration, Sample, versions
 from daskmetrics.planning._experiment import samples
 from daskmetrics.planning._scaling import Amdahl, BenchTrial, ScalingRow
+from daskmetrics.training._data import effective
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class TrialResult:
     seconds: float
     chains: tuple[tuple[float, ...], ...]
     samples: tuple[Sample, ...]
+    start: float = 0.0  # seconds in which processes of the trial started; not in ``seconds``
+    sequences: float = 0.0  # that a training by process groups learned from
     memory: int = 0  # peak of a worker, in bytes
 
 
@@ -66,6 +70,11 @@ class Bench:
     sizes: Mapping[int, tuple[tuple[tuple[float, ...], ...], int]] = field(default_factory=dict)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether all workers share each unit, as in a training by process groups."""
+        return any(trial.samples for trial in self.trials)
+
+    @property
     def rows(self) -> tuple[ScalingRow, ...]:
         return scaling.rows(self.trials, self.price)
 
@@ -81,8 +90,17 @@ class Bench:
         return max(0.0, (min(t.seconds for t in fewest) - busy) / max(1, fewest[0].units))
 
     def simulation(self, most: int, units: int | None = None) -> tuple[tuple[ScalingRow, ...], Amdahl | None]:
-        """Rows of up to ``most`` simulated workers, from the measured seconds of the units, repeated to ``units``."""
+        """Rows of up to ``most`` simulated workers, from the measured seconds of the units, repeated to ``units``.
+
+        Workers that share each unit follow Amdahl's law; ConfigError if it could not be fitted.
+        """
         counts = scaling.doublings(most)
+        if self.is_shared:
+            if (law := self.law) is None:
+                raise ConfigError("More workers are simulated from two measured numbers: --workers 1,2")
+            first = self.trials[0]
+            trials = [BenchTrial(n, law.seconds(n), first.units, samples=first.samples) for n in counts]
+            return scaling.rows(trials, self.price), law
         chains = list(islice(cycle(self.chains), units)) if units else self.chains
         seconds, law = scaling.simulated(chains, counts, self.dispatch)
         units = sum(len(chain) for chain in chains)
@@ -146,7 +164,7 @@ def _trial(
     units = sum(len(chain) for chain in result.chains)
     if not units:
         raise DaskmetricsError("The work did not finish a single unit. Run it once without bench to see why.")
-    return BenchTrial(profile.workers, result.seconds, units, repeat, start), result
+    return BenchTrial(profile.workers, result.seconds, units, repeat, start + result.start, result.sequences), result
 
 
 def warm() -> None:
@@ -217,6 +235,11 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
         raise ConfigError("There is nothing to search: the configuration has no 'tasks'. Bench another --workload.")
     if phase == "train" and not any(model.train for model in config.models):
         raise ConfigError("No model of the configuration has a 'train' recipe. Bench another --workload.")
+    if phase == "train" and any(model.train and model.train.ranks > 1 for model in config.models):
+        with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
+            caches = (Path(place) / f"cache{number}" for number in count(1))
+            yield lambda client: _train_again(config, client, next(caches))
+        return
     without_tasks = config.model_copy(update={"tasks": ()})
     benched = without_tasks if phase in ("train", "measure") else config
     kinds = ("train",) if phase == "train" else ("measure", "score")
@@ -245,6 +268,24 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
             return TrialResult(seconds, _chains(units), measured)
 
         yield runner
+
+
+def _train_again(config: Config, client: Client, cache: Path) -> TrialResult:
+    """Train all suites by process groups in a new cache; their processes start before the clock does."""
+    ddp, cluster = {"folder": None}, {"workers": len(workers(client))}
+    config = config.model_copy(
+        update={"ddp": config.ddp.model_copy(update=ddp), "cluster": config.cluster.model_copy(update=cluster)}
+    )
+    with _cache(cache):
+        began = time.perf_counter()
+        suites = training.suites_to_train(config)
+        training.train(client, config, Display(Console(file=io.StringIO())), suites)
+        wall = time.perf_counter() - began
+        trained = tuple(training.records(suites))
+        measured = samples(prepare(config.model_copy(update={"tasks": ()})), trained)
+    seconds = fsum(record.seconds for record in trained)
+    sequences = float(sum(suite.recipe.steps * effective(suite.recipe) for suite in suites.values()))
+    return TrialResult(seconds, _chains(trained), measured, wall - seconds, sequences)
 
 
 def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
@@ -294,7 +335,7 @@ def _run_quietly(prepared: Experiment, folder: RunFolder, client: Client) -> flo
 def _cache(folder: Path) -> Iterator[None]:
     """Use a cache folder of its own meanwhile, so that suites are trained again."""
     before = os.environ.get("DASKMETRICS_CACHE")
-    os.environ["DASKMETRICS_CACHE"] = str(folder)
+    os.environ["DASKMETRICS_CACHE"] = str(folder.resolve())
     try:
         yield
     finally:

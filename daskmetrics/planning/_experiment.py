@@ -17,7 +17,7 @@ from daskmetrics.config import Cluster, Recipe
 from daskmetrics.core._costs import CostModel
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._journal import latest, read, records
@@ -28,6 +28,7 @@ from daskmetrics.planning._workload import NOTHING_SERIAL, USUAL_START, Phase, W
 from daskmetrics.training import is_complete, revisions
 from daskmetrics.training._data import effective
 from daskmetrics.training._estimate import shape_of
+from daskmetrics.training._suite import epoch
 
 WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
 CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
@@ -78,6 +79,7 @@ class _Remaining:
     assumed: Callable[[CostModel], float]
     chains: int | None = None
     recipe: Recipe | None = None  # of a training that ranks share
+    epoch: float | None = None  # sequences of its corpus, where they have been counted
 
     def phase(self, known: Sequence[Calibration], device: str) -> Phase:
         """With seconds by the best calibration, and the overhead and the serial share of the latest bench."""
@@ -98,7 +100,17 @@ class _Remaining:
         share = exchange_share(seconds.times(1 / steps).interval, exchange.interval, ranks)
         source = f"{seconds.source}; exchange of gradients {exchange.source}"
         shared = Estimate(seconds.interval, source, seconds.measured and exchange.measured, seconds.at)
-        return Phase(name, self.units, shared, self.recipe.ranks, together=True, workers=ranks, serial=share)
+        return Phase(
+            name,
+            self.units,
+            shared,
+            self.recipe.ranks,
+            together=True,
+            workers=ranks,
+            serial=share,
+            samples=steps * effective(self.recipe),
+            epoch=self.epoch,
+        )
 
 
 def exchange_seconds(recipe: Recipe) -> float:
@@ -134,7 +146,8 @@ def _measuring(experiment: Experiment, folder: RunFolder, entries: Sequence[Even
         if trained.recipe.ranks > 1:  # a process group trains it
             missing = [each for each in revisions(trained.recipe) if not is_complete(trained.folder, each)]
             assumed = partial(_mean_seconds, experiment, "train", [f"{model}@{each}" for each in missing])
-            yield _Remaining("train", model, len(missing), assumed, recipe=trained.recipe)
+            sequences = epoch(trained.recipe, trained.folder, cache_folder())
+            yield _Remaining("train", model, len(missing), assumed, recipe=trained.recipe, epoch=sequences)
 
 
 def _searching(experiment: Experiment, entries: Sequence[Event], device: str) -> Iterator[_Remaining]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from operator import attrgetter
 from pathlib import Path
@@ -116,6 +117,7 @@ def _notes(proposal: Proposal, now: float) -> Iterator[str]:
         same = [option for option in options if str(option.offer.success) == record]
         yield f"chance of success of {named(same)}: {record}"
     yield from _search_limit(proposal)
+    yield from _paces(proposal)
     yield from _needs(proposal)
     if proposal.config is not None:
         for option in dict.fromkeys(suggestion.option for suggestion in proposal.suggestions):
@@ -152,6 +154,18 @@ def _search_limit(proposal: Proposal) -> Iterator[str]:
                 f"search: more than {phase.chains} workers bring no earlier answer, so {named(larger)} "
                 f"{'takes' if len(larger) == 1 else 'take'} as long for it as {phase.chains} workers"
             )
+
+
+def _paces(proposal: Proposal) -> Iterator[str]:
+    """Samples per second and the time of an epoch of each training that ranks share, by option."""
+    for option, (offer, work) in zip(proposal.options, proposal.pairs, strict=True):
+        for phase in work.phases:
+            if phase.samples:
+                seconds = replace(work, phases=(phase,), download=None).on(offer.workers, offer.device)
+                rate = phase.units * phase.samples / seconds.value
+                epoch = f", an epoch takes {duration(phase.epoch / rate)}" if phase.epoch else ""
+                how = "" if seconds.measured else " (assumed)"
+                yield f"{phase.name} with option {option.number}: {rate:,.0f} samples/s{epoch}{how}"
 
 
 def _needs(proposal: Proposal) -> Iterator[str]:
@@ -191,6 +205,8 @@ def simulation_table(bench: Bench, most: int, units: int | None = None) -> Table
     rows, law = bench.simulation(most, units)
     fewest = plural(min(trial.workers for trial in bench.trials))
     source = f"unit times as measured on {fewest}, and {bench.dispatch * 1e3:.1f} ms of the driver for each unit"
+    if bench.is_shared:
+        source = "Amdahl's law, fitted to the measured times; the batch of a step stays the same"
     return _scaling_table(f"{bench.name}: SIMULATED, not measured", rows, (source, law_text(law)), simulated=True)
 
 
@@ -213,7 +229,17 @@ def _scaling_table(title: str, rows: Sequence[ScalingRow], notes: tuple[str, ...
         return value if simulated or interval.low == interval.high else f"{value} ({low}-{high})"
 
     cost = ("cost",) if any(row.cost is not None for row in rows) else ()
-    header = ("workers", "time", "speed-up", "efficiency", "worker hours", *cost, "units/s")
+    trains = any(row.samples for row in rows)
+    million = ("cost per million samples",) if trains and cost else ()
+    last = ("samples/s", *million, "verdict") if trains else ("units/s",)
+    header = ("workers", "time", "speed-up", "efficiency", "worker hours", *cost, *last)
+
+    def tail(row: ScalingRow) -> tuple[str, ...]:
+        if not trains:
+            return (f"{row.throughput:.3g}",)
+        per_million = [] if row.cost is None else [f"{row.cost / row.samples * 1e6:,.3g}"]
+        return (f"{row.samples / row.seconds.value:,.3g}", *per_million, row.verdict)
+
     cells = [
         (
             str(row.workers),
@@ -222,7 +248,7 @@ def _scaling_table(title: str, rows: Sequence[ScalingRow], notes: tuple[str, ...
             span(row.efficiency, "{:.0%}"),
             f"{row.worker_hours:.3g}",
             *([] if row.cost is None else [f"{row.cost:,.3g}"]),
-            f"{row.throughput:.3g}",
+            *tail(row),
         )
         for row in rows
     ]

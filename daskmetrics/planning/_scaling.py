@@ -6,6 +6,7 @@ Amdahl (1967): a share s of the work cannot be divided, T(n) = T(1) (s + (1 - s)
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +17,7 @@ from daskmetrics.core._estimate import Interval
 from daskmetrics.core._text import listed, plural
 
 WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
+VERDICTS = {0.8: "good", WORTH: "acceptable", -math.inf: "wasteful"}  # by efficiency
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class BenchTrial:
     units: int  # that were finished
     repeat: int = 0  # number of the round
     start: float = 0.0  # seconds until the workers were ready and had imported their libraries
+    samples: float = 0.0  # sequences that a training learned from
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,12 @@ class ScalingRow:
     worker_hours: float
     cost: float | None
     throughput: float
+    samples: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """Whether the workers are well used."""
+        return next(word for least, word in VERDICTS.items() if self.efficiency.value >= least)
 
 
 @dataclass(frozen=True)
@@ -114,8 +123,9 @@ def rows(trials: Sequence[BenchTrial], price: float | None = None) -> tuple[Scal
         speedup = Interval.exactly(float(fewest)) if n == fewest else ratio * float(fewest)
         hours = n * seconds.value / 3600
         throughput = float(np.mean([trial.units for trial in groups[n]])) / seconds.value
+        samples = float(np.mean([trial.samples for trial in groups[n]]))
         cost = None if price is None else price * hours
-        table.append(ScalingRow(n, seconds, speedup, speedup * (1 / n), hours, cost, throughput))
+        table.append(ScalingRow(n, seconds, speedup, speedup * (1 / n), hours, cost, throughput, samples))
     return tuple(table)
 
 

@@ -79,6 +79,10 @@ class Phase:
         Workers that shared a unit when it was measured; more than one only if ``together``.
     serial : Interval
         The share of the time that more workers do not shorten.
+    samples : float
+        Sequences that a training learns from in one unit, on average.
+    epoch : float or None
+        Sequences of its corpus; None where they have not been counted.
     """
 
     name: str
@@ -88,6 +92,8 @@ class Phase:
     together: bool = False
     workers: int = 1
     serial: Interval = NOTHING_SERIAL
+    samples: float = 0.0
+    epoch: float | None = None
 
     def on(self, workers: int) -> Interval:
         """Seconds on a number of workers of the measured kind.

@@ -5,6 +5,7 @@
 | `_texts`, `_tokenizer`, `_data` | the corpus, its tokens, and both as memory-mapped arrays |
 | `_networks`, `_learning` | the model and its loss; one optimizer step |
 | `_schedule`, `_distributed` | the learning rate of a step; the ranks that share it |
+| `_stage` | a copy of the tokens on the node's own disk |
 | `_loaders` | processes that read the examples |
 | `_suite` | the folder of a suite: its complete revisions, its resume state |
 | `_estimate` | parameters, memory and disk of a recipe |

@@ -92,6 +92,14 @@ def read(recipe: Recipe, folder: Path) -> Windows | PaddedTexts:
     return Windows(tokens, recipe.context)
 
 
+def counted(recipe: Recipe, folder: Path) -> int | None:
+    """The sequences of one epoch, from the corpus in a suite's folder; None before it is written."""
+    if not (folder / "corpus").is_dir():
+        return None
+    examples = read(recipe, folder / "corpus")
+    return len(examples) if isinstance(examples, PaddedTexts) else len(examples.tokens) // recipe.context
+
+
 def classes(folder: Path) -> tuple[str, ...]:
     """The names of the classes; empty for packed tokens."""
     path = folder / "classes.json"

@@ -35,6 +35,11 @@ class World:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
+    def wait(self) -> None:
+        """Wait until all ranks have come here."""
+        if self.size > 1:
+            dist.barrier()
+
     def mean(self, value: torch.Tensor) -> float:
         """The mean of a number over the ranks."""
         if self.size > 1:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.config import Recipe
+from daskmetrics.core._files import cache_folder
 from daskmetrics.core._json import parse
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.training._data import effective
 from daskmetrics.training._schedule import peak
-from daskmetrics.training._suite import revisions
+from daskmetrics.training._suite import epoch, revisions
 from daskmetrics.training.ddp._ranks import RankPlacement
 
 PROCESS = 0.4e9  # bytes of a process that has loaded torch and transformers; measured on Linux, without CUDA
@@ -80,6 +81,8 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
     """What training would do, as names and values for the user."""
     shape, saved, sequences = shape_of(recipe), revisions(recipe), effective(recipe)
     scaled = {"none": "", "linear": f", scaled by {recipe.ranks} ranks", "sqrt": f", scaled by √{recipe.ranks} ranks"}
+    known = epoch(recipe, folder, cache_folder())
+    epochs = f"; {recipe.steps * sequences / known:.3g} epochs of {known:,} sequences" if known else ""
     ranks = f"{recipe.ranks}" if workers >= recipe.ranks else f"{recipe.ranks}, of which {workers} have a worker"
     return [
         ("suite", f"{name}, {shape.parameters:,} parameters, {recipe.objective}"),
@@ -90,7 +93,7 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
             f"{sequences * recipe.context:,} tokens",
         ),
         ("learning rate", f"{peak(recipe):.4g}{scaled[recipe.scale_learning_rate]}, {recipe.schedule}"),
-        ("steps", f"{recipe.steps:,}, at most {recipe.steps * sequences * recipe.context:,} tokens"),
+        ("steps", f"{recipe.steps:,}, at most {recipe.steps * sequences * recipe.context:,} tokens{epochs}"),
         ("checkpoints", f"{len(saved)}: {', '.join(saved) if len(saved) < 16 else f'{saved[0]} ... {saved[-1]}'}"),
         ("memory per rank", f"{memory(recipe) / 2**30:.2f} GiB (assumed, {recipe.precision})"),
         ("disk", f"{disk(recipe) / 1e6:,.1f} MB of checkpoints in '{folder}'"),

@@ -16,7 +16,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from daskmetrics.config import DDP, Recipe
+from daskmetrics.config import Recipe
 from daskmetrics.core._machine import infiniband_ports
 from daskmetrics.training import _data as data
 from daskmetrics.training import _learning as learning
@@ -25,13 +25,13 @@ from daskmetrics.training._distributed import NullReporter, World, threads
 from daskmetrics.training._loaders import RankSteps, limit, make_loader
 from daskmetrics.training._traffic import SIZES, scopes, typical
 
-Probe = Callable[[Recipe, DDP, Path, World, Sequence[str]], Mapping[str, Any]]
+Probe = Callable[[Recipe, Path, World, Sequence[str]], Mapping[str, Any]]
 
 LONGEST = 0.3  # seconds for the repetitions of one message
 PAIRS, PATIENCE = 16, 30.0  # steps with and without an exchange, and seconds after which fewer are enough
 
 
-def allreduce(recipe: Recipe, ddp: DDP, corpus: Path, world: World, nodes: Sequence[str]) -> Mapping[str, Any]:
+def allreduce(recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]) -> Mapping[str, Any]:
     """Seconds of an all-reduce by message size, among ranks of a node and of several, and of steps with and without."""
     groups = {(scope, tuple(ranks)): dist.new_group(ranks) for scope, every in scopes(nodes).items() for ranks in every}
     links: dict[str, dict[str, Any]] = {}
@@ -123,7 +123,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 READING = 1.0  # seconds that one pass over the measured steps takes without loaders
 
 
-def loader(recipe: Recipe, ddp: DDP, corpus: Path, world: World, nodes: Sequence[str]) -> Mapping[str, Any]:
+def loader(recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]) -> Mapping[str, Any]:
     """Samples per second that a rank reads, by number of loaders and their options, and that it computes."""
     steps = RankSteps(recipe, data.read(recipe, corpus), world)
     size = steps.part.stop - steps.part.start
@@ -173,7 +173,7 @@ def _two_passes(
     return seconds, starts[0], starts[1]
 
 
-def precision(recipe: Recipe, ddp: DDP, corpus: Path, world: World, nodes: Sequence[str]) -> Mapping[str, Any]:
+def precision(recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]) -> Mapping[str, Any]:
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the same examples."""
     on_gpu = world.device.startswith("cuda")
     recipe = recipe.model_copy(update={"activation_checkpointing": False, "precision": "float32"})

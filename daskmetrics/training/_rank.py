@@ -117,8 +117,10 @@ def _train(spec: RankSpec, reporter: RankReporter) -> None:
         reporter.device = world.device
         if spec.probe:
             from daskmetrics.training._probes import PROBES
+            from daskmetrics.training._stage import staged
 
-            reporter.report(measured=PROBES[spec.probe](recipe, ddp, folder / "corpus", world, spec.nodes))
+            with staged(folder / "corpus", ddp.stage, world.wait) as corpus:
+                reporter.report(measured=PROBES[spec.probe](recipe, corpus, world, spec.nodes))
             return
         if world.is_leader:
             _truncate(folder / "progress.jsonl", suite.newest_step(folder))

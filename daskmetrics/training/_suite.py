@@ -15,11 +15,13 @@ killed at any time, or that runs twice at once, therefore leaves the same files 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.config import DDP, Recipe
@@ -31,6 +33,7 @@ from daskmetrics.training import _data as data
 from daskmetrics.training import _texts as texts
 from daskmetrics.training import _tokenizer as tokenizer
 from daskmetrics.training._data import effective, examples, passes
+from daskmetrics.training._stage import staged
 
 if TYPE_CHECKING:
     from daskmetrics.training._distributed import ProgressReporter, World
@@ -64,12 +67,46 @@ def recipe_key(recipe: Recipe) -> Key:
     ConfigError
         If the corpus, the tokenizer or the model in ``init_from`` cannot be read.
     """
-    paths = {"corpus", "tokenizer", "init_from", "size"}
+    paths = {"corpus", "tokenizer", "init_from", "size", "epochs"}
     if recipe.init_from and not (Path(recipe.init_from).expanduser() / "config.json").is_file():
         raise ConfigError(f"init_from: '{recipe.init_from}' is not a model folder: it holds no config.json.")
     start = fingerprint(Path(recipe.init_from).expanduser()) if recipe.init_from else None
     words = tokenizer.key(recipe.tokenizer) if recipe.tokenizer else None
     return content_key("suite", VERSION, recipe.model_dump(mode="json", exclude=paths), texts.key(recipe), start, words)
+
+
+def with_steps(recipe: Recipe, cache: Path) -> Recipe:
+    """The recipe with the steps of its epochs; the corpus is tokenized to count it, once for each cache folder.
+
+    An epoch is as many sequences as the corpus has: rows, or its tokens divided by the context.
+    """
+    if recipe.epochs is None:
+        return recipe
+    place = _epoch_file(recipe, cache)
+    if not place.is_file():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=place.parent) as folder:
+            write_corpus(_alike(recipe), Path(folder))
+            files.atomic_write(place, str(data.counted(recipe, Path(folder))))
+    sequences = int(place.read_text(encoding="utf-8"))
+    steps = math.ceil(recipe.epochs * sequences / effective(recipe))
+    return Recipe.model_validate({**recipe.model_dump(exclude={"epochs"}), "steps": max(1, steps)})
+
+
+def _alike(recipe: Recipe) -> Recipe:
+    """The recipe reduced to what decides the corpus and its tokens."""
+    names = ("objective", "corpus", "text", "label", "context", "vocabulary", "tokenizer", "init_from")
+    return Recipe.model_validate({name: getattr(recipe, name) for name in names})
+
+
+def _epoch_file(recipe: Recipe, cache: Path) -> Path:
+    return cache / "epochs" / recipe_key(_alike(recipe))
+
+
+def epoch(recipe: Recipe, folder: Path, cache: Path) -> int | None:
+    """The sequences of an epoch, if the corpus was tokenized into the suite's folder, or counted before."""
+    place = _epoch_file(recipe, cache)
+    return data.counted(recipe, folder) or (int(place.read_text(encoding="utf-8")) if place.is_file() else None)
 
 
 def is_complete(folder: Path, revision: str) -> bool:
@@ -148,9 +185,14 @@ def train(
     if world.is_leader:
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
-    with threads(recipe.threads), torch.random.fork_rng(devices=[]):
+    with (
+        threads(recipe.threads),
+        torch.random.fork_rng(devices=[]),
+        staged(folder / "corpus", ddp.stage, world.wait) as corpus,
+    ):
         steps = [step_of(name) or 0 for name in missing]
-        loop = _TrainingLoop(recipe, folder, ddp, world, reporter or NullReporter(), steps)
+        source = data.read(recipe, corpus)
+        loop = _TrainingLoop(recipe, folder, ddp, world, reporter or NullReporter(), steps, source)
         for revision in missing:
             loop.train_to(revision)
 
@@ -165,13 +207,13 @@ class _TrainingLoop:
     world: World
     reporter: ProgressReporter
     steps: list[int]
+    examples: data.Windows | data.PaddedTexts
 
     def __post_init__(self) -> None:
         from daskmetrics.training import _learning as learning
         from daskmetrics.training._loaders import Loader
 
         corpus, first = self.folder / "corpus", self.steps[0] if self.steps else 0
-        self.examples = data.read(self.recipe, corpus)
         # the newest readable state; an older one leads to the same weights
         states = (path for path in _states(self.folder / "resume") if (step_of(path.stem) or 0) <= first)
         newest = next((path for path in states if learning.is_readable(path)), None) if self.world.is_leader else None

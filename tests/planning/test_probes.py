@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -14,7 +17,7 @@ from daskmetrics.training._traffic import SIZES
 from daskmetrics.training.ddp._ranks import DdpTraining, RankHost, place_ranks
 from tests.planning.test_bench import daskmetrics
 
-RECIPE = {"width": 32, "depth": 2, "heads": 2, "context": 32, "batch": 4, "ranks": 2, "steps": 40, "checkpoints": 20}
+RECIPE = {"width": 32, "depth": 2, "heads": 2, "context": 32, "batch": 4, "ranks": 2, "checkpoints": 20}
 
 
 @pytest.fixture
@@ -63,6 +66,24 @@ def test_the_ways_to_save_memory_are_compared(small):
     assert all(name in done.stdout for name in names)
     assert "1 rank on 1 node" in done.stderr and "steps of 4 sequences of 32 tokens" in done.stdout
     assert "out/precision.csv" in done.stdout
+
+
+def test_a_training_is_benched_on_one_and_two_workers_and_simulated_beyond(small):
+    """The table has the cost per million samples; the plan has samples per second and the time of an epoch."""
+    given = ("--set", "models.0.train.epochs=2", "--set", "models.0.train.context=64")
+    words = ("--workload", "train", "--workers", "1,2", "--repeats", 1, "--price", 2, "--simulate", 8)
+    done = daskmetrics("bench", small, *words, *given, "--output", "out")
+    assert done.exit_code == 0, done.output
+    tables = (Path("out", f"{name}.csv").read_text().splitlines() for name in ("bench", "simulated"))
+    measured, simulated = (list(csv.DictReader(table)) for table in tables)
+    assert [row["workers"] for row in measured] == ["1", "2"] and simulated[-1]["workers"] == "8"
+    for row in (*measured, *simulated):
+        assert float(row["cost per million samples"]) > 0 and row["verdict"] in ("good", "acceptable", "wasteful")
+    assert "SIMULATED, not measured" in done.stdout and "Amdahl's law, fitted to the measured times" in done.stdout
+    [kept] = calibration.known()
+    assert [(sample.kind, sample.ranks) for sample in kept.samples] == [("train", 1)]
+    planned = daskmetrics("plan", small, "--workers", "1,2", *given)
+    assert "train a with option 2: " in planned.stdout and "an epoch takes" in planned.stdout
 
 
 @pytest.mark.parametrize(

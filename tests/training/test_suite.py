@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.training import _suite as suite
 from daskmetrics.training import is_complete, recipe_key, revisions, train_to
 
 
@@ -157,6 +158,7 @@ def test_naming_revisions_needs_no_torch(recipe: Recipe) -> None:
 import sys
 from pathlib import Path
 from daskmetrics.config import Recipe
+from daskmetrics.training import _suite as suite
 from daskmetrics.training import is_complete, recipe_key, revisions
 recipe = Recipe.model_validate_json({recipe.model_dump_json()!r})
 recipe_key(recipe), revisions(recipe), is_complete(Path("nowhere"), "step0")
@@ -190,3 +192,15 @@ def test_a_resume_state_that_cannot_be_read_is_ignored(recipe: Recipe, tmp_path:
     (tmp_path / "s" / "resume").mkdir(parents=True)
     (tmp_path / "s" / "resume" / "step4.pt").symlink_to(tmp_path / "gone")
     assert in_one_go(recipe, tmp_path / "s") == in_one_go(recipe, tmp_path / "once")
+
+
+def test_epochs_become_steps_by_counting_the_corpus(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "\n".join(f"row {n},{'ab'[n % 2]}" for n in range(10)))
+    base = {"objective": "classification", "corpus": str(rows), "batch": 4, "width": 16, "heads": 2}
+    counted = suite.with_steps(Recipe(epochs=3, **base), tmp_path / "cache")
+    assert counted.steps == 8 and counted.epochs is None, "30 rows in batches of 4"
+    assert suite.recipe_key(counted) == suite.recipe_key(Recipe(steps=8, **base)), "equal steps give equal suites"
+    assert suite.epoch(counted, tmp_path / "suite", tmp_path / "cache") == 10
+    with pytest.raises(ValueError, match="leave out 'steps'"):
+        Recipe(epochs=3, steps=8, **base)

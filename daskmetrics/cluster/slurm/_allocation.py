@@ -171,7 +171,7 @@ class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no typ
 
     async def start(self) -> None:
         command = self.steps.command(self.scheduler_address, self.step)
-        environment = {**os.environ, **self.steps.environment}
+        environment = {**os.environ, **self.steps.profile.allocator, **self.steps.environment}
         with self.steps.log(self.step).open("ab") as log:
             # in a new session, so that a Ctrl-C at the terminal reaches only the driver
             self.process = await asyncio.create_subprocess_exec(

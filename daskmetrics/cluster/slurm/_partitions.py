@@ -6,6 +6,7 @@ Only output whose form has not changed since Slurm 20 is parsed: rows of fields 
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import socket
@@ -190,10 +191,40 @@ def job_limit() -> int | None:
     return min((int(word) for word in words if word.isdigit()), default=None)
 
 
+def account_limits() -> tuple[str, ...]:
+    """The limits of the user's accounts, and of the QOS that these may use, a line each; empty without accounting."""
+    account = "account,partition,qos,maxjobs,maxsubmitjobs,maxwall,maxtres,grptres"
+    qos = "name,maxjobsperuser,maxsubmitjobsperuser,maxwall,maxtres,maxtresperuser,grptres"
+    return parse_limits(_sacctmgr("-P", "associations", account), _sacctmgr("-P", "qos", qos))
+
+
+def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
+    """What limits jobs, from two tables of ``sacctmgr`` with their headers; rows without a limit are left out.
+
+    >>> accounts = "Account|Partition|QOS|MaxJobs\\nproj42|gpu|long|20"
+    >>> parse_limits(accounts, "Name|MaxWall\\nlong|2-00:00:00\\nother|1:00")
+    ('account proj42 on gpu: MaxJobs=20', 'QOS long: MaxWall=2-00:00:00')
+    """
+    lines, usable = [], set()
+    for row in csv.DictReader(associations.splitlines(), delimiter="|"):
+        usable |= set(row.pop("QOS", "").split(","))
+        account, partition = row.pop("Account", ""), row.pop("Partition", "")
+        lines.append((f"account {account}" + (f" on {partition}" if partition else ""), row))
+    named = [(row.pop("Name", ""), row) for row in csv.DictReader(qos.splitlines(), delimiter="|")]
+    lines += [(f"QOS {name}", row) for name, row in named if name in usable]
+    limits = ((what, ", ".join(f"{name}={value}" for name, value in row.items() if value)) for what, row in lines)
+    return tuple(f"{what}: {text}" for what, text in limits if text)
+
+
 def _accounting(table: str, field: str) -> list[str]:
-    """One column of a table of ``sacctmgr``, of associations only the user's; nothing without accounting."""
+    """One column of a table of ``sacctmgr``."""
+    return _sacctmgr("-nP", table, field).split()
+
+
+def _sacctmgr(form: str, table: str, fields: str) -> str:
+    """A table of ``sacctmgr``, of associations only the user's; empty without accounting."""
     user = [f"user={os.environ.get('USER', '')}"] if table == "associations" else []
     try:
-        return slurm("sacctmgr", "-nP", "show", table, *user, f"format={field}").split()
+        return slurm("sacctmgr", form, "show", table, *user, f"format={fields}")
     except DaskmetricsError:
-        return []
+        return ""

@@ -51,7 +51,7 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
     exec python -P -m distributed.cli.dask_worker tls://SCHEDULER
     """
     pool, launch = pool or pools(profile)[0], launch or LaunchInfo()
-    exports = {**dict.fromkeys(THREADS, str(pool.threads)), **WORKER_SETTINGS, **profile.exports}
+    exports = {**dict.fromkeys(THREADS, str(pool.threads)), **WORKER_SETTINGS, **profile.allocator, **profile.exports}
     arguments = " ".join(_arguments(profile, pool, launch))
     lines = [
         "#!/usr/bin/env bash",
