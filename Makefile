@@ -4,7 +4,8 @@
 # make lint      format, lint, types, import contracts
 # make docs      the documentation as a site, in docs/_build/html
 # make notebooks the notebooks
-# make faults    the fault scenarios at full size: 200 workers killed over 500 units (ten to thirty minutes)
+# make faults    10,000 histories on a simulated disk, and the fault scenarios at full size: 200 workers killed over 500
+#                units (ten to thirty minutes)
 # All create the environment first.
 
 PYTHON ?= python3
@@ -24,7 +25,7 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not slurm and not browser" $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slurm" $(PYTEST_ARGS)
+	DASKMETRICS_CASES=1000 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slurm" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slurm $(PYTEST_ARGS)  # one Slurm serves all its tests, one at a time
 
 lint: $(VENV)/.installed
@@ -51,6 +52,7 @@ notebooks: $(VENV)/.installed
 		$(addprefix --ignore=,$(MISSING))
 
 faults: $(VENV)/.installed
+	DASKMETRICS_SEEDS=10000 $(BIN)/python -m tests.execution.test_disk
 	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest tests/faults tests/execution tests/slurm $(PYTEST_ARGS)
 
 $(VENV)/.installed: pyproject.toml ci/constraints.txt

@@ -12,7 +12,7 @@ import numpy as np
 from daskmetrics.bandit._clock import AssumedWorkers
 from daskmetrics.bandit._costs import PaidCosts
 from daskmetrics.bandit._incremental import IncrementalPosterior
-from daskmetrics.bandit._policy import Choice, Policy, State, Why
+from daskmetrics.bandit._policy import Choice, Policy, State, Why, ask
 from daskmetrics.bandit._problem import Outcome, Problem
 from daskmetrics.bandit._recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
@@ -296,19 +296,13 @@ class Learner:
         state = self._state(known)
         if self._has_confidence(known, state):
             return None
-        if choice := self._ask(state):
+        if choice := ask(self._policy, state):
             return "search", choice
         if choice := _confirmation(state):
             return "confirm", choice
-        if self._insists and (choice := self._ask(replace(state, insists=True)) or _cheapest(state)):
+        if self._insists and (choice := ask(self._policy, replace(state, insists=True)) or _cheapest(state)):
             return "search", replace(choice, why={**choice.why, "spend": "although no rival is worth its cost"})
         return None
-
-    def _ask(self, state: State) -> Choice | None:
-        choice = self._policy(state)
-        if isinstance(choice, Choice | None):
-            return choice
-        raise ConfigError(f"The policy must return a Choice or None, but returned a {type(choice).__name__}.")
 
     @property
     def _insists(self) -> bool:

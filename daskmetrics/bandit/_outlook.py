@@ -11,7 +11,7 @@ import numpy as np
 
 from daskmetrics.bandit._kernel import CovarianceModel
 from daskmetrics.bandit._learner import Learner
-from daskmetrics.bandit._policy import State
+from daskmetrics.bandit._policy import State, ask
 from daskmetrics.bandit._posterior import LIMIT, greatest, pooled
 from daskmetrics.bandit._problem import Floats, Observations
 from daskmetrics.bandit._recommend import DRAWS, JOINT, leader_confidence
@@ -90,7 +90,7 @@ def ending_of(learner: Learner) -> Ending:
     if learner._has_confidence(known, state):
         return "confidence"
     # whether the policy would go on if it could afford every cell
-    return "budget" if learner._policy(replace(state, remaining=math.inf, budget=math.inf)) else "sure"
+    return "budget" if ask(learner._policy, replace(state, remaining=math.inf, budget=math.inf)) else "sure"
 
 
 def unlimited(learner: Learner, decisions: int) -> Learner:

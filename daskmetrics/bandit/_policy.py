@@ -6,6 +6,7 @@ A policy is a pure function, so that a search can be rebuilt from its journal.
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._posterior import Posterior, first_max
 from daskmetrics.bandit._problem import Bools, Floats, Observations, Outcome, OutcomeArrays, OutcomeHistory, Problem
 from daskmetrics.bandit._rewards import measured_objectives
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import seed_of
 
 CONFIRM = 0.1  #: share of the budget that may be reserved for measuring the leader on all tasks
@@ -171,3 +173,20 @@ class Policy(Protocol):
     """A pure function of a `State`; it returns None if no open cell is worth its cost."""
 
     def __call__(self, state: State, /) -> Choice | None: ...
+
+
+def ask(policy: Policy, state: State) -> Choice | None:
+    """What a policy chooses; a `ConfigError` if it fails or returns something else, since it may be any function."""
+    try:
+        choice = policy(state)
+    except DaskmetricsError:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"The policy failed with {type(error).__name__} in {place.filename}, line {place.lineno}. It must be a "
+            "function of a State that returns a Choice or None."
+        ) from error
+    if not isinstance(choice, Choice | None):
+        raise ConfigError(f"The policy must return a Choice or None, but returned a {type(choice).__name__}.")
+    return choice

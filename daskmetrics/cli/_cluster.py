@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, RUN, end_as_by_ctrl_c, friendly, say
 from daskmetrics.cli._help import Sections, example
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
@@ -37,10 +37,10 @@ def list_() -> None:
         resources = f"{gpu}{plural(profile.threads, 'CPU')}{memory}"
         rows.append((path.stem, profile.kind, str(profile.workers), resources, profile.partition or "", path.name))
     Table(("profile", "kind", "workers", "resources of each", "partition", "file"), tuple(rows)).show()
-    click.echo(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
+    say(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
     if settings := dask.config.get("daskmetrics.cluster", {}):
         keys = ", ".join(f"{key}: {value}" for key, value in settings.items())
-        click.echo(f"Settings of your site (from Dask's configuration), which replace those of a profile: {keys}")
+        say(f"Settings of your site (from Dask's configuration), which replace those of a profile: {keys}")
 
 
 @cluster.command(epilog=example("daskmetrics cluster show l40s"))
@@ -84,7 +84,7 @@ def script(profile: str) -> None:
         raise ConfigError(f"Profile '{profile}' is of kind '{loaded.kind}', which has no jobs. See: cluster list")
     loaded = loaded.model_copy(update={"logs": str(Path(loaded.logs).absolute())})
     launch = _script.LaunchInfo(python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"})
-    click.echo("\n".join(_script.script(loaded, pool, launch) for pool in _script.pools(loaded)), nl=False)
+    say("\n".join(_script.script(loaded, pool, launch) for pool in _script.pools(loaded)), nl=False)
 
 
 @cluster.command(epilog=example("daskmetrics cluster init -o site.yaml"))
@@ -108,10 +108,10 @@ def init(output: Path | None) -> None:
     _, address = partitions.first_node(nodes.names)
     text = profile_text(site, partition, nodes, partitions.interface_to(address), own)
     if output is None:
-        click.echo(text, nl=False)
+        say(text, nl=False)
         return
     output.write_text(text, encoding="utf-8")
-    click.echo(f"Wrote '{output}'. Read it, then test it with: daskmetrics cluster test {output}")
+    say(f"Wrote '{output}'. Read it, then test it with: daskmetrics cluster test {output}")
 
 
 @cluster.command("test", epilog=example("daskmetrics cluster test local"))
@@ -130,10 +130,10 @@ def test_(profile: str) -> None:
     from daskmetrics.execution import _handshake as handshake
 
     loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)
-    click.echo(f"Waiting for one worker ({loaded.kind}) ...", err=True)
+    say(f"Waiting for one worker ({loaded.kind}) ...", err=True)
     end_as_by_ctrl_c()
     began = time.perf_counter()
-    with connect(loaded, "selftest", lambda text: click.echo(text, err=True)) as client:
+    with connect(loaded, "selftest", lambda text: say(text, err=True)) as client:
         name = next(iter(workers(client).values()))["name"]
         arrival = SelfTestResult("worker", SelfTestStatus.OK, time.perf_counter() - began, f"'{name}' has arrived")
         results = [arrival, *run_checks(client, loaded, handshake.question(), handshake.require_same)]
@@ -161,7 +161,7 @@ def join(run: Path, workers: int, memory: str | None) -> None:
     """
     from daskmetrics.cluster._join import join
 
-    join(run, workers, memory, lambda line: click.echo(line, err=True))
+    join(run, workers, memory, lambda line: say(line, err=True))
 
 
 COMMANDS = (cluster, worker)

@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from daskmetrics.core._files import RUNS, run_names
+from daskmetrics.core._table import printable_lines
 from daskmetrics.core.errors import NO_ROOM, UNWRITABLE, ConfigError, DaskmetricsError, LockedError
 
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
@@ -46,6 +47,11 @@ run_folder = click.argument("run", type=RUN, default=RUNS / "demo")
 config_file = click.argument("config", type=PATH, required=False)
 
 
+def say(text: object = "", err: bool = False, nl: bool = True) -> None:
+    """Print a text, parts of which may come from foreign files and code: without what controls a terminal."""
+    click.echo(printable_lines(str(text)), err=err, nl=nl)
+
+
 def friendly(command: Callable[..., None]) -> Callable[..., None]:
     """Print errors of this package as one message, without a traceback; exit code 2 if nothing was started."""
 
@@ -54,17 +60,17 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **kwargs)
         except DaskmetricsError as error:
-            click.echo(f"Error: {error}", err=True)
+            say(f"Error: {error}", err=True)
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
         except KeyboardInterrupt:
-            click.echo("Stopped. Recorded results are safe: run the same command again to resume.", err=True)
+            say("Stopped. Recorded results are safe: run the same command again to resume.", err=True)
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, has ended
         except OSError as error:
             if error.errno not in UNWRITABLE | NO_ROOM or error.filename is None:
                 raise
-            click.echo(f"Error: '{error.filename}' cannot be written or read: {error.strerror}.", err=True)
+            say(f"Error: '{error.filename}' cannot be written or read: {error.strerror}.", err=True)
             sys.exit(1)
 
     return run

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import PATH, config_file, friendly, run_folder
+from daskmetrics.cli._common import PATH, config_file, friendly, run_folder, say
 from daskmetrics.cli._help import example
 from daskmetrics.core._text import size_text
 
@@ -43,16 +43,16 @@ def prefetch(config: Path | None, settings: tuple[str, ...], tasks: tuple[str, .
         if each.disk
     ]
     if limited:
-        click.echo(f"The run itself downloads the checkpoints of {', '.join(limited)}, as it needs them.")
+        say(f"The run itself downloads the checkpoints of {', '.join(limited)}, as it needs them.")
     if not missing:
-        click.echo("Everything else is on this machine." if limited else "Everything is on this machine.")
+        say("Everything else is on this machine." if limited else "Everything is on this machine.")
         return
     sizes = [download.size() for download in missing]
     texts = ["unknown" if size is None else size_text(size) for size in sizes]
     rows = [(each.kind, each.name, text) for each, text in zip(missing, texts, strict=True)]
     Table(("what", "name", "size"), tuple(rows)).show()
     unknown = f", and {sizes.count(None)} of unknown size" if None in sizes else ""
-    click.echo(f"{size_text(sum(size or 0 for size in sizes))} to download into '{_prefetch.cache()}'{unknown}.")
+    say(f"{size_text(sum(size or 0 for size in sizes))} to download into '{_prefetch.cache()}'{unknown}.")
     if dry_run:
         sys.exit(1)
     _prefetch.require_space(sizes, _prefetch.cache())
@@ -103,13 +103,13 @@ def export(run: Path, kind: str, output: Path | None) -> None:
     folder = RunFolder(run).must_exist()
     if kind == "csv":
         path = output or run / "scores.csv"
-        click.echo(f"{_transfer.to_csv(folder, path)} scores: {path}")
+        say(f"{_transfer.to_csv(folder, path)} scores: {path}")
         return
     path = output or run / "export-mteb"
     written, others = _transfer.to_mteb(folder, path)
-    click.echo(f"{written} scores: {path}")
+    say(f"{written} scores: {path}")
     if others:
-        click.echo(f"{others} scores are of tasks that mteb does not have; --format csv exports them.")
+        say(f"{others} scores are of tasks that mteb does not have; --format csv exports them.")
 
 
 @click.command("import-results", epilog=example("daskmetrics import-results results mine.yaml"))
@@ -129,19 +129,17 @@ def import_results(results: Path, config: Path | None, settings: tuple[str, ...]
     experiment = _prepared(config, settings)
     place = RunFolder(folder or Path("runs") / experiment.config.name)
     counts = _transfer.import_results(experiment, place, results)
-    click.echo(f"{counts.new} scores imported into '{place.path}'; {counts.known} were known.")
+    say(f"{counts.new} scores imported into '{place.path}'; {counts.known} were known.")
     if counts.unmarked:
-        click.echo(f"{counts.unmarked} do not name their protocol; the protocol of the run is assumed.")
+        say(f"{counts.unmarked} do not name their protocol; the protocol of the run is assumed.")
     if counts.reduced:
-        click.echo(f"{counts.reduced} had more splits or subsets than the task; only those of the task are used.")
+        say(f"{counts.reduced} had more splits or subsets than the task; only those of the task are used.")
     if counts.incomplete:
-        click.echo(f"{counts.incomplete} lack a split or subset of the task and are left out; {counts.example}.")
+        say(f"{counts.incomplete} lack a split or subset of the task and are left out; {counts.example}.")
     if counts.other_protocol:
-        click.echo(f"{counts.other_protocol} were made with another protocol and are left out.")
+        say(f"{counts.other_protocol} were made with another protocol and are left out.")
     if counts.elsewhere:
-        click.echo(
-            f"{counts.elsewhere} are of models, revisions, layers or tasks that the configuration does not name."
-        )
+        say(f"{counts.elsewhere} are of models, revisions, layers or tasks that the configuration does not name.")
 
 
 def _prepared(config: Path | None, settings: tuple[str, ...]) -> Experiment:

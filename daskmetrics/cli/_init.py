@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from daskmetrics.cli._common import PATH, friendly
+from daskmetrics.cli._common import PATH, friendly, say
 from daskmetrics.cli._help import example
 from daskmetrics.core.errors import ConfigError
 
@@ -61,7 +61,7 @@ def init(
     output = output or Path(ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml"))
     content = starter.starter(output, sources, names, budget, cluster)
     _write(output, content, force)
-    click.echo(f"Wrote '{output}'. See what it takes with: daskmetrics run {output} --dry-run")
+    say(f"Wrote '{output}'. See what it takes with: daskmetrics run {output} --dry-run")
 
 
 def _prompt(question: str, default: Any) -> Any:
@@ -105,7 +105,7 @@ def _file(ask: Ask, data: Path, text: str | None, label: str | None) -> str:
         missing = [role for role, column in (("text", text), ("label", label)) if column is None]
         if not missing or not data.exists():
             raise
-        click.echo(error, err=True)
+        say(error, err=True)
         text = text or ask("Column with the texts", "") or None
         label = label or ask("Column with the labels", "") or None
         if not text and not label:

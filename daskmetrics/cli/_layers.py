@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from daskmetrics.cli._common import Answer, answering
+from daskmetrics.cli._common import Answer, answering, say
 from daskmetrics.cli._help import example
 from daskmetrics.core.errors import ConfigError
 
@@ -74,8 +74,8 @@ def layers(
             **protocol,
         )
     for warning in caught:
-        click.echo(f"Warning: {warning.message}", err=True)
-    return Answer(lambda: {"layers": _plain(board.to_frame())}, lambda: click.echo(str(board)))
+        say(f"Warning: {warning.message}", err=True)
+    return Answer(lambda: {"layers": _plain(board.to_frame())}, lambda: say(str(board)))
 
 
 def _numbers(text: str) -> str | list[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import RUN, Answer, answering, friendly, run_folder
+from daskmetrics.cli._common import RUN, Answer, answering, friendly, run_folder, say
 from daskmetrics.cli._help import example
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._text import listed
@@ -33,9 +33,9 @@ def journal(run: Path, types: tuple[str, ...], tail: int | None, as_json: bool) 
     from daskmetrics.report import _log as log
 
     if lines := log.journal_lines(RunFolder(run), types, tail):
-        click.echo(log.journal_json(lines) if as_json else log.journal_text(lines))
+        say(log.journal_json(lines) if as_json else log.journal_text(lines))
     else:
-        click.echo(f"The journal has no entry{f' of type {listed(types)}' if types else ''}.", err=True)
+        say(f"The journal has no entry{f' of type {listed(types)}' if types else ''}.", err=True)
 
 
 @click.command(epilog=example("daskmetrics logs demo tiny-64@step512"))
@@ -50,7 +50,7 @@ def logs(run: Path, key: str) -> None:
     """
     from daskmetrics.report import _log as log
 
-    click.echo(log.log_text(RunFolder(run), key))
+    say(log.log_text(RunFolder(run), key))
 
 
 @click.command(epilog=example("daskmetrics retry demo --only timeout"))
@@ -68,7 +68,7 @@ def retry(run: Path, only: str | None) -> None:
     loaded = report.Run(run)
     n = maintain.retry(loaded.folder, [record.key for record in loaded.failed if only in (None, record.status)])
     none = f"No unit failed{f' with the status {only}' if only else ''}."
-    click.echo(f"{n} failed units are reset; `daskmetrics run` tries them again." if n else none)
+    say(f"{n} failed units are reset; `daskmetrics run` tries them again." if n else none)
 
 
 @click.command(epilog=example("daskmetrics verify demo"))
@@ -97,9 +97,9 @@ def verify(run: Path, of: Path | None, **again: Any) -> Answer:
     def show() -> None:
         _report(result)
         if result.damaged:
-            click.echo(f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics repair {run}")
+            say(f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics repair {run}")
         else:
-            click.echo(f"No damage: {result.lines:,} lines of the journal, {result.cells:,} cells of the store.")
+            say(f"No damage: {result.lines:,} lines of the journal, {result.cells:,} cells of the store.")
 
     code = DAMAGED if result.damaged else 0
     found = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
@@ -111,7 +111,7 @@ def _verify_map(run: Path, again: Mapping[str, Any]) -> Answer:
 
     result = map.verify(run, **again)
     code = 0 if result.ok else DAMAGED
-    return Answer(lambda: {"folder": run, "ok": result.ok, **vars(result)}, lambda: click.echo(result.text()), code)
+    return Answer(lambda: {"folder": run, "ok": result.ok, **vars(result)}, lambda: say(result.text()), code)
 
 
 def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Answer:
@@ -123,10 +123,10 @@ def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Answer:
 
     def show() -> None:
         for each in differences[:SHOWN]:
-            click.echo(f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run")
+            say(f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run")
         rows = len({each.item for each in differences})
         remedy = "; run the same map again to write the file again" if rows else ""
-        click.echo(f"'{path}' compared with '{run}': {rows} rows differ{remedy}.")
+        say(f"'{path}' compared with '{run}': {rows} rows differ{remedy}.")
         of_map.show()
 
     def document() -> dict[str, Any]:
@@ -145,14 +145,14 @@ def repair(run: Path) -> None:
 
     result = maintain.repair(RunFolder(run))
     _report(result)
-    click.echo(f"{len(result.damages)} parts rewritten." if result.damages else "Nothing to repair.")
+    say(f"{len(result.damages)} parts rewritten." if result.damages else "Nothing to repair.")
 
 
 def _report(result: CheckResult) -> None:
     for damage in result.damages:
-        click.echo(f"{damage.kind.value:<10}{damage.where}: {damage.what}")
+        say(f"{damage.kind.value:<10}{damage.where}: {damage.what}")
     if result.torn:
-        click.echo(f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; it is ignored.")
+        say(f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; it is ignored.")
 
 
 @click.command(epilog=example("daskmetrics unlock demo"))
@@ -164,9 +164,9 @@ def unlock(run: Path) -> None:
 
     removed = maintain.unlock_run(RunFolder(run))
     if removed is None:
-        click.echo(f"No driver holds the run in '{run}'.")
+        say(f"No driver holds the run in '{run}'.")
     else:
-        click.echo(f"Removed the lock of {removed}. If that process still runs, it stops before its next write.")
+        say(f"Removed the lock of {removed}. If that process still runs, it stops before its next write.")
 
 
 COMMANDS = (journal, logs, retry, verify, repair, unlock)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import click
 
-from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly, say
 from daskmetrics.cli._help import example
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
@@ -121,10 +121,10 @@ def map_(**arguments: Any) -> None:
         _preview(spec, command, profile, pins)
         return
     results = _run(spec, command, profile, pins)
-    click.echo(summary_text(results, len(results)))
+    say(summary_text(results, len(results)))
     if command.output:
-        click.echo(f"Results: {write(results, command.output)}")
-    click.echo(f"Journal: {command.run_folder.journal}")
+        say(f"Results: {write(results, command.output)}")
+    say(f"Journal: {command.run_folder.journal}")
     if not all(result.ok for result in results):
         sys.exit(SOME_FAILED)
 
@@ -142,7 +142,7 @@ def _spec(command: MapCommand) -> MapSpec:
     function = load(command.function)
     values = read_items(command.items, _types(command.types)) if command.items else range(command.iterations or 0)
     for column in numeric_columns(values) if command.items else ():
-        click.echo(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
+        say(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
     return make_spec(function, values, options, seed=command.seed, version=command.version, reference=command.function)
 
 
@@ -190,7 +190,7 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
         entries = tuple(read(folder.must_exist().journal))
         keep = earlier_state(spec, entries, command.resume_from)
         aside = set_aside(folder.journal, folder.lock, keep)
-        click.echo(f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.", err=True)
+        say(f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.", err=True)
     with open_journal(folder.path) as journal, Display() as display:
         if command.retry_failed:
             retry_failed(spec, journal)
@@ -293,7 +293,7 @@ def _verify(command: MapCommand) -> None:
         ignore=command.ignore,
         tolerance=command.tolerance,
     )
-    click.echo(verification.text())
+    say(verification.text())
     if not verification.ok:
         sys.exit(1)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering, config_file, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, RUN, Answer, answering, config_file, end_as_by_ctrl_c, friendly, say
 from daskmetrics.cli._help import example
 from daskmetrics.core.errors import ConfigError
 
@@ -81,7 +81,7 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
             price=options["price"],
             cores=cores,
             on_start=None if options["function"] else _bench.warm,
-            progress=lambda text: click.echo(text, err=True),
+            progress=lambda text: say(text, err=True),
         )
     kept = _calibration.save(result.calibration)
     most, units = options["simulate"], options["units"]
@@ -93,30 +93,30 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
         else []
     )
     for table in tables:
-        click.echo()
+        say()
         table.show()
     if output:
         _save(result, tables, output, most, units)
-    click.echo(f"Calibration: {kept}")
+    say(f"Calibration: {kept}")
 
 
 def _probe_training(config: Config, workload: str, workers: int, output: Path | None) -> None:
     """Show what the ranks of a training measure."""
     from daskmetrics.planning import _calibration, _probes, _report
 
-    result = _probes.probe(config, workload, workers, lambda text: click.echo(text, err=True))
+    result = _probes.probe(config, workload, workers, lambda text: say(text, err=True))
     for table in result.tables:
-        click.echo()
+        say()
         table.show()
     if output:
         output.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(result.tables):
             name = output / f"{workload}{number or ''}.csv"
             name.write_text(table.as_csv(), encoding="utf-8")
-            click.echo(name)
-        click.echo(_report.write_page(result.name, result.tables, output / f"{workload}.html"))
+            say(name)
+        say(_report.write_page(result.name, result.tables, output / f"{workload}.html"))
     if result.calibration:
-        click.echo(f"Calibration: {_calibration.save(result.calibration)}")
+        say(f"Calibration: {_calibration.save(result.calibration)}")
 
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
@@ -140,14 +140,14 @@ def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in zip(("bench", "simulated", "cores"), tables, strict=False):
         (folder / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
-        click.echo(folder / f"{name}.csv")
+        say(folder / f"{name}.csv")
     try:
         picture = _report.draw(result, folder / "bench.png", most, units)
-        click.echo(picture)
+        say(picture)
     except ImportError:
         picture = None
-        click.echo("No plot: matplotlib is not installed. Install daskmetrics[plot].")
-    click.echo(_report.write_page(result.name, tables, folder / "bench.html", picture))
+        say("No plot: matplotlib is not installed. Install daskmetrics[plot].")
+    say(_report.write_page(result.name, tables, folder / "bench.html", picture))
 
 
 @click.command(epilog=example("daskmetrics plan mine.yaml --profiles local,l40s --deadline 8h"))
@@ -217,9 +217,9 @@ def _probe(path: Path, settings: Sequence[str]) -> None:
 
     config = configuration.load(path, settings)
     end_as_by_ctrl_c()
-    click.echo("Measuring a few units ...", err=True)
+    say("Measuring a few units ...", err=True)
     calibration = _bench.probe(config.cluster, _bench.probe_runner(config))
-    click.echo(f"Calibration: {_calibration.save(calibration)}", err=True)
+    say(f"Calibration: {_calibration.save(calibration)}", err=True)
 
 
 def _submit(context: click.Context, proposal: Proposal, number: int, replace: str | None, folder: Path | None) -> None:
@@ -240,10 +240,10 @@ def _submit(context: click.Context, proposal: Proposal, number: int, replace: st
             message = f"Job {replace} is {rows[0].state.lower()}, not pending, so it stays. See: squeue --me"
             raise ConfigError(message)
         commands.cancel([replace])
-        click.echo(f"Cancelled the pending job {replace} ({rows[0].name}).")
+        say(f"Cancelled the pending job {replace} ({rows[0].name}).")
     place = RunFolder(folder or Path("runs") / proposal.name)
     keep(proposal, option, place)
-    click.echo(f"\nOption {number}: {proposal.command(option)}")
+    say(f"\nOption {number}: {proposal.command(option)}")
     context.invoke(
         run,
         config=Path(proposal.config),
@@ -317,7 +317,7 @@ def doctor(subject: str, worker: bool, show_all: bool) -> Answer:
     failures = sum(each is not None and each.severity.value == "failure" for each in findings.values())
     return Answer(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
-        lambda: click.echo(_text(findings, show_all)),
+        lambda: say(_text(findings, show_all)),
         min(MOST, failures),
     )
 

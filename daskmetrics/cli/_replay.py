@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering
+from daskmetrics.cli._common import PATH, RUN, Answer, answering, say
 from daskmetrics.cli._help import example
 
 if TYPE_CHECKING:
@@ -118,12 +118,12 @@ def replay(
     problem = replays.describe(plan)
 
     def show() -> None:
-        click.echo(problem)
+        say(problem)
         for table in replays.summary_tables(trials, shares, plan.scenario.costs_for(known) != "unit"):
-            click.echo()
+            say()
             table.show()
         for path in files:
-            click.echo(path)
+            say(path)
 
     return Answer(lambda: {"problem": problem, **as_lines(trials, shares), "files": files}, show)
 
@@ -165,7 +165,7 @@ def _save(trials: Sequence[ReplayTrial], shares: Sequence[float], folder: Path) 
     try:
         paths.append(report.draw(trials, folder / "replay.png"))
     except ImportError:
-        click.echo("No plot: matplotlib is not installed. Install daskmetrics[plot].", err=True)
+        say("No plot: matplotlib is not installed. Install daskmetrics[plot].", err=True)
     return paths
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import INTERRUPTED, PATH, config_file, end_as_by_ctrl_c, friendly, run_folder
+from daskmetrics.cli._common import INTERRUPTED, PATH, config_file, end_as_by_ctrl_c, friendly, run_folder, say
 from daskmetrics.cli._help import example
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
@@ -83,7 +83,7 @@ def run(
     with experiment.Display(console) as display:
         result = experiment.run(prepared, place, display)
     if result.nothing_to_do:
-        click.echo(f"Nothing to do: the run in '{place.path}' is finished.")
+        say(f"Nothing to do: the run in '{place.path}' is finished.")
     from daskmetrics import report
 
     finished = report.Run(place.path)
@@ -124,18 +124,18 @@ def _submit(config: Config, place: RunFolder) -> None:
     place.create()
     files = driver_job.DriverFiles(place.driver.resolve())
     job = driver_job.submit(config.cluster, config.name, files, yaml.safe_dump(config.as_dict(), sort_keys=False))
-    click.echo(f"Job {job.job} will drive the run in '{place.path}'.")
-    click.echo(f"  follow  daskmetrics attach {place.path}")
-    click.echo(f"  look    daskmetrics status {place.path}")
-    click.echo(f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)")
-    click.echo(f"  log     {job.log}")
+    say(f"Job {job.job} will drive the run in '{place.path}'.")
+    say(f"  follow  daskmetrics attach {place.path}")
+    say(f"  look    daskmetrics status {place.path}")
+    say(f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)")
+    say(f"  log     {job.log}")
 
 
 def _show_summary(run: Run) -> None:
     from daskmetrics import report
 
-    click.echo(report.summary_text(run))
-    click.echo(report.whereabouts(run.folder))
+    say(report.summary_text(run))
+    say(report.whereabouts(run.folder))
 
 
 @click.command(epilog=example("daskmetrics attach demo"))
@@ -155,7 +155,7 @@ def attach(run: Path) -> None:
     try:
         _follow(run, job)
     except KeyboardInterrupt:
-        click.echo(f"The run continues. Follow it again with: daskmetrics attach {run}", err=True)
+        say(f"The run continues. Follow it again with: daskmetrics attach {run}", err=True)
         sys.exit(INTERRUPTED)
     state = _state(job) if job else None
     loaded = _loaded(run)
@@ -226,12 +226,12 @@ def _progress(run: Run) -> str:
 def _report_failure(job: Submitted | None, state: JobState | None) -> None:
     driver = "The driver" if job is None else f"Job {job.job}"
     how = f" ({state.name.lower()}, exit code {state.exit.partition(':')[0]})" if state else ""
-    click.echo(f"{driver} ended{how} before the run was finished; run the same command again to resume.", err=True)
+    say(f"{driver} ended{how} before the run was finished; run the same command again to resume.", err=True)
     log = Path(job.log) if job else None
     if log and log.is_file():
-        click.echo(f"The end of its log, {log}:", err=True)
+        say(f"The end of its log, {log}:", err=True)
         for line in log.read_text(errors="replace").splitlines()[-TAIL:]:
-            click.echo(f"  {line}", err=True)
+            say(f"  {line}", err=True)
 
 
 COMMANDS = (run, attach)

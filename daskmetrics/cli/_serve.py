@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, friendly
+from daskmetrics.cli._common import PATH, friendly, say
 from daskmetrics.cli._help import example
 
 
@@ -29,7 +29,7 @@ def serve(folder: Path, port: int) -> None:
 
     def show(link: str) -> None:
         for line in link_lines(link, "local", here(), label="Runs"):
-            click.echo(line)
+            say(line)
 
     with suppress(KeyboardInterrupt):
         asyncio.run(run_server(RunCollection(folder), port, show))

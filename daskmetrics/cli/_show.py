@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering, friendly, run_folder
+from daskmetrics.cli._common import PATH, RUN, Answer, answering, friendly, run_folder, say
 from daskmetrics.cli._help import example
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
@@ -50,7 +50,7 @@ def status(run: Path) -> Answer:
     workers = _capacity.read(RunFolder(run))
     shown = fact("workers", workers.text(time.time())) if workers else []
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):  # the job has not started the run
-        return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: click.echo(job))
+        return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
     if is_map(run):
         recorded = read_map(run)
         counts = Counter(result.status for result in recorded.results)
@@ -65,20 +65,20 @@ def status(run: Path) -> Answer:
                 "idle_gpus": idle,
                 "workers": workers,
             },
-            lambda: click.echo("\n".join([summary_text(recorded.results, len(recorded.items)), *lines])),
+            lambda: say("\n".join([summary_text(recorded.results, len(recorded.items)), *lines])),
         )
     loaded = report.Run(run)
     job = None if loaded.finished else _driver_job(run)
 
     def show() -> None:
         if job:
-            click.echo(job)
-        click.echo("\n".join([report.status_text(loaded), *shown]))
+            say(job)
+        say("\n".join([report.status_text(loaded), *shown]))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
             from daskmetrics.cluster.slurm._commands import queue_text
             from daskmetrics.cluster.slurm._script import job_name
 
-            click.echo(f"jobs        {queue_text(job_name(loaded.start.name))}")
+            say(f"jobs        {queue_text(job_name(loaded.start.name))}")
 
     def document() -> dict[str, Any]:
         from daskmetrics.report._documents import status_document
@@ -125,22 +125,22 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
     if is_map(run):
         if kind != "html" or svg or open_page:
             raise ConfigError("Of a map, report writes one figure as PNG. Its results are written by map --output.")
-        click.echo(write_map_figure(RunFolder(run)))
+        say(write_map_figure(RunFolder(run)))
         return
     loaded = reports.Run(run)
     if kind != "html":
         if open_page:
             raise ConfigError(f"--open shows the page, but --format {kind} writes numbers: omit one of them.")
-        click.echo(reports.export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
+        say(reports.export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
         return
     page = reports.write(loaded, svg)
-    click.echo(reports.summary_text(loaded))
-    click.echo(reports.whereabouts(loaded.folder))
+    say(reports.summary_text(loaded))
+    say(reports.whereabouts(loaded.folder))
     if open_page:
         import webbrowser
 
         if not webbrowser.open(page.resolve().as_uri()):
-            click.echo("No browser could be started here: open the link above yourself.", err=True)
+            say("No browser could be started here: open the link above yourself.", err=True)
 
 
 @click.command(epilog=example("daskmetrics best demo", "daskmetrics best demo --within 1%"))
@@ -168,14 +168,14 @@ def best(run: Path, within: str | None, sure: float, pareto: bool, output: Path 
         text = partial(trade_offs_text, loaded)
         return Answer(
             lambda: {**documents.trade_offs_document(loaded), "files": drawn},
-            lambda: click.echo("\n\n".join([text(), *map(str, drawn)])),
+            lambda: say("\n\n".join([text(), *map(str, drawn)])),
         )
     if within is None:
-        return Answer(lambda: documents.best_document(loaded), lambda: click.echo(report.best_text(loaded)))
+        return Answer(lambda: documents.best_document(loaded), lambda: say(report.best_text(loaded)))
     share = _share(within)
     return Answer(
         lambda: documents.near_best_document(loaded, share, sure),
-        lambda: click.echo(near_best_text(loaded, share, sure)),
+        lambda: say(near_best_text(loaded, share, sure)),
     )
 
 
@@ -213,7 +213,7 @@ def explain(run: Path, arm: str) -> None:
     from daskmetrics import report
     from daskmetrics.report._explain import explain_text
 
-    click.echo(explain_text(report.Run(run), arm))
+    say(explain_text(report.Run(run), arm))
 
 
 @click.command(
@@ -242,7 +242,7 @@ def compare(run: Path, other: Path | None, published: Path | None, arms: tuple[s
     if arms:
         return Answer(
             lambda: paired.comparison_document(paired.compare_named(one, *arms, two)),
-            lambda: click.echo(paired.compare_arms_text(one, *arms, two)),
+            lambda: say(paired.compare_arms_text(one, *arms, two)),
         )
     table = _published(published) if two is None or published is not None else None
 
@@ -252,9 +252,9 @@ def compare(run: Path, other: Path | None, published: Path | None, arms: tuple[s
 
     def show() -> None:
         if two:
-            click.echo(comparisons.compare_text(one, two))
+            say(comparisons.compare_text(one, two))
         if table:
-            click.echo(comparisons.compare_published_text(one, *table))
+            say(comparisons.compare_published_text(one, *table))
 
     return Answer(document, show)
 
@@ -292,21 +292,21 @@ def metrics() -> Answer:
 
 def _show_metrics(families: Mapping[str, Sequence[Metric]]) -> None:
     for family, members in families.items():
-        click.echo(f"{family}\n")
+        say(f"{family}\n")
         for each in members:
-            click.echo(f"  {each.name}  ({each.units}, of {each.takes})  {each.description}")
+            say(f"  {each.name}  ({each.units}, of {each.takes})  {each.description}")
             parameters = ", ".join(map(str, each.parameters))
             about = {"source: ": each.source, "cost: ": each.cost, "parameters: ": parameters}
             lines = [each.formula, *(word + what for word, what in about.items() if what)]
             for line in filter(None, lines):
-                click.echo(f"      {line}")
-        click.echo()
-    click.echo(
+                say(f"      {line}")
+        say()
+    say(
         "Whether a metric rises or falls with the scores differs between families of models: no value is good\n"
         "in itself, and a rule fitted on other models chooses no better than the last layer. A search learns it\n"
         "from its own scores, and its report says what the metrics contributed. See docs/search.md, Metrics.\n"
     )
-    click.echo("Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under 'metrics:'.")
+    say("Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under 'metrics:'.")
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ def _show_tasks(tasks: Sequence[ListedTask], everything: bool) -> None:
         note += ". The sizes of tasks of the benchmark need mteb: pip install 'daskmetrics[mteb]'"
     Table(headers, tuple(task.cells for task in tasks), notes=(note,)).show()
     if everything:
-        click.echo("Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; list them with: daskmetrics tasks NAME ...")
+        say("Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; list them with: daskmetrics tasks NAME ...")
 
 
 def _texts(task: Task) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly, say
 from daskmetrics.cli._help import example
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def _preview(config: Config, suites: Mapping[str, TrainedSuite]) -> None:
 
     for name, suite in suites.items():
         for quantity, text in estimate.rows(name, suite.recipe, suite.folder, config.cluster.workers):
-            click.echo(f"{quantity:<16} {text}")
-        click.echo()
-    click.echo("Nothing was started.")
+            say(f"{quantity:<16} {text}")
+        say()
+    say("Nothing was started.")
 
 
 def _summary(suites: Mapping[str, TrainedSuite]) -> None:
@@ -72,15 +72,15 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
     for name, suite in suites.items():
         saved = training.revisions(suite.recipe)
         first, last = (training.summary(suite.folder, revision)["loss"] for revision in (saved[0], saved[-1]))
-        click.echo(f"{name}: {len(saved)} checkpoints, loss {first:.3f} -> {last:.3f}: {suite.folder}")
+        say(f"{name}: {len(saved)} checkpoints, loss {first:.3f} -> {last:.3f}: {suite.folder}")
     try:
         from daskmetrics.report.plots._lines import write_losses
     except ImportError:
-        click.echo("No figure of the losses: it needs matplotlib, pip install 'daskmetrics[plot]'.")
+        say("No figure of the losses: it needs matplotlib, pip install 'daskmetrics[plot]'.")
         return
     for suite in suites.values():
         if (path := write_losses(suite.folder)) is not None:
-            click.echo(f"Losses: {path}")
+            say(f"Losses: {path}")
 
 
 COMMANDS = (train,)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly
+from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly, say
 from daskmetrics.cli._help import example
 from daskmetrics.core._files import RunFolder
 
@@ -46,8 +46,8 @@ def watch(config: Path, settings: tuple[str, ...], cluster: str | None, folder: 
     with Display() as display:
         follow(loaded, place, display, on_round=lambda: report.write(report.Run(place.path)))
     finished = report.Run(place.path)
-    click.echo(report.summary_text(finished))
-    click.echo(report.whereabouts(finished.folder))
+    say(report.summary_text(finished))
+    say(report.whereabouts(finished.folder))
 
 
 COMMANDS = (watch,)

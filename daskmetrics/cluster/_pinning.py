@@ -140,7 +140,7 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
     """
     folder = folder or Path(tempfile.gettempdir()) / f"daskmetrics-{getpass.getuser()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
+    if folder.lstat().st_uid != os.getuid():  # also of a link to a folder of this user's
         raise ConfigError(f"'{folder}' belongs to another user: set TMPDIR to a folder of your own.")
     with (folder / "claiming").open("a") as everything:
         fcntl.flock(everything, fcntl.LOCK_EX)  # otherwise two workers could each get half of what they need

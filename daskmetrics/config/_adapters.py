@@ -7,8 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from daskmetrics.config._shipped import read_json
+from daskmetrics.core._json import readable
 from daskmetrics.core._text import listed
 from daskmetrics.core.errors import ConfigError
 
@@ -66,7 +68,11 @@ def read(folder: Path) -> Adapter:
     DataError
         If its configuration cannot be read.
     """
-    config = read_json(folder / CONFIG, dict)
+    with readable("The adapter", folder / CONFIG):
+        return _read(folder, read_json(folder / CONFIG, dict))
+
+
+def _read(folder: Path, config: Mapping[str, Any]) -> Adapter:
     if (kind := config.get("peft_type")) != "LORA":
         raise _refused(folder, f"it is of the type {kind}, where LORA is expected")
     if unknown := sorted(name for name, value in config.items() if value and name not in _KNOWN):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from daskmetrics.config import Model, _hub
 from daskmetrics.config import _adapters as adapters
 from daskmetrics.config._adapters import is_adapter
-from daskmetrics.config._complete import CHECKPOINT, fault
+from daskmetrics.config._complete import CHECKPOINT, fault, weights_fault
 from daskmetrics.config._content import Content, OnMessage, contents, files_of, relevant, sample, tokenizer_folder
 from daskmetrics.config._order import out_of_order
 from daskmetrics.config._rolling import Rolling, rolling
@@ -342,7 +342,10 @@ def _located(
         width=width,
         missing=tuple(name for name, each in chosen.items() if each.folder is None),
         aliases={n: tuple(e.name for e in group if e.name != n) for n, group in kept.items() if len(group) > 1},
-        warnings=tuple(f"{model.name}: {text}" for text in (*warnings, *_equal_weights(chosen), *_misplaced(chosen))),
+        warnings=tuple(
+            f"{model.name}: {text}"
+            for text in (*warnings, *_unreadable(chosen), *_equal_weights(chosen), *_misplaced(chosen))
+        ),
     )
 
 
@@ -350,6 +353,13 @@ def _precedence(name: str) -> tuple[int, bool]:
     """The latest step comes first, then ``main``."""
     step = step_of(name)
     return -1 if step is None else step, name == "main"
+
+
+def _unreadable(found: Mapping[str, _Found]) -> Iterator[str]:
+    """A warning for each checkpoint whose weights cannot be read."""
+    for name, each in found.items():
+        if each.folder and (reason := weights_fault(each.folder)):
+            yield f"{name} cannot be read and will be recorded as an error: {reason}; copy its weights again"
 
 
 def _equal_weights(found: Mapping[str, _Found]) -> Iterator[str]:

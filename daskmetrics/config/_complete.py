@@ -28,7 +28,7 @@ def fault(folder: Path) -> str:
     network = transformer_folder(folder)
     config = network / (adapters.CONFIG if adapters.is_adapter(network) else "config.json")
     with suppress(OSError):  # a trainer removes old checkpoints at any time
-        return _unreadable(config) or _without_weights(network) or _without_state(folder)
+        return _unreadable(config) or weights_fault(network) or _without_state(folder)
     return "it cannot be read"
 
 
@@ -42,7 +42,8 @@ def _unreadable(file: Path) -> str:
         return f"{file.name} is not complete"
 
 
-def _without_weights(folder: Path) -> str:
+def weights_fault(folder: Path) -> str:
+    """Why the weights in a folder cannot be read, by the headers of its files; empty if nothing is wrong with them."""
     names = files_of(folder) or files_of(folder, pickled=True)
     if not names:
         return "not all weights" if any(folder.glob("*.index.json")) else "no weights"
@@ -56,8 +57,8 @@ def _cut_off(file: Path) -> str:
     size = file.stat().st_size
     try:
         wanted = max((end for *_, end in tensors_of(file)), default=size)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"the header of {file.name} is not complete"
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return f"{file.name} has no complete header"
     return "" if size == wanted else f"{file.name} has {size:,} of {wanted:,} bytes"
 
 

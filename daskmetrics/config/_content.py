@@ -116,7 +116,9 @@ def tokenizer_folder(folder: Path) -> Path | None:
     """
     places = (folder, folder.parent) if step_of(folder.name) is not None else (folder,)
     # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
-    return next((place for place in places if any(any(place.glob(each)) for each in TOKENIZER)), None)
+    return next(
+        (place for place in places if any(file.is_file() for each in TOKENIZER for file in place.glob(each))), None
+    )
 
 
 def _shared_tokenizer(folder: Path) -> dict[str, Path]:
@@ -268,7 +270,7 @@ def sample(folder: Path, content: Content) -> NDArray[np.float32] | None:
     files = [folder / name for name in sorted(content.digests) if name.endswith(".safetensors")]
     try:
         drawn = _draw(files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # a foreign file: the loader says what is wrong
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # a foreign file: the loader says it
         return None
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,6 +17,9 @@ from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._schema import PRESETS, Config
 from daskmetrics.config._section import Section
 from daskmetrics.core.errors import ConfigError, unknown
+
+_DEEPEST = 100  # brackets in brackets
+_MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
 
 
 def folder() -> Path:
@@ -209,13 +214,30 @@ def _is_file(path: Path) -> bool:
 def _parse_yaml(text: str) -> Any:
     """The value of a YAML text; ValueError for every problem, also for a date that does not exist."""
     try:
-        return yaml.safe_load(text)
+        brackets = (1 if each in "[{" else -1 for each in re.findall(r"[][{}]", text))
+        if max(accumulate(brackets), default=0) > _DEEPEST:  # the parser takes seconds
+            raise ValueError(f"its brackets are nested more than {_DEEPEST} deep")
+        value = yaml.safe_load(text)
+        if _count(value, {}) > _MOST:
+            raise ValueError(f"its aliases stand for more than {_MOST:,} values")
+        return value
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(_shorten(error, 500)) from None
 
 
+def _count(value: Any, known: dict[int, int]) -> int:
+    """The values in a value, with those that aliases repeat; each is counted once and remembered."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if inner and id(value) not in known:
+        known[id(value)] = 1 + sum(_count(each, known) for each in inner)
+    return known.get(id(value), 1)
+
+
 def _shorten(value: Any, length: int = 200) -> str:
-    text = str(value) if isinstance(value, Exception) else repr(value)
+    try:
+        text = str(value) if isinstance(value, Exception) else repr(value)
+    except Exception:  # an object of the caller's own, or a number of more digits than Python writes
+        text = f"a {type(value).__name__} that cannot be written"
     return text if len(text) <= length else f"{text[:length]} ..."
 
 

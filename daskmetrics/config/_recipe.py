@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from daskmetrics.config._section import Line, Section, Source, Word, matching
+from daskmetrics.config._section import Line, Section, Seed, Source, Word, matching
 
 
 class Recipe(Section):
@@ -94,7 +94,7 @@ class Recipe(Section):
     threads: int = Field(
         1, ge=1, le=1024, description="CPU threads per rank. The last bits of the weights depend on it.", examples=[4]
     )
-    seed: int = Field(0, description="Seed of the initial weights and of the order of the texts.", examples=[1])
+    seed: Seed = Field(0, description="Seed of the initial weights and of the order of the texts.", examples=[1])
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._readouts import Readouts
 from daskmetrics.config._recipe import DDP, Recipe
-from daskmetrics.config._section import Name, Revision, Section, Size, Source
+from daskmetrics.config._section import DEEPEST, WIDEST, Name, Revision, Section, Seed, Size, Source
 from daskmetrics.config._watch import Watch
 
 Pooling = Literal["as_shipped", "mean", "last", "cls"]
@@ -67,14 +67,14 @@ class Model(Section):
     depth: int | None = Field(
         None,
         ge=1,
-        le=10_000,
+        le=DEEPEST,
         description="Number of blocks; needed for a hub id that is not in the local cache.",
         examples=[6],
     )
     width: int | None = Field(
         None,
         ge=1,
-        le=1_000_000,
+        le=WIDEST,
         description="Hidden size; needed for a hub id that is not in the local cache.",
         examples=[512],
     )
@@ -235,7 +235,7 @@ class Search(Section):
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
         {}, description="Weight of a task in the objective, by its name. The default is 1.", examples=[{"STS12": 2.0}]
     )
-    seed: int | None = Field(
+    seed: Seed | None = Field(
         None, description="Seed of the policy's random choices. By default the seed of the run.", examples=[1]
     )
     baseline: str | None = Field(
@@ -294,7 +294,7 @@ class Config(Section):
     """One experiment."""
 
     name: Name = Field(description="Name of the experiment and of its folder.", examples=["pythia"])
-    seed: int = Field(0, description="Seed of everything that is drawn at random.", examples=[1])
+    seed: Seed = Field(0, description="Seed of everything that is drawn at random.", examples=[1])
     models: tuple[Model, ...] = Field(
         min_length=1,
         description="The suites whose checkpoints are compared.",

@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from daskmetrics.core._text import parse_walltime
+
+DEEPEST, WIDEST = 10_000, 1_000_000  #: blocks and hidden size of a model; greater ones are mistakes
 
 
 def matching(pattern: str, meaning: str) -> AfterValidator:
@@ -55,6 +57,7 @@ Line = Annotated[str, AfterValidator(_check_line)]
 Word = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._:,@+-]{0,95}", "one word of letters, digits and ._:,@+-")]
 # an account may be a number, which YAML and the environment give as an integer
 SlurmName = Annotated[Word, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 # Slurm takes several partitions as one word, joined by commas
 Partitions = Annotated[
     SlurmName,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from daskmetrics.config._section import DEEPEST, WIDEST
 from daskmetrics.config._shipped import read_json
 from daskmetrics.core.errors import ConfigError, DataError
 
@@ -20,12 +21,15 @@ def shape_of(config: Path) -> tuple[int, int]:
         reason = f"it reads {other}" if other else "it has no vocabulary (vocab_size)"
         raise ConfigError(f"'{config}' is of a {kind}, which is no model that reads text: {reason}.")
     depth, width = (
-        next((data[name] for name in names if isinstance(data.get(name), int)), None)
-        for names in (
-            ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"),
-            ("hidden_size", "n_embd", "d_model", "dim", "emb_dim"),
+        next((data[name] for name in names if type(data.get(name)) is int and 0 < data[name] <= most), None)
+        for most, names in (
+            (DEEPEST, ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")),
+            (WIDEST, ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")),
         )
     )
     if depth is None or width is None:
-        raise DataError(f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size).")
+        raise DataError(
+            f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size), numbers from 1 to "
+            f"{DEEPEST:,} and {WIDEST:,}."
+        )
     return depth, width

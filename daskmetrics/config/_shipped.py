@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from daskmetrics.core._json import parse
+from daskmetrics.core._json import parse, readable
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key
 
@@ -124,7 +124,10 @@ def read(folder: Path, pickled: bool = False) -> Shipped | None:
         If a file cannot be read.
     """
     root = root_of(folder)
-    return None if root is None else _read(root, folder, pickled)
+    if root is None:
+        return None
+    with readable("How the vectors of a text are read", root):
+        return _read(root, folder, pickled)
 
 
 def _read(root: Path, network: Path, pickled: bool) -> Shipped:
@@ -249,7 +252,12 @@ def _max_length(
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
     file = folder / MODULES
-    return read_json(file, list) if file.is_file() else []
+    modules = read_json(file, list) if file.is_file() else []
+    for module in modules:
+        path = PurePath(str(module.get("path", ""))) if isinstance(module, dict) else None
+        if path is None or path.is_absolute() or ".." in path.parts:
+            raise DataError(f"'{file}' is no list of modules in folders below it. Copy the whole folder again.")
+    return modules
 
 
 def _json(file: Path, required: bool = False) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Key
 
 Plain: TypeAlias = Mapping[str, Any]
@@ -372,6 +373,13 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
         return cls(**{name: value for name, value in plain.items() if name != "type"})
     except TypeError:
         raise ValueError(f"an entry of the kind {kind!r} has other fields: {', '.join(plain)}") from None
+
+
+def require_printable(entries: Iterable[Event], place: object) -> None:
+    """Raise DataError if an entry of an experiment has a name that no run writes, since names go to files and pages."""
+    names = (str(getattr(entry, "name", "")) for entry in entries)
+    if wrong := next((name for name in names if not name.isprintable()), None):
+        raise DataError(f"'{place}' has the name {wrong!r}, which no run of daskmetrics has.")
 
 
 MAP = "daskmetrics-map"  #: items of a map by status: ``{"items": 500, "counts": {"ok": 20}}``

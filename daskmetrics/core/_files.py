@@ -56,6 +56,8 @@ class RunFolder:
 
     def create(self) -> RunFolder:
         """Create the folder, or make an existing one private to its owner; raises ConfigError if that fails."""
+        if self.path.is_symlink() and self.path.lstat().st_uid != os.getuid():  # in a folder that others share
+            raise ConfigError(f"The run folder '{self.path}' is a link of another user. Choose another --folder.")
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.chmod(0o700)

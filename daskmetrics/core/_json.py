@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
 
 
@@ -66,3 +68,13 @@ def parse(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("the document is nested too deeply") from None
+
+
+@contextmanager
+def readable(what: str, place: Path | str) -> Iterator[None]:
+    """Turn what Python raises for content of another form into one `DataError` that names what is read, and where."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError, OSError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise DataError(f"{what} cannot be read from '{place}': {type(error).__name__}: {text}") from None

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any
 
 from daskmetrics.core.errors import ConfigError
 
 _LONGEST_FIELD = 1 << 27
+_ALWAYS_UNPACKED, _GREATEST_RATIO = 1 << 26, 100  # bytes, and times the size of a gzip file
 _LONE_RETURN = re.compile(r"\r(?!\n)")
 _RETURN = "\udc0d"  # stands for it: no UTF-8 text holds this character
 
@@ -48,6 +51,14 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
     if format not in READERS:
         raise ConfigError(f"'{path}' has an unknown format ('{format}'). Valid: {', '.join(READERS)}.")
     return READERS[format](path, columns)
+
+
+def check_names(path: Path, names: Collection[str], known: Iterable[str]) -> None:
+    """Raise ConfigError if a column looks like a misspelt one that is missing, whose default would be taken instead."""
+    missing = [name for name in known if name not in names]
+    for name in names:
+        if name not in known and (near := get_close_matches(name.strip().lower(), missing, n=1, cutoff=0.8)):
+            raise ConfigError(f"'{path}' has a column '{name}' and no '{near[0]}'. Rename it, or leave it out.")
 
 
 def format_of(path: Path) -> str:
@@ -91,12 +102,34 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+class _Unpacked(io.RawIOBase):
+    """The content of a gzip file, unless it is so much that the file was made to fill the memory."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path, self._content, self._size = path, gzip.GzipFile(fileobj=file), 0
+        self._most = _ALWAYS_UNPACKED + _GREATEST_RATIO * path.stat().st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._content.readinto(buffer)
+        self._size += count
+        if self._size > self._most:
+            raise ConfigError(
+                f"'{self._path}' unpacks to more than {_GREATEST_RATIO} times its size. If this is meant, unpack it "
+                "with gunzip first."
+            )
+        return count
+
+
 @contextmanager
 def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline=newline) as text:
-            yield text
+        with path.open("rb") as file:
+            content = _Unpacked(path, file) if path.suffix.lower() == ".gz" else file
+            with io.TextIOWrapper(io.BufferedReader(content), encoding="utf-8-sig", newline=newline) as text:
+                yield text
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"'{path}' is not UTF-8 text ({error.reason} at byte {error.start}). Convert it first, for instance with: "
@@ -149,6 +182,8 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
     number = 0
     try:
         file = parquet.ParquetFile(path)
+        if file.metadata.num_rows > max(1_000_000, _GREATEST_RATIO * path.stat().st_size):
+            raise ConfigError(f"'{path}' has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} bytes.")
         present = [column for column in columns if column in file.schema_arrow.names]
         for batch in file.iter_batches(columns=present or None):
             for row in batch.to_pylist():

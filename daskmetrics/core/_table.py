@@ -61,7 +61,7 @@ class Table:
         text = io.StringIO()
         Console(file=text, width=width or _UNBOUNDED, color_system=None).print(self)
         body = "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
-        return "\n\n".join(filter(None, (self.title, body, "\n".join(self.notes))))
+        return "\n\n".join(filter(None, (printable(self.title), body, printable_lines("\n".join(self.notes)))))
 
     def show(self) -> None:
         """Print to standard output: as wide as the terminal, or one line for each row into a file or a pipe."""
@@ -100,3 +100,12 @@ def _fit(natural: Sequence[int], words: Sequence[int], width: int) -> list[int]:
 def printable(text: str) -> str:
     """The text without control characters, since a reason may come from other code and could control the terminal."""
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def printable_lines(text: str) -> str:
+    r"""The same for a text of several lines.
+
+    >>> printable_lines("a\x1b[2J\nb")
+    'a?[2J\nb'
+    """
+    return "\n".join(map(printable, text.split("\n")))

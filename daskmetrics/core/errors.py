@@ -28,12 +28,18 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE})
 
 
+_LONGEST = 2000  # characters of each end of a message
 # Of what CUDA's libraries say in a plain RuntimeError when they get no memory, and of what a CPU says.
 _NO_MEMORY = ("_ALLOC_FAILED", "out of memory", "can't allocate memory")
 
 
 class DaskmetricsError(Exception):
     """Base of all exceptions of this package."""
+
+    def __str__(self) -> str:
+        """The message; of one that quotes a long value, the begin and the end, which has the remedy."""
+        text = super().__str__()
+        return text if len(text) <= 2 * _LONGEST else f"{text[:_LONGEST]} ... {text[-_LONGEST:]}"
 
 
 class ConfigError(DaskmetricsError):

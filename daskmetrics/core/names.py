@@ -201,6 +201,8 @@ class Suite:
             )
         if not self.revisions or not self.layers:
             raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
+        if wrong := [name for name in (self.model, *self.revisions) if not name.isprintable()]:
+            raise ConfigError(f"{wrong[0]!r} has control characters, which no name of a model or revision may have.")
         for readout in self.reads:
             if unread := set(readout.together) - set(self.layers):
                 raise ConfigError(
@@ -287,7 +289,7 @@ def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
 
 def step_of(revision: str) -> int | None:
     """The training step of a revision: 512 for ``step512`` and a trainer's ``checkpoint-512``, None for ``main``."""
-    match = re.fullmatch(r"(?:step|checkpoint-)(\d+)", revision)
+    match = re.fullmatch(r"(?:step|checkpoint-)(\d{1,18})", revision)
     return int(match.group(1)) if match else None
 
 

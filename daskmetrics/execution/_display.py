@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
+from daskmetrics.core._table import printable_lines
+
 LINE_EVERY = 60.0  # seconds between plain lines where there is no terminal
 DRAW_EVERY = 0.5  # seconds between two drawings in a notebook
 MESSAGES = 5  # the latest that a notebook shows
@@ -64,6 +66,7 @@ class Display:
 
     def message(self, text: str) -> None:
         """Print a line above the bars."""
+        text = printable_lines(text)
         if self._cell is None:
             self.console.print(text, highlight=False, soft_wrap=True)
         self.messages.append(Text.from_markup(text).plain)
@@ -91,6 +94,7 @@ class Display:
         """Advance a phase by one unit, or to ``to`` of its total; ``latest`` describes the result."""
         if name not in self._tasks:
             return
+        latest = printable_lines(latest)
         first = not any(task.completed for task in self._bars.tasks)
         self._bars.update(self._tasks[name], latest=latest, advance=1 if to is None else None, completed=to)
         task = self._task(name)

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from daskmetrics.bandit.replay._tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core._events import Record, RunStarted
 from daskmetrics.core._files import RunFolder
+from daskmetrics.core._json import readable
 from daskmetrics.core._readouts import Readout
-from daskmetrics.core._rows import read_rows
+from daskmetrics.core._rows import check_names, read_rows
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution._journal import read as read_journal
@@ -23,7 +24,11 @@ from daskmetrics.tasks._mteb import LAYER_BY_LAYER, MtebTask
 from daskmetrics.tasks._mteb_results import BenchmarkResult
 
 METRIC = "metric:"  #: prefix of the columns of metrics
-_GREATEST = 1e100
+KNOWN = (
+    *("model", "family", "size", "revision", "layer", "readout", "task", "score", "stderr", "seconds", "kind", "n"),
+    *("encode_seconds", "metric", "value", "norm", "dataset", "split", "n_en", "n_subsets", "protocol"),
+)
+"""Columns that are read; those of other names are not, unless one looks like a misspelt one of these."""
 ALIASES = {"score": "main_score", "seconds": "evaluation_time", "kind": "task_type"}  #: in the published table
 
 
@@ -145,7 +150,8 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     if path.is_file():
         return _from_table(path)
     if (path / "journal.jsonl").is_file():
-        return _from_run(RunFolder(path))
+        with readable("The scores of the run", path):
+            return _from_run(RunFolder(path))
     if rows := list(_from_mteb(path)):
         return rows, {}
     raise ConfigError(
@@ -200,7 +206,7 @@ def _invalid(path: Path, place: str, error: ValueError) -> DataError:
 def _arm(line: Mapping[str, str]) -> Arm:
     model = line.get("model") or "-".join(filter(None, (line.get("family"), line.get("size"))))
     readout = Readout.parse(line.get("readout") or "")
-    if not line["layer"].isdecimal():
+    if not line["layer"].isdecimal() or len(line["layer"]) > 6:
         raise ValueError(f"layer '{line['layer'][:40]}' is not a number 0, 1, ...")
     return Arm(model or "model", line.get("revision") or "main", int(line["layer"]), str(readout))
 
@@ -211,7 +217,7 @@ def _number(text: str) -> float:
         value = float(text or "nan")
     except ValueError:
         raise ValueError(f"'{text[:40]}' is not a number") from None
-    if abs(value) > _GREATEST:
+    if abs(value) > results.GREATEST:
         raise ValueError(f"'{text[:40]}' is too large")
     return value
 
@@ -247,8 +253,12 @@ def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
 
 def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of a table as texts by column, with our names for the columns of the published table."""
+    checked: set[tuple[str, ...]] = set()
     for place, row in read_rows(path):
-        names = {name: name for name in row}
+        if (columns := tuple(row)) not in checked:
+            check_names(path, [name for name in columns if not name.startswith(METRIC)], KNOWN)
+            checked.add(columns)
+        names = {name: name for name in columns}
         names |= {theirs: ours for ours, theirs in ALIASES.items() if ours not in row and theirs in row}
         for column in needed:
             if column not in names.values():
@@ -270,12 +280,11 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
             case Record(kind="measure", status="ok", value=value):
                 for layer, values in zip(value["layers"], value["values"], strict=True):
                     named = zip(value["names"], values, strict=True)
-                    metrics[Arm.parse(f"{entry.name}/{layer}")] = {k: v for k, v in named if v is not None}
+                    metrics[Arm.parse(f"{entry.name}/{layer}")] = {k: float(v) for k, v in named if v is not None}
             case Record(kind="score", status="ok", value=value):
-                cell, encode = Cell.parse(entry.name), float(value["encode_seconds"])
-                rows[entry.name] = ScoreRow(
-                    cell.arm, cell.task, value["score"], value["stderr"], entry.seconds + encode, encode
-                )
+                cell = Cell.parse(entry.name)
+                score, stderr, encode = (float(value[name]) for name in ("score", "stderr", "encode_seconds"))
+                rows[entry.name] = ScoreRow(cell.arm, cell.task, score, stderr, entry.seconds + encode, encode)
     known = [row for row in rows.values() if row.task in kinds]
     known.sort(key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models))
     if not known:

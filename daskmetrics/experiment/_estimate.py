@@ -237,6 +237,8 @@ def task_costs(runs: Path) -> Mapping[str, TaskCost]:
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """Counts, disk, units and assumed time of the remaining work, and warnings about the data."""
     entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
+    if not is_finished(entries, experiment.key):
+        search.check(experiment)
     return Table((), tuple(_rows(experiment, folder, entries)), f"{experiment.config.name} (nothing is submitted)")
 
 

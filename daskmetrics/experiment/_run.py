@@ -94,7 +94,7 @@ def run(experiment: Experiment, folder: RunFolder, display: Display, client: Cli
             maintain.write_files(folder, start.config, experiment.prompts)
         return RunResult(0, 0)
     require_inputs(experiment)
-    search.check_budget(experiment)
+    search.check(experiment)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         for notice in journal.notices:

@@ -15,7 +15,7 @@ from dask.utils import parse_bytes
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features
 from daskmetrics.bandit._clock import useful_workers
-from daskmetrics.bandit._features import measured
+from daskmetrics.bandit._features import measured, metrics_of_arms
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked, succeeded
@@ -122,12 +122,20 @@ def score_unit(
     )
 
 
-def check_budget(experiment: Experiment) -> None:
+def check(experiment: Experiment) -> None:
     """Check that the search can pay for a score and its encoding, as far as the sizes of the tasks are known.
 
-    With many readouts or layers and one checkpoint, most of the cost is one encoding.
+    With many readouts or layers and one checkpoint, most of the cost is one encoding. A user's policy is asked once,
+    since it may be any function.
     """
-    if experiment.fresh or not experiment.tasks or not all(task.is_local for task in experiment.tasks):
+    if not experiment.tasks or not all(task.is_local for task in experiment.tasks):
+        return
+    if ":" in experiment.config.search.policy:
+        layers = sum(len(suite.revisions) * len(suite.layers) for suite in experiment.suites)
+        metrics = metrics_of_arms(experiment.suites, np.zeros((layers, len(experiment.metrics))))
+        first = build_problem(experiment, experiment.suites, metrics)
+        Learner(first, experiment.policy, budget=1.0, window=1, seed=experiment.search_seed).ask(1)
+    if experiment.fresh:
         return
     preview = build_problem(experiment, experiment.suites)
     limit = budget(experiment.config.search).within(preview.exhaustive_cost)

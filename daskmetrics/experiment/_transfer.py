@@ -17,7 +17,7 @@ import yaml
 
 from daskmetrics.config._checkpoints import is_hub_id
 from daskmetrics.core._costs import UNKNOWN_TASK
-from daskmetrics.core._events import RunStarted, succeeded
+from daskmetrics.core._events import RunStarted, require_printable, succeeded
 from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
@@ -51,6 +51,7 @@ class ImportCounts:
 def _scores(folder: RunFolder) -> list[tuple[Cell, str, Record]]:
     """All scores of a run's latest configuration and the kinds of their tasks, by model, revision, layer and task."""
     entries = list(read_journal(folder.must_exist().journal))
+    require_printable(entries, folder.path)
     start = latest(entries, RunStarted)
     tasks = start.tasks if start else {}
     scored = {Cell.parse(record.name): record for record in succeeded(records(entries), "score")}

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from daskmetrics.core._events import MapStarted, Record, RunStarted, SearchEnded, UnitAsked, succeeded
+from daskmetrics.core._events import (
+    MapStarted,
+    Record,
+    RunStarted,
+    SearchEnded,
+    UnitAsked,
+    require_printable,
+    succeeded,
+)
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import Difference, difference, mean_score
 from daskmetrics.core._text import equal_names
@@ -36,6 +44,7 @@ class RecordedRun:
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path)).must_exist()
         self.entries = list(read(self.folder.journal))
+        require_printable(self.entries, self.folder.path)
         if latest(self.entries, MapStarted):
             raise ConfigError(
                 f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `journal` or `verify` to read "

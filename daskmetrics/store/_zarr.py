@@ -7,8 +7,8 @@ import json
 import shutil
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import zarr
 
 from daskmetrics.core._files import private
-from daskmetrics.core._json import parse
+from daskmetrics.core._json import parse, readable
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.core.status import FLAGS
@@ -149,20 +149,20 @@ class Reader:
     def __init__(self, path: Path, model: str) -> None:
         _require_format(path)
         self._folder = path / model
-        with _readable(model, path):
+        with readable(model, path):
             self._group = _open_group(path, model)
             self._rows = {str(name): row for row, name in enumerate(self._group["checkpoint"][:])}
         self._array = cache(self._group.__getitem__)
 
     def block(self, what: str, checkpoint: Checkpoint) -> Block:
         """The block of a checkpoint; a missing chunk reads as empty."""
-        with _readable(f"{checkpoint}: {what}", self._folder):
+        with readable(f"{checkpoint}: {what}", self._folder):
             row = self._rows[checkpoint.revision]
             return Block(*(self._array(what + suffix)[row] for suffix in PARTS))
 
     def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
         """The files of the values, standard errors and status of a checkpoint; they may be missing."""
-        with _readable(f"{checkpoint}: {what}", self._folder):
+        with readable(f"{checkpoint}: {what}", self._folder):
             place = (self._rows[checkpoint.revision], 0, 0)
             arrays = {what + suffix: self._array(what + suffix) for suffix in PARTS}
             return [self._folder / name / array.metadata.encode_chunk_key(place) for name, array in arrays.items()]
@@ -174,14 +174,6 @@ class Reader:
             return same and all(file.is_file() for file in self.files(what, checkpoint))
         except DataError:
             return False
-
-
-@contextmanager
-def _readable(what: str, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
-        raise DataError(f"{what} cannot be read from '{path}': {' '.join(str(error).split())[:200]}") from None
 
 
 def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
@@ -279,14 +271,15 @@ def open_tree(path: Path) -> Any:
     Raises
     ------
     DataError
-        If there is no store, or a newer version of daskmetrics wrote it.
+        If there is no store, it is damaged, or a newer version of daskmetrics wrote it.
     """
     import xarray
 
     if not path.exists():
         raise DataError(f"There is no store at '{path}'.")
     _require_format(path)
-    return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
+    with readable("The store", path):
+        return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
 
 
 def _open_group(path: Path, model: str) -> zarr.Group:
@@ -305,5 +298,5 @@ def _require_format(path: Path) -> None:
 def _attributes(path: Path) -> dict[str, Any]:
     try:
         return dict(parse((path / "zarr.json").read_text())["attributes"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return {}

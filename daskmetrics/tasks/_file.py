@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from daskmetrics.core._rows import check_names
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _checks as checks
@@ -83,6 +84,8 @@ def table_task(table: TextTable, options: Mapping[str, str], name: str, in_memor
             raise unknown("option of a file task", option, (*ROLES, "kind", "probe"))
     columns = _columns(table, {role: value for role, value in options.items() if role in ROLES})
     kind = _kind(table, options.get("kind"), columns)
+    if kind == "retrieval" and "relevance" not in columns:
+        check_names(table.path, table.columns, ROLES["relevance"])
     probe = options.get("probe", probes.DEFAULT)
     probes.require(probe)
     if "probe" in options and kind != "classification":

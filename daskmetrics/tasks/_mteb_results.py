@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.core._json import parse
+from daskmetrics.core._json import parse, readable
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import _mteb_run as benchmark
 from daskmetrics.tasks._mteb_subsets import LANGUAGE, ONLY, SPLIT, Selection
 from daskmetrics.tasks._task import Score
 
 META = "model_meta.json"
+GREATEST = 1e100  #: a score whose square overflows is none
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
 _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
 
@@ -45,13 +46,15 @@ def result_files(folder: Path) -> list[Path]:
 
 def read_result(path: Path) -> BenchmarkResult | None:
     """The result in a file; None if neither the benchmark's metadata nor the name of the folder has a layer."""
-    settings = _settings(path.parent)
-    if settings.get("layer") is None:
-        return None
-    model, revision = path.parents[3].name.replace("__", "/"), path.parents[2].name
-    content = _json(path)
-    task = str(content.get("task_name", path.stem))
-    return BenchmarkResult(model, revision, int(settings["layer"]), task, content, settings, path)
+    with readable("A result of the benchmark", path):
+        settings = _settings(path.parent)
+        if settings.get("layer") is None:
+            return None
+        model, revision = path.parents[3].name.replace("__", "/"), path.parents[2].name
+        content = _json(path)
+        _check_form(content)
+        task = str(content.get("task_name", path.stem))
+        return BenchmarkResult(model, revision, int(settings["layer"]), task, content, settings, path)
 
 
 def read(folder: Path) -> Iterator[BenchmarkResult]:
@@ -217,6 +220,17 @@ def _settings(experiment: Path) -> Mapping[str, Any]:
     settings = dict((_json(meta).get("experiment_kwargs") or {}) if meta.is_file() else {})
     match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
     return {**settings, "layer": int(match.group(1))} if match and settings.get("layer") is None else settings
+
+
+def _check_form(content: Mapping[str, Any]) -> None:
+    """Raise one of the errors of `readable` if a result is not scores by split and subset."""
+    subsets = [subset for split in content.get("scores", {}).values() for subset in split]
+    for number in (content.get("evaluation_time"), *(subset.get("main_score") for subset in subsets)):
+        if not isinstance(number, int | float | None) or abs(number or 0) > GREATEST:
+            raise ValueError(f"{str(number)[:40]} is no score and no time")
+    for subset in subsets:
+        if not all(isinstance(text, str) for text in (subset.get("hf_subset", ""), *(subset.get("languages") or ()))):
+            raise TypeError("the names of subsets and languages must be texts")
 
 
 def _json(path: Path) -> dict[str, Any]:

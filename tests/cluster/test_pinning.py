@@ -67,6 +67,17 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
         claim("cpu", ["0"], 1, tmp_path)
 
 
+def test_a_link_of_another_user_to_a_folder_of_this_one_is_refused(tmp_path):
+    if os.getuid():
+        pytest.skip("only root can make a link of another user")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    os.lchown(tmp_path / "link", 12345, 12345)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        claim("cpu", ["0"], 1, tmp_path / "link")
+    assert not list((tmp_path / "mine").iterdir())
+
+
 def test_the_memory_node_of_a_gpu_is_read_from_the_system(tmp_path):
     for node, cpus in ((0, "0-1,4"), (1, "2-3")):
         folder = tmp_path / f"sys/devices/system/node/node{node}"

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import transformers
+from safetensors.numpy import save
 
 from daskmetrics.config import Model, _hub
 from daskmetrics.config import _checkpoints as checkpoints
@@ -22,7 +24,7 @@ def checkpoint(folder: Path, weights: bytes = b"w", **config) -> Path:
     shape = {"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 100}
     (folder / "config.json").write_text(json.dumps({**shape, **config}))
     (folder / "tokenizer.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "model.safetensors").write_bytes(save({"w": np.frombuffer(weights, np.uint8)}))
     return folder
 
 
@@ -94,9 +96,29 @@ def test_pickled_weights_are_not_loaded(tmp_path):
         checkpoints.locate(model(folder))
 
 
-def test_a_config_without_a_shape_is_an_error(tmp_path):
+@pytest.mark.parametrize("size", [None, 0, -1, 10**24, True, 8.0, "8", [8]])
+def test_a_config_without_a_shape_is_an_error(tmp_path, size):
     with pytest.raises(DataError, match="no depth and width of the model"):
-        checkpoints.locate(model(checkpoint(tmp_path / "one", hidden_size=None)))
+        checkpoints.locate(model(checkpoint(tmp_path / "one", hidden_size=size)))
+
+
+def test_weights_that_cannot_be_read_are_named_before_a_run(tmp_path):
+    whole = save({"x": np.ones(9)})
+    for step, content in enumerate((b"w" * 5000, whole[:-1], b"", whole)):
+        folder = checkpoint(tmp_path / f"step{step}")
+        (folder / "model.safetensors").write_bytes(content)
+    assert [warning[: warning.index(":", 4)] for warning in checkpoints.locate(model(tmp_path)).warnings] == [
+        f"m: step{step} cannot be read and will be recorded as an error" for step in range(3)
+    ]
+
+
+def test_a_folder_in_place_of_a_file_is_no_file(tmp_path):
+    checkpoint(tmp_path / "one")
+    for name in ("tokenizer.json", "model.safetensors", "config.json"):
+        (tmp_path / "one" / name).unlink()
+        (tmp_path / "one" / name).mkdir()
+        with pytest.raises(ConfigError, match=r"no tokenizer|has no weights|no model in"):
+            checkpoints.locate(model(tmp_path / "one"))
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model"])

@@ -79,7 +79,7 @@ FAULTS = {
     "config.json is not complete": lambda folder: cut(folder, "config.json", 20),
     "no weights": lambda folder: (folder / "model.safetensors").unlink(),
     "model.safetensors has 150 of 200 bytes": lambda folder: cut(folder, "model.safetensors", 150),
-    "the header of model.safetensors is not complete": lambda folder: cut(folder, "model.safetensors", 30),
+    "model.safetensors has no complete header": lambda folder: cut(folder, "model.safetensors", 30),
     "no trainer_state.json, which the trainer writes last": lambda folder: (folder / "trainer_state.json").unlink(),
     "trainer_state.json is not complete, which the trainer writes last": lambda f: cut(f, "trainer_state.json", 3),
     "not all weights": lambda folder: [

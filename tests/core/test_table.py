@@ -46,4 +46,5 @@ def test_csv_and_html_hold_every_cell():
 
 def test_control_characters_do_not_reach_the_terminal():
     assert printable("a\x1b[2Jb") == "a?[2Jb"
-    assert "\x1b" not in Table((), (("a", "b\x1b[2J"),)).as_text()
+    table = Table((), (("a", "b\x1b[2J"),), "title \x1b[2J", ("note\r\udcff",))
+    assert table.as_text().replace("\n", " ").isprintable()

@@ -75,6 +75,16 @@ def test_a_table_is_the_same_in_every_format(tmp_path, known_csv):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
+@pytest.mark.parametrize("column", ["model", "revision", "layer", "task", "score", "stderr", "seconds", "kind"])
+def test_a_misspelt_column_is_an_error_and_never_a_default(tmp_path, column, known_csv):
+    renamed = tmp_path / "renamed.csv"
+    header, body = known_csv.read_text().split("\n", 1)
+    for name in (f"{column}s", f" {column}", column.title()):
+        renamed.write_text(header.replace(column, name, 1) + "\n" + body)
+        with pytest.raises(ConfigError, match=rf"has (a column '{name}' and )?no (column )?'{column}'"):
+            read(renamed)
+
+
 def test_only_the_requested_models_are_read(tmp_path):
     path = write(tmp_path / "s.csv", "model,layer,task,score", "a,0,t,1", "b,0,t,2")
     assert [suite.model for suite in read(path).suites] == ["a", "b"]

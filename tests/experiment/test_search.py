@@ -229,6 +229,25 @@ def test_a_policy_may_be_an_object_or_an_import_path(prepared):
     assert prepared(search={"policy": "daskmetrics.bandit.policies.lucb:ask"}).policy is policy_named("lucb")
 
 
+def fails(state):
+    raise KeyError(state)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("os:makedirs", "failed with TypeError in .*posixpath"),
+        ("json:JSONDecoder", "failed with TypeError"),
+        ("operator:not_", "Policy 'operator:not_' must be a function of a State"),
+        ("tests.experiment.test_search:fails", r"failed with KeyError in .*test_search\.py, line \d+"),
+        ("copy:copy", "must return a Choice or None, but returned a State"),
+    ],
+)
+def test_a_function_that_is_no_policy_is_refused_before_anything_starts(prepared, path, message):
+    with pytest.raises(ConfigError, match=message):
+        search.check(prepared(search={"policy": path}))
+
+
 def test_a_search_has_every_configured_limit(prepared):
     experiment = prepared(search={"cells": 5, "gpu_hours": 2, "budget": 0.5})
     limits = search.budget(experiment.config.search)

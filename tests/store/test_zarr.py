@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import xarray
@@ -127,3 +129,20 @@ def test_a_store_of_a_newer_format_is_refused_with_what_to_do(path):
     ):
         with pytest.raises(DataError, match=r"format 2.*upgrade daskmetrics, or use another folder"):
             attempt()
+
+
+@pytest.mark.parametrize("content", ["swap", b"", b"[]", b"null", b"[" * 100_000, b'{"zarr_format": 2}', b"\xff"])
+@pytest.mark.filterwarnings("ignore:Object at:UserWarning")  # of zarr
+def test_any_metadata_is_readable_or_one_error(path, content):
+    """Also the metadata of another array, whose shape does not fit."""
+    store.write(path, "metrics", Checkpoint("a", "step1"), block(1))
+    for name in ("a/metrics", "a/metrics_status", "a/checkpoint", "a", "."):
+        file = path / name / "zarr.json"
+        whole = file.read_bytes()
+        for other in ("a/layer", "a/metric", "b", "a/metrics_stderr") if content == "swap" else ("",):
+            file.write_bytes((path / other / "zarr.json").read_bytes() if content == "swap" else content)
+            with suppress(DataError):
+                store.read_block(path, "metrics", Checkpoint("a", "step1"))
+            with suppress(DataError):
+                store.open_tree(path)
+        file.write_bytes(whole)

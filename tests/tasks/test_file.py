@@ -78,6 +78,12 @@ def test_every_format_holds_the_same(written: Write, tmp_path: Path) -> None:
     assert sorted(one(f"file:{tmp_path / 'own'}").texts()) == sorted(row["text"] for row in rows)
 
 
+def test_a_misspelt_relevance_is_an_error_and_no_other_kind_of_task(written: Write) -> None:
+    path = written("judged.csv", "query,document,relevence\na b,c d,1\na b,e f,0\n")
+    with pytest.raises(ConfigError, match="has a column 'relevence' and no 'relevance'"):
+        one(f"file:{path}")
+
+
 def test_other_column_names_are_given_as_options(written: Write) -> None:
     path = written("reviews.csv", LABELLED.replace("text,label", "body,stars"))
     task = one(f"file:{path}(text=body, label=stars)")

@@ -22,9 +22,10 @@ from daskmetrics.cluster import _preload_worker as preload_worker
 from daskmetrics.cluster._certificates import INHERITED, cluster_security, inherited_settings
 from daskmetrics.cluster._dask_config import RESOURCES
 from daskmetrics.cluster._links import PrivateDashboard
-from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
+from daskmetrics.cluster.slurm._commands import parse_pairs, slurm, time_of
 from daskmetrics.cluster.slurm._partitions import parse_gpus, require_interface
 from daskmetrics.config import Cluster
+from daskmetrics.core._json import readable
 from daskmetrics.core.errors import ConfigError
 
 JOB = "SLURM_JOB_ID"
@@ -72,6 +73,7 @@ def present(environment: Mapping[str, str]) -> Allocation:
     return parse_allocation(job, slurm("scontrol", "--oneliner", "--details", "show", "job", job))
 
 
+@readable("The job", "the output of scontrol")
 def parse_allocation(job: str, printed: str) -> Allocation:
     """The resources of a job, from the output of ``scontrol -o -d show job``.
 
@@ -87,8 +89,7 @@ def parse_allocation(job: str, printed: str) -> Allocation:
     else:  # before 20.11
         nodes = int(pairs.get("NumNodes", "1").partition("-")[0])
         count = nodes * sum(parse_gpus(pairs.get("TresPerNode", "").removeprefix("gres:")).values())
-    text = pairs.get("EndTime", "")
-    ends = datetime.fromisoformat(text) if text[:1].isdigit() else None
+    ends = time_of(pairs.get("EndTime", ""))
     return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count, ends)
 
 

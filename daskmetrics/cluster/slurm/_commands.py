@@ -96,11 +96,12 @@ def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
         if line.count("|") >= 7:
             number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
             reason = "" if reason in ("None", "(null)") else reason
-            jobs.append(QueuedJob(number, name, state, reason, _time(start), seconds_left(left), nodes, partition))
+            jobs.append(QueuedJob(number, name, state, reason, time_of(start), seconds_left(left), nodes, partition))
     return tuple(jobs)
 
 
-def _time(text: str) -> datetime | None:
+def time_of(text: str) -> datetime | None:
+    """A date and time of Slurm; None for N/A and the like."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -109,7 +110,7 @@ def _time(text: str) -> datetime | None:
 
 def seconds_left(text: str) -> int | None:
     """Seconds of ``D-HH:MM:SS``, whose leading parts may be missing; None for UNLIMITED and the like."""
-    if not re.fullmatch(r"(\d+-)?(\d+:)?\d+:\d+", text):
+    if not re.fullmatch(r"(\d{1,4}-)?(\d{1,5}:)?\d{1,2}:\d{1,2}", text):
         return None
     return parse_walltime(text) if text.strip("0:-") else 0
 
@@ -145,7 +146,7 @@ def parse_rehearsal(printed: str) -> Rehearsal:
     'g1'
     """
     match = re.search(r"to start at (\S+)(?: a\d+)? using .* on nodes (\S+)", printed)
-    return Rehearsal(_time(match[1]), match[2]) if match else Rehearsal()
+    return Rehearsal(time_of(match[1]), match[2]) if match else Rehearsal()
 
 
 def submit(script: str | Path, name: str, comment: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
+from daskmetrics.core._json import readable
 from daskmetrics.core._text import parse_walltime
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
@@ -79,6 +80,7 @@ def read_site() -> Site:
     return Site(version, parse_partitions(printed, rows))
 
 
+@readable("The site", "the output of scontrol and sinfo")
 def parse_partitions(printed: str, rows: str = "") -> tuple[Partition, ...]:
     """Partitions from the output of ``scontrol -o show partition`` and of ``sinfo`` with `NODE_FIELDS`."""
     nodes: dict[str, list[Nodes]] = {}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,6 +138,24 @@ def test_items_that_were_written_are_read(texts):
         with path.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["text"], *([text] for text in texts)])
         assert read_items(path) == [{"text": text} for text in texts]
+
+
+PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+
+
+@given(st.lists(st.tuples(PLAIN, PLAIN), min_size=1, max_size=4))
+def test_the_same_table_gives_the_same_items_in_every_format(texts):
+    rows = [{"text": text, "zip": number} for text, number in texts]
+    frame = pandas.DataFrame(rows)
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        for path, separator in ((folder / "a.csv", ","), (folder / "a.csv.gz", ","), (folder / "a.tsv", "\t")):
+            frame.to_csv(path, sep=separator, index=False, quoting=csv.QUOTE_ALL)
+        (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        frame.to_parquet(folder / "a.parquet")
+        expected = make_items(rows, "f", "v")
+        for path in folder.iterdir():
+            assert make_items(read_items(path), "f", "v") == expected, path
 
 
 def test_a_missing_file_is_reported(tmp_path):

@@ -1,0 +1,309 @@
+"""Every reader of files and outputs that users, other programs or sites write, each with a valid corpus."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from safetensors.numpy import save
+
+from daskmetrics import config, store
+from daskmetrics.cluster.slurm import _commands as commands
+from daskmetrics.cluster.slurm._allocation import parse_allocation
+from daskmetrics.cluster.slurm._partitions import parse_partitions
+from daskmetrics.cluster.slurm._script import LaunchInfo, output, script
+from daskmetrics.config import Model, _checkpoints, _load, _shipped
+from daskmetrics.config._content import sample
+from daskmetrics.core import _corpus
+from daskmetrics.core._events import Record, UnitsRetried, to_json
+from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.execution import _journal as journal
+from daskmetrics.execution import _score_tables as score_tables
+from daskmetrics.execution.map._items import read_items
+from daskmetrics.tasks._file import file_task
+from tests.events import attempt_failed, started
+
+Files = Mapping[str, bytes]
+SITES = Path(__file__).parents[1] / "cluster" / "slurm" / "sites"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader, and valid files for it. Only the files ``changed`` are mutated, before they are packed."""
+
+    read: Callable[[Path], object]  # of the folder with the files
+    files: Files
+    changed: tuple[str, ...] = ()  # all by default
+    pack: Callable[[bytes], bytes] = field(default=lambda content: content)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.changed or tuple(self.files)
+
+
+ROWS = [
+    {"model": "m", "revision": f"step{step}", "layer": layer, "task": task, "score": 0.25 * step, "seconds": 1.5}
+    for step in (0, 8)
+    for layer in (0, 1)
+    for task in ("a", "b")
+]
+TEXTS = [{"text": f'one, "two"\n{i} é', "label": "xy"[i % 2], "rate": str(i / 8)} for i in range(24)]
+
+
+def as_csv(rows: list[dict[str, Any]]) -> bytes:
+    import pandas as pd
+
+    return pd.DataFrame(rows).to_csv(index=False).encode()
+
+
+def as_json_lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def as_parquet(rows: list[dict[str, Any]]) -> bytes:
+    import pandas as pd
+
+    buffer = io.BytesIO()
+    pd.DataFrame(rows).to_parquet(buffer)
+    return buffer.getvalue()
+
+
+def read_config(folder: Path) -> object:
+    return config.load(folder / "x.yaml", ["search.seed=1"]).as_dict()
+
+
+CONFIG = {
+    "name": "x",
+    "models": [{"name": "a", "train": {"width": 16, "depth": 1}}, {"source": "./m", "revisions": "every 8 to 64"}],
+    "tasks": ["stdlib:order", "file:x.csv(text=body)"],
+    "search": {"budget": 0.1, "policy": "race", "weights": {"order": 2.0}},
+    "readouts": {"pooling": ["mean", "last"], "dimensions": ["all", 8]},
+    "cluster": {"kind": "slurm", "partition": "gpu", "memory": "16GiB", "walltime": "12:00:00", "exports": {"A": "b"}},
+}
+
+
+def read_score_table(name: str) -> Callable[[Path], object]:
+    def read(folder: Path) -> object:
+        table = score_tables.read(folder / name)
+        return score_tables.published(folder / name), table.features(), table.is_complete()
+
+    return read
+
+
+def read_prompts(folder: Path) -> object:
+    return _corpus.prompts(str(folder / "prompts.txt"), 4, 0)
+
+
+def journal_lines() -> list[dict[str, Any]]:
+    value = {"score": 0.5, "stderr": 0.1, "n": 9, "encode_seconds": 0.1}
+    entries = (
+        started(tasks={"order": {"kind": "sts", "main_score": "s"}}, widths={"m": 8}),
+        Record("a", "m@step1/0:order", "score", "ok", value=value, seconds=1.0),
+        attempt_failed("b"),
+        Record("b", "m@step1/1:order", "score", "error", reason="no"),
+        UnitsRetried(["b"]),
+    )
+    return [{"type": "format", "number": 1}, *map(to_json, entries)]
+
+
+def sealed(content: bytes) -> bytes:
+    """The lines of a journal with valid checksums, as somebody writes them who knows the format."""
+    lines, checksum = [], 0
+    for text in content.split(b"\n"):
+        try:
+            lines.append(journal.encode(dict(json.loads(text)), checksum))
+        except (ValueError, TypeError, RecursionError):
+            lines.append(b"00000000 " + text + b"\n")
+            break
+        checksum = int(lines[-1][:8], 16)
+    return b"".join(lines)
+
+
+JOURNAL = "\n".join(map(json.dumps, journal_lines())).encode()
+
+
+def read_journal(folder: Path) -> object:
+    found = journal.scan(folder / "journal.jsonl")
+    return journal.is_finished(found.entries), list(journal.records(found.entries))
+
+
+def read_run_scores(folder: Path) -> object:
+    return score_tables.read(folder)
+
+
+SUITES = (Suite("a", ("step0", "step1"), (0, 1), 1),)
+
+
+def store_files(folder: Path) -> dict[str, bytes]:
+    axis = store.Axis(("m1", "m2"), ("nats", "nats"), ("one", "two"))
+    path = folder / "store.zarr"
+    store.create(path, store.Template(SUITES, axis, axis, "meaning", {"protocol": "x"}))
+    values = np.arange(4.0).reshape(2, 2)
+    block = store.Block(values, values, np.ones((2, 2), np.uint8))
+    store.write(path, "metrics", Checkpoint("a", "step1"), block)
+    store.finish(path, {"answer": 42})
+    return {str(file.relative_to(folder)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def read_store(folder: Path) -> object:
+    path = folder / "store.zarr"
+    tree = store.open_tree(path)
+    return store.read_block(path, "metrics", Checkpoint("a", "step1")), store.files_of(path), dict(tree.attrs)
+
+
+NETWORK = {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 100}
+SHIPPED = "sentence_transformers.models"
+MODULES = [
+    {"idx": 0, "name": "0", "path": "", "type": f"{SHIPPED}.Transformer"},
+    {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{SHIPPED}.Pooling"},
+    {"idx": 2, "name": "2", "path": "2_Normalize", "type": f"{SHIPPED}.Normalize"},
+]
+
+
+def as_json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def model_files() -> dict[str, bytes]:
+    weights = save({"embeddings.weight": np.ones((3, 4), np.float32), "head": np.zeros(5, np.float16)})
+    pooling = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
+    return {
+        "config.json": as_json(NETWORK),
+        "model.safetensors": weights,
+        "model.safetensors.index.json": as_json({"weight_map": {"head": "model.safetensors"}}),
+        "tokenizer.json": b"{}",
+        "tokenizer_config.json": as_json({"model_max_length": 512, "padding_side": "left"}),
+        "modules.json": as_json(MODULES),
+        "1_Pooling/config.json": as_json(pooling),
+        "config_sentence_transformers.json": as_json({"prompts": {"query": "q: "}, "similarity_fn_name": "cosine"}),
+        "sentence_bert_config.json": as_json({"max_seq_length": 128, "do_lower_case": False}),
+    }
+
+
+def read_model(folder: Path) -> object:
+    found = _checkpoints.locate(Model(name="m", source=str(folder)))
+    place = Path(found.locations[0].path)
+    content = _checkpoints.contents([place])[0]
+    return found, _shipped.read(place), sample(place, content)
+
+
+ADAPTER = {
+    "peft_type": "LORA",
+    "base_model_name_or_path": "base",
+    "lora_alpha": 16,
+    "r": 4,
+    "alpha_pattern": {"q": 8},
+    "target_modules": ["q"],
+}
+
+
+TUNED = "tuned/adapter_config.json", "tuned/adapter_model.safetensors"
+
+
+def read_adapter(folder: Path) -> object:
+    return _checkpoints.locate(Model(name="m", source=str(folder / "tuned"), base=str(folder / "base")))
+
+
+def adapter_files() -> dict[str, bytes]:
+    base = {f"base/{name}": content for name, content in model_files().items() if "/" not in name}
+    base = {name: content for name, content in base.items() if "modules" not in name and "sentence" not in name}
+    weights = save({"q.lora_A.weight": np.ones((4, 8), np.float32)})
+    return {**base, **dict(zip(TUNED, (as_json(ADAPTER), weights), strict=True))}
+
+
+RESULT = {
+    "task_name": "STS12",
+    "dataset_revision": "a",
+    "evaluation_time": 1.5,
+    "scores": {"test": [{"main_score": 0.5, "cosine": 0.5, "hf_subset": "default", "languages": ["eng-Latn"]}]},
+}
+EXPERIMENT = "results/org__m/main/experiments/layer_3"
+
+
+def slurm_text(name: str) -> bytes:
+    return (SITES / name).read_bytes()
+
+
+def read_slurm(folder: Path) -> object:
+    printed = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.txt")}
+    jobs = commands.parse_queue(printed["queue.txt"])
+    return list(parsed(printed)), commands.summary(jobs), [(job.pending, job.alive) for job in jobs]
+
+
+def parsed(printed: Mapping[str, str]) -> Iterator[object]:
+    yield commands.parse_job_id(printed["submitted.txt"])
+    yield commands.parse_rehearsal(printed["rehearsal.txt"])
+    yield commands.parse_job_state(printed["state.txt"])
+    yield parse_allocation("7", printed["allocation.txt"])
+    yield [partition.gpus for partition in parse_partitions(printed["partitions.txt"], printed["nodes.txt"])]
+
+
+PROFILE = {
+    "run": "my run",
+    "logs": "/data/logs",
+    "partition": "gpu",
+    "account": "abc",
+    "gpu_type": "a100",
+    "constraint": "a100|h100",
+    "directives": ["--exclusive"],
+    "prologue": ["module load cuda"],
+    "exports": {"A": "b c"},
+}
+
+
+def read_script(folder: Path) -> object:
+    keys = _load._read(folder / "x.yaml")
+    run, logs = (str(keys.pop(name, "x")) for name in ("run", "logs"))
+    profile = config.cluster({"kind": "slurm", **keys})
+    lines = [*script(profile, launch=LaunchInfo(run=run)).split("\n"), output(logs, "%j.log")]
+    assert all(line.isprintable() for line in lines)
+    return lines
+
+
+def readers(scratch: Path) -> dict[str, Reader]:
+    """All readers by name; ``scratch`` is an empty folder."""
+    items = {"rate": "float"}
+    runs = {"journal.jsonl": JOURNAL}
+    layered = {f"{EXPERIMENT}/STS12.json": as_json(RESULT)}
+    layered |= {f"{EXPERIMENT}/model_meta.json": as_json({"experiment_kwargs": {"layer": 3}})}
+    state = b"JobId=7 JobState=PENDING Reason=Priority StartTime=2030-01-01T14:05:00 ExitCode=0:0"
+    allocation = b"JobId=7 NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2,gres/gpu=4 JOB_GRES=gpu:l40s:4 "
+    printed = {
+        "queue.txt": b"7|x|RUNNING|2030-01-01T14:05:00|1-00:10:00|g[0-3]|gpu|None\n8|a|PENDING|N/A|1:00||g|x",
+        "submitted.txt": b"your project has 3 hours left\n4711;alpha\n",
+        "rehearsal.txt": b"sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p",
+        "state.txt": state,
+        "allocation.txt": allocation + b"EndTime=2030-01-01T14:05:00",
+        "partitions.txt": slurm_text("23.11-partitions.txt"),
+        "nodes.txt": slurm_text("23.11-nodes.txt"),
+    }
+    return {
+        "configuration": Reader(read_config, {"x.yaml": yaml.safe_dump(CONFIG).encode()}),
+        "items (CSV)": Reader(lambda folder: read_items(folder / "x.csv", items), {"x.csv": as_csv(TEXTS)}),
+        "items (JSON Lines)": Reader(lambda folder: read_items(folder / "x.jsonl"), {"x.jsonl": as_json_lines(TEXTS)}),
+        "texts and labels (CSV)": Reader(
+            lambda folder: file_task(str(folder / "x.csv"), {}).texts(), {"x.csv": as_csv(TEXTS)}
+        ),
+        "prompts": Reader(read_prompts, {"prompts.txt": b"".join(b"prompt %d of \xc3\xa9\r\n" % i for i in range(20))}),
+        "scores (CSV)": Reader(read_score_table("x.csv"), {"x.csv": as_csv(ROWS)}),
+        "scores (JSON Lines)": Reader(read_score_table("x.jsonl"), {"x.jsonl": as_json_lines(ROWS)}),
+        "scores (Parquet)": Reader(read_score_table("x.parquet"), {"x.parquet": as_parquet(ROWS)}),
+        "scores (gzip)": Reader(read_score_table("x.csv.gz"), {"x.csv.gz": gzip.compress(as_csv(ROWS), mtime=0)}),
+        "scores (in gzip)": Reader(read_score_table("x.csv.gz"), {"x.csv.gz": as_csv(ROWS)}, pack=gzip.compress),
+        "journal": Reader(read_journal, {"journal.jsonl": sealed(JOURNAL)}),
+        "journal (forged)": Reader(read_journal, runs, pack=sealed),
+        "scores of a run (forged)": Reader(read_run_scores, runs, pack=sealed),
+        "store": Reader(read_store, store_files(scratch)),
+        "model folder": Reader(read_model, model_files()),
+        "adapter": Reader(read_adapter, adapter_files(), TUNED),
+        "results of mteb": Reader(lambda folder: score_tables.read(folder), layered),
+        "output of Slurm": Reader(read_slurm, printed),
+        "names in job scripts": Reader(read_script, {"x.yaml": yaml.safe_dump(PROFILE).encode()}),
+    }

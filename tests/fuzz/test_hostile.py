@@ -1,0 +1,126 @@
+"""Files that somebody made to do harm: what they name is not touched, and what they unpack to is not read.
+
+docs/security.md lists the attacks and their tests.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pandas
+import pytest
+from click.testing import CliRunner
+
+from daskmetrics import config
+from daskmetrics.cli import main
+from daskmetrics.config import Model, _checkpoints
+from daskmetrics.core._files import RunFolder
+from daskmetrics.core._rows import read_lines, read_rows
+from daskmetrics.core.errors import ConfigError, DataError
+from tests.fuzz.readers import MODULES, SHIPPED, as_json, model_files, sealed
+from tests.report.conftest import Story, make_run
+
+
+def test_a_gzip_bomb_is_refused(tmp_path):
+    bomb = gzip.compress(b"text\n" + bytes(1 << 28))
+    for name, read in (("x.csv.gz", read_rows), ("x.txt.gz", read_lines)):
+        (tmp_path / name).write_bytes(bomb)
+        with pytest.raises(ConfigError, match="unpacks to more than 100 times its size"):
+            list(read(tmp_path / name))
+
+
+def test_a_parquet_file_of_a_billion_equal_rows_is_refused(tmp_path):
+    pandas.DataFrame({"text": pandas.Categorical.from_codes([0] * 2_000_000, ["a"])}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ConfigError, match="has 2,000,000 rows in"):
+        list(read_rows(tmp_path / "x.parquet"))
+
+
+@pytest.mark.parametrize("inner", ["[x, x, x, x, x, x, x, x, x]", "{b: x}"])
+def test_aliases_that_stand_for_a_billion_values_are_refused(tmp_path, inner):
+    lines = [f"a0: &a0 {inner}", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))]
+    for text in ("\n".join(lines), "a: &a [*a]"):
+        (tmp_path / "x.yaml").write_text(text)
+        with pytest.raises(ConfigError, match="not valid YAML"):
+            config.load(tmp_path / "x.yaml")
+
+
+@pytest.mark.parametrize("path", ["../other", "/etc", "1_Pooling/../../other"])
+def test_a_checkpoint_names_no_files_outside_its_folder(tmp_path, path):
+    files = {name: content for name, content in model_files().items() if "index" not in name}
+    files["modules.json"] = as_json([*MODULES, {"type": f"{SHIPPED}.Dense", "path": path}])
+    for name, content in files.items():
+        (tmp_path / "m" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "m" / name).write_bytes(content)
+    with pytest.raises(DataError, match="no list of modules in folders below it"):
+        _checkpoints.locate(Model(name="m", source=str(tmp_path / "m")))
+
+
+def test_a_link_of_another_user_in_place_of_a_run_folder_is_refused(tmp_path):
+    if os.getuid():
+        pytest.skip("only root can make a link of another user")
+    (tmp_path / "mine").mkdir(mode=0o755)
+    link = tmp_path / "run"
+    link.symlink_to(tmp_path / "mine")
+    RunFolder(link).create()
+    os.lchown(link, 12345, 12345)
+    with pytest.raises(ConfigError, match="is a link of another user"):
+        RunFolder(link).create()
+
+
+HOSTILE = {
+    "a path": "../../../outside",
+    "an absolute path": "/tmp/outside",
+    "HTML": "<script>alert(1)</script>",
+    "escapes of a terminal": "\x1b[2J\x1b]0;title\x07",
+    "a line end": "a\nb\rc",
+    "markup": "[red]a[/red] [link=x]",
+    "half a character": "\ud800",
+}
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("run") / "run"
+    make_run(place, Story(failing=("tiny@step1",), warnings=("doubtful",)))
+    return place
+
+
+def below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_page(tmp_path, a_run, what):
+    """Its models, tasks, reasons and warnings have hostile names, and its journal has valid checksums."""
+    folder = tmp_path / "deep" / "runs" / "run"
+    shutil.copytree(a_run, folder)
+    lines = [line[9:] for line in (folder / "journal.jsonl").read_text().splitlines()]
+    quoted = json.dumps(HOSTILE[what])[1:-1]
+    text = "\n".join(lines)
+    for name in ("tiny", "stdlib:order", "doubtful", "step8"):
+        text = text.replace(name, quoted)
+    (folder / "journal.jsonl").write_bytes(sealed(text.encode()))
+    (folder / "journal.mark").unlink(missing_ok=True)
+    outside = below(tmp_path) - {f"deep/runs/run/{name}" for name in below(folder)}
+    for command in ("status", "best", "verify", "repair", "report", "journal", "export", "logs"):
+        done = CliRunner().invoke(main, [command, str(folder)])
+        assert done.exception is None or isinstance(done.exception, SystemExit), (command, done.exception)
+        assert all(character.isprintable() or character == "\n" for character in done.output), command
+        assert "\ud800" not in done.output
+    assert below(tmp_path) - {f"deep/runs/run/{name}" for name in below(folder)} == outside
+    assert not Path("/tmp/outside").exists()
+    for page in folder.rglob("*.html"):
+        assert "<script>alert(1)" not in page.read_text(encoding="utf-8")
+
+
+def test_the_page_on_security_names_tests_that_exist():
+    root = Path(__file__).parents[2]
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs" / "security.md").read_text(encoding="utf-8"))
+    assert len(named) > 20
+    for path, test in named:
+        assert f"def {test}" in (root / path).read_text(encoding="utf-8"), (path, test)

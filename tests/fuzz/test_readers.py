@@ -1,0 +1,156 @@
+"""Broken and hostile input of every reader ends in a value or in one of our errors, soon and in little memory.
+
+DASKMETRICS_CASES is the number of cases of each reader. The summary of all readers: python -m tests.fuzz.test_readers
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from daskmetrics.core._table import Table
+from daskmetrics.core.errors import DaskmetricsError
+from tests.fuzz.mutate import mutated, mutations
+from tests.fuzz.readers import Reader, readers
+
+CASES = int(os.environ.get("DASKMETRICS_CASES", "50"))
+SECONDS, BYTES = 2.0, 500e6  # of a case: processor time, and growth of the memory of this process
+NAMES = tuple(readers(Path(tempfile.mkdtemp())))
+
+
+@dataclass
+class Summary:
+    """What came of the cases of a reader."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    slowest: float = 0.0
+    largest: float = 0.0  # bytes
+
+    def row(self, name: str) -> tuple[str, ...]:
+        cases = sum(self.outcomes.values())
+        counts = (cases, *(self.outcomes[kind] for kind in ("value", "error", "traceback")))
+        return name, *map(str, counts), f"{self.slowest:.2f} s", f"{self.largest / 1e6:.0f} MB"
+
+
+class Bench:
+    """A folder with the valid files of a reader, of which one is changed at a time."""
+
+    def __init__(self, reader: Reader, folder: Path) -> None:
+        self.reader, self.folder, self.summary = reader, folder, Summary()
+        for name, content in reader.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(reader.pack(content))
+        reader.read(folder)  # the valid files are read; what is imported for that is not measured
+
+    def case(self, target: int, changes: list[tuple[int, int, int]]) -> None:
+        name = self.reader.targets[target % len(self.reader.targets)]
+        place = self.folder / name
+        whole = place.read_bytes()
+        place.write_bytes(self.reader.pack(mutated(self.reader.files[name], changes)))
+        before, start = _memory(reset=True), time.process_time()
+        outcome = "traceback"
+        try:
+            with _at_most(10 * SECONDS), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.reader.read(self.folder)
+            outcome = "value"
+        except DaskmetricsError as error:
+            assert 0 < len(str(error)) < 20_000, f"a message of {len(str(error)):,} characters"
+            outcome = "error"
+        finally:
+            seconds, grown = time.process_time() - start, _memory() - before
+            self.summary.outcomes[outcome] += 1
+            self.summary.slowest = max(self.summary.slowest, seconds)
+            self.summary.largest = max(self.summary.largest, grown)
+            place.write_bytes(whole)
+        assert seconds < SECONDS and grown < BYTES, f"{seconds:.1f} s, {grown / 1e6:.0f} MB"
+
+
+def _memory(reset: bool = False) -> int:
+    """Bytes of this process at most since the last reset."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """End what takes more processor time, and let what asks for all memory fail."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"more than {seconds:.0f} s of processor time")
+
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    virtual = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (virtual + 8 * 2**30, limits[1]))
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def run(bench: Bench, cases: int, first: int | None = None) -> None:
+    """Read this many mutations; the same ones each time unless there is a seed ``first``."""
+
+    @settings(
+        max_examples=cases,
+        derandomize=first is None,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate] if first is not None else [Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.integers(0, 99), mutations)
+    def check(target: int, changes: list[tuple[int, int, int]]) -> None:
+        bench.case(target, changes)
+
+    (check if first is None else seed(first)(check))()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="measures memory by /proc")
+@pytest.mark.parametrize("name", NAMES)
+def test_broken_input_is_a_value_or_one_of_our_errors(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "scratch").mkdir()
+    reader = readers(tmp_path / "scratch")[name]
+    (tmp_path / "files").mkdir()
+    run(Bench(reader, tmp_path / "files"), CASES)
+
+
+def main(cases: int, first: int) -> Table:
+    """The summary of all readers; a reader that fails says so and is left."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DASKMETRICS_CACHE"] = f"{folder}/cache"
+        for number, (name, reader) in enumerate(readers(Path(folder)).items()):
+            bench = Bench(reader, Path(tempfile.mkdtemp(dir=folder)))
+            try:
+                run(bench, cases, first + number)
+            except Exception:
+                traceback.print_exc()
+            rows.append(bench.summary.row(name))
+    return Table(("reader", "cases", "values", "errors", "tracebacks", "slowest", "largest"), tuple(rows))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000, int(sys.argv[2]) if len(sys.argv) > 2 else 0).show()
