@@ -46,8 +46,6 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=
 @click.option("--batch-size", type=click.IntRange(1), default=1, show_default=True, help="Items per unit of the map.")
 @click.option("--price", type=click.FloatRange(0), help="Of one worker (GPU) for an hour.")
 @click.option("--simulate", type=click.IntRange(2), metavar="N", help="Also simulate up to N workers.")
-@click.option("--cores", metavar="N,N,...", help="Also measure workers with so many cores each.")
-@click.option("--memory", metavar="SIZE", help="Of the machine that --cores and --simulate divide among workers.")
 @click.option("--units", type=click.IntRange(1), help="Units of the simulation.  [default: as many as were measured]")
 @click.option("--output", type=PATH, help="Folder for bench.csv, bench.html and bench.png.")
 @friendly
@@ -60,9 +58,6 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     from daskmetrics.planning import _bench, _calibration, _report
 
     counts = numbers(options["workers"], "--workers")
-    cores = numbers(options["cores"], "--cores") if options["cores"] else ()
-    if (cores and not options["simulate"]) or (options["memory"] and not cores):
-        raise ConfigError("--cores needs --simulate N, the cores of the machine; --memory needs both.")
     if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     loaded = configuration.load(config or configuration.folder() / "demo.yaml", settings)
@@ -79,7 +74,6 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
             counts,
             options["repeats"],
             price=options["price"],
-            cores=cores,
             on_start=None if options["function"] else _bench.warm,
             progress=lambda text: say(text, err=True),
         )
@@ -87,11 +81,6 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     most, units = options["simulate"], options["units"]
     tables = [_report.bench_table(result)]
     tables += [_report.simulation_table(result, most, units)] if most else []
-    tables += (
-        [_report.shapes_table(result, most, _bytes(options["memory"]))]
-        if most and cores and not result.is_shared
-        else []
-    )
     for table in tables:
         say()
         table.show()
@@ -138,7 +127,7 @@ def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None
     from daskmetrics.planning import _report
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, table in zip(("bench", "simulated", "cores"), tables, strict=False):
+    for name, table in zip(("bench", "simulated"), tables, strict=False):
         (folder / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
         say(folder / f"{name}.csv")
     try:
@@ -251,15 +240,6 @@ def _submit(context: click.Context, proposal: Proposal, number: int, replace: st
         folder=place.path,
         submit=option.offer.partition is not None,
     )
-
-
-def _bytes(size: str | None) -> float | None:
-    from dask.utils import parse_bytes
-
-    try:
-        return None if size is None else float(parse_bytes(size))
-    except ValueError:
-        raise ConfigError(f"'--memory {size}' is not a size. Write for instance 64GiB.") from None
 
 
 def _limits(deadline: str | None, budget: str | None) -> Limits:

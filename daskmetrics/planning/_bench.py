@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import count, cycle, islice
 from math import fsum
 from pathlib import Path
@@ -23,7 +23,7 @@ from rich.console import Console
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._machine import usage, workers
+from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import Journal, Record
@@ -51,7 +51,6 @@ class TrialResult:
     samples: tuple[Sample, ...]
     start: float = 0.0  # seconds in which processes of the trial started; not in ``seconds``
     sequences: float = 0.0  # that a training by process groups learned from
-    memory: int = 0  # peak of a worker, in bytes
 
 
 Runner = Callable[[Client], TrialResult]  # does the whole work again on a client's workers
@@ -66,8 +65,6 @@ class Bench:
     chains: tuple[tuple[float, ...], ...]  # seconds of the units, measured with the fewest workers
     calibration: Calibration
     price: float | None = None  # of one worker for an hour
-    # by cores of a worker: seconds of the units in chains, and the peak memory of a worker in bytes
-    sizes: Mapping[int, tuple[tuple[tuple[float, ...], ...], int]] = field(default_factory=dict)
 
     @property
     def is_shared(self) -> bool:
@@ -115,13 +112,11 @@ def bench(
     repeats: int,
     *,
     price: float | None = None,
-    cores: Sequence[int] = (),
     on_start: Callable[[], None] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Bench:
     """Do the same work with each number of workers, in interleaved rounds.
 
-    With ``cores``, workers with each of these numbers of cores do it, too, as few of them as were asked for at least.
     ``on_start`` is called on every worker before the clock starts, for instance `warm`; ``progress`` is called with a
     line about each trial. Raises DaskmetricsError if workers do not arrive, or a trial did not finish a unit.
     """
@@ -132,15 +127,8 @@ def bench(
         trials.append(trial)
         fewest += [result] if n == counts[0] else []
         progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
-    sizes: dict[int, TrialResult] = {}
-    for repeat, size in scaling.interleaved(cores, repeats):
-        few = profile.model_copy(update={"workers": counts[0], "threads": size})
-        trial, result = _trial(runner, few, repeat, on_start)
-        sizes[size] = min(filter(None, (sizes.get(size), result)), key=lambda result: result.seconds)
-        progress(f"{size} cores each, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
     chains = min(fewest, key=lambda result: result.seconds).chains
-    measured = {size: (result.chains, result.memory) for size, result in sizes.items()}
-    return Bench(name, tuple(trials), chains, _calibration(trials, fewest, profile), price, measured)
+    return Bench(name, tuple(trials), chains, _calibration(trials, fewest, profile), price)
 
 
 def _trial(
@@ -159,8 +147,6 @@ def _trial(
             client.run(on_start)
         start = time.perf_counter() - began
         result = runner(client)
-        peak = max((used["memory"] for used in usage(client).workers.values()), default=0)
-        result = replace(result, memory=peak)
     units = sum(len(chain) for chain in result.chains)
     if not units:
         raise DaskmetricsError("The work did not finish a single unit. Run it once without bench to see why.")

@@ -210,19 +210,6 @@ def simulation_table(bench: Bench, most: int, units: int | None = None) -> Table
     return _scaling_table(f"{bench.name}: SIMULATED, not measured", rows, (source, law_text(law)), simulated=True)
 
 
-def shapes_table(bench: Bench, cores: int, memory: float | None) -> Table:
-    """How a machine can be divided among workers of the measured sizes, and the fastest division."""
-    shapes = scaling.shapes(bench.sizes, cores, memory, bench.dispatch)
-    rows = [(f"{s.cores}", f"{s.workers}", size_text(s.memory), duration(s.seconds)) for s in shapes]
-    limit = "" if memory is None else f" and {size_text(memory)} of memory"
-    notes = ["each size measured by itself; units that compute at once share caches and memory, which is not simulated"]
-    if shapes:
-        best = min(shapes, key=lambda shape: shape.seconds)
-        notes.append(f"fastest: {plural(best.workers)} with {plural(best.cores, 'core')} each")
-    title = f"{bench.name}: a machine with {plural(cores, 'core')}{limit}, SIMULATED"
-    return Table(("cores each", "workers", "memory of all", "time"), tuple(rows), title, tuple(notes))
-
-
 def _scaling_table(title: str, rows: Sequence[ScalingRow], notes: tuple[str, ...], simulated: bool = False) -> Table:
     def span(interval: Interval, form: str) -> str:
         low, value, high = (form.format(bound) for bound in interval.bounds)

@@ -195,50 +195,6 @@ def simulated(
     return seconds, fit([BenchTrial(n, time, len(chains)) for n, time in seconds.items()])
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Workers of one size on one machine, simulated."""
-
-    cores: int  # of each worker
-    workers: int
-    memory: int  # bytes of all workers
-    seconds: float
-
-
-def shapes(
-    sizes: Mapping[int, tuple[Sequence[Sequence[float]], int]],
-    cores: int,
-    memory: float | None = None,
-    dispatch: float = 0.0,
-) -> tuple[Shape, ...]:
-    """How a machine with so many cores can be divided among workers of each measured size.
-
-    Parameters
-    ----------
-    sizes : mapping
-        By cores of a worker: the measured seconds of the units in chains, and the peak memory of a worker in bytes.
-    cores : int
-    memory : float, optional
-        Bytes that the machine has for the workers. Without it, memory is not limited.
-    dispatch : float
-        Seconds of the driver for each unit.
-
-    Examples
-    --------
-    >>> fat_and_thin = {1: ([[2.0]] * 8, 10), 4: ([[1.0]] * 8, 20)}
-    >>> [(each.cores, each.workers, each.seconds) for each in shapes(fat_and_thin, cores=8)]
-    [(1, 8, 2.0), (4, 2, 4.0)]
-    >>> [each.workers for each in shapes(fat_and_thin, cores=8, memory=40)]
-    [4, 2]
-    """
-    found = []
-    for size, (chains, peak) in sorted(sizes.items()):
-        count = min(cores // size, cores if memory is None else int(memory // peak))
-        if count:
-            found.append(Shape(size, count, count * peak, makespan(chains, count, dispatch)))
-    return tuple(found)
-
-
 def doublings(most: int) -> tuple[int, ...]:
     """1, 2, 4, ... and ``most``.
 

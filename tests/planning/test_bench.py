@@ -58,18 +58,6 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("daskmetrics-bench-*"))
 
 
-def test_a_machine_is_divided_among_workers_of_measured_sizes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = ("--function", f"{NAPS}:nap", "--iterations", 4, "--workers", 1, "--repeats", 1)
-    done = daskmetrics("bench", *words, "--simulate", 8, "--cores", "1,2", "--memory", "64GiB", "--output", "out")
-    assert done.exit_code == 0, done.output
-    rows = list(csv.DictReader(Path("out", "cores.csv").read_text().splitlines()))
-    assert [(row["cores each"], row["workers"]) for row in rows] == [("1", "8"), ("2", "4")]
-    assert "a machine with 8 cores and" in done.stdout and "fastest: " in done.stdout
-    refused = daskmetrics("bench", *words, "--cores", "1,2")
-    assert refused.exit_code == 2 and "--cores needs --simulate" in refused.output
-
-
 def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = daskmetrics("bench", "--function", f"{NAPS}:fail", "--iterations", 2, "--workers", "1", "--repeats", 1)
