@@ -186,7 +186,8 @@ class Disk:
 
     def _fault(self) -> None:
         kind = self.random.choice(["kill", "power", "trouble", "trouble", "trouble", "actor", "actor", "actor"])
-        if kind == "power" and self.is_hurt():  # which sets the mark back, so that a cut cannot be seen
+        # a power failure sets the mark back, so that a cut cannot be seen; a failing disk keeps nothing beside it
+        if kind in ("power", "trouble") and self.is_hurt():
             kind = "kill"
         self.happened[kind] += 1
         if kind == "kill":
@@ -197,7 +198,7 @@ class Disk:
             raise Crash
         if kind == "trouble":
             self.trouble = self.random.choice(TROUBLES), self.random.choice([1, 2, 5, 30])
-        elif self.actors:
+        elif self.actors and not self.trouble:
             process, actor = self.now, self.random.choice(self.actors)
             self.happened[actor.__name__] += 1
             with self.acting(Process("outside")), self.quietly():

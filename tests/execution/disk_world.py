@@ -248,7 +248,10 @@ class _Log:
 
     def append(self, *entries: Event, wait: bool = True) -> None:
         gone, taken = self.world.gone, self.world.taken
-        self.pausing.append(*entries, wait=wait)
+        try:
+            self.pausing.append(*entries, wait=wait)
+        except StorageError as error:
+            raise AssertionError("it did not pause") from error
         assert not taken, "it wrote although its lock was removed"
         assert not gone or self.world.disk.is_network, "it wrote although its journal was taken away"
         self.waiting += self.opened.entries[-len(entries) :]  # with the time
