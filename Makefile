@@ -4,7 +4,8 @@
 # make lint      format, lint, types, import contracts
 # make docs      the documentation as a site, in docs/_build/html
 # make notebooks the notebooks
-# make faults    the fault scenarios at full size: 200 workers killed over 500 units (ten to thirty minutes)
+# make faults    10,000 histories on a simulated disk, and the fault scenarios at full size: 200 workers killed over 500
+#                units (ten to thirty minutes)
 # All create the environment first.
 
 PYTHON ?= python3
@@ -51,6 +52,7 @@ notebooks: $(VENV)/.installed
 		$(addprefix --ignore=,$(MISSING))
 
 faults: $(VENV)/.installed
+	DASKMETRICS_SEEDS=10000 $(BIN)/python -m tests.execution.test_disk
 	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest tests/faults tests/execution tests/slurm $(PYTEST_ARGS)
 
 $(VENV)/.installed: pyproject.toml ci/constraints.txt

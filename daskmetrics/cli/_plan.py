@@ -144,6 +144,11 @@ def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None
 @settings_option
 @click.option("--profiles", metavar="A,B,...", help="Cluster profiles, by name or file.  [default: that of CONFIG]")
 @click.option("--workers", metavar="N,N,...", help="Numbers of workers for each profile.  [default: the profile's]")
+@click.option(
+    "--purpose",
+    type=click.Choice(["develop", "production", "fastest", "cheapest"]),
+    help="Preset: which numbers of workers to compare, and which option to choose.",
+)
 @click.option("--offers", type=PATH, help="YAML file of partitions, instead of profiles.")
 @click.option("--recorded", type=PATH, help="Read Slurm's state from a folder of --record.")
 @click.option("--record", "keep", type=PATH, help="Keep Slurm's state in this folder.")
@@ -176,7 +181,7 @@ def plan(config: Path | None, submit: int | None, replace: str | None, probe: bo
         counts=numbers(options["workers"], "--workers") if options["workers"] else (),
         limits=_limits(options["deadline"], options["budget"]),
         prices=dict(_price(text) for text in options["prices"]),
-        **{name: options[name] for name in ("offers", "recorded", "folder", "settings", "keep")},
+        **{name: options[name] for name in ("offers", "recorded", "folder", "settings", "keep", "purpose")},
     )
     if probe:
         _probe(path, request.settings)

@@ -18,7 +18,7 @@ from distributed import Client
 
 from daskmetrics.cluster._clock import ClockOffset, compare_clocks
 from daskmetrics.config import Cluster
-from daskmetrics.core._machine import VISIBLE, split_gpus, workers
+from daskmetrics.core._machine import VISIBLE, split_gpus, transports, workers
 from daskmetrics.core.errors import ConfigError
 
 PAYLOAD = 8 * 2**20  # bytes sent each way
@@ -67,6 +67,7 @@ def run_checks(
         "versions": versions,
         "import": lambda: (SelfTestStatus.OK, f"torch {call(_import_torch)}, on {call(socket.gethostname)}"),
         "device": lambda: check_device(call(_device), needs_gpu),
+        "transports": lambda: (SelfTestStatus.OK, _transports(call(transports))),
         "clock": lambda: _check_clock(compare_clocks(lambda: float(call(time.time)))),
         "shared folder": lambda: _check_folder(call, Path(profile.logs).resolve()),
         "network to worker": lambda: _check_speed(call, to_worker=True),
@@ -101,6 +102,12 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Checked:
         problem = "its job has no GPU: CUDA_VISIBLE_DEVICES is not set. Check gpus_per_job and gpu_type"
         return SelfTestStatus.FAILED, problem
     return SelfTestStatus.NOTE, f"has GPU {visible}, but its node has no driver for it: it will compute on the CPU"
+
+
+def _transports(found: Mapping[str, str]) -> str:
+    missing = [name for name in ("MPI", "UCX", "NCCL", "InfiniBand") if name not in found]
+    none = [f"not found: {', '.join(missing)}"] if missing else []
+    return "; ".join([*(f"{name}: {about}" for name, about in found.items()), *none])
 
 
 def _check_clock(offset: ClockOffset) -> Checked:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import version
+from ctypes.util import find_library
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,23 @@ def environment(*packages: str) -> dict[str, str]:
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         **{name: version(name) for name in packages},
     }
+
+
+def transports() -> dict[str, str]:
+    """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its ports."""
+    found = {}
+    for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
+        with suppress(OSError, subprocess.SubprocessError):
+            text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+            found[name] = next(iter(text.splitlines()), "").lstrip("# ")
+    for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
+        with suppress(PackageNotFoundError):
+            found["NCCL"] = version(package)
+    if library := "NCCL" not in found and find_library("nccl"):
+        found["NCCL"] = library
+    if ports := infiniband_ports():
+        found["InfiniBand"] = ", ".join(f"{port} {state}" for port, state in ports.items())
+    return found
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -22,10 +22,28 @@ from daskmetrics.experiment import prepare
 from daskmetrics.planning import _calibration, _scenario, _slurm
 from daskmetrics.planning._experiment import calibration_of_run, workload
 from daskmetrics.planning._options import NO_WAIT, Limits, Offer, Option, Suggestion, front, options, suggestions
+from daskmetrics.planning._scaling import doublings
 from daskmetrics.planning._success import TrackRecord, of_partition
 from daskmetrics.planning._workload import Workload
 
 ASSUMED_GPU = "l40s"  # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """A preset of ``plan``: which suggestion is chosen, with which settings, and among which numbers of workers."""
+
+    choose: str
+    settings: tuple[str, ...] = ()
+    alone: bool = False  # one worker; by default 1, 2, 4, ... up to those of the profile
+
+
+PURPOSES = {
+    "develop": Purpose("fastest", ("search.budget=0.05",), alone=True),
+    "production": Purpose("balanced"),
+    "fastest": Purpose("fastest"),
+    "cheapest": Purpose("cheapest"),
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,13 @@ class PlanRequest:
     folder: Path | None = None  # of the run
     settings: tuple[str, ...] = ()
     keep: Path | None = None  # a folder in which to keep the output of Slurm's commands
+    purpose: str | None = None  # a key of `PURPOSES`
+
+    def counts_of(self, profile: Cluster) -> tuple[int, ...]:
+        """The numbers of workers to compare."""
+        if self.counts or self.purpose is None:
+            return self.counts or (profile.workers,)
+        return (1,) if PURPOSES[self.purpose].alone else doublings(profile.workers)
 
 
 @dataclass(frozen=True)
@@ -53,6 +78,13 @@ class Proposal:
     limits: Limits
     at: float  # when the proposal was made, in seconds since 1970
     settings: tuple[str, ...] = ()  # of the run
+    purpose: str | None = None
+
+    @property
+    def chosen(self) -> Suggestion | None:
+        """The suggestion for the purpose, if there is one."""
+        wanted = PURPOSES[self.purpose].choose if self.purpose else None
+        return next((each for each in self.suggestions if each.label == wanted), None)
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -90,6 +122,9 @@ class Proposal:
 
 def propose(path: Path, request: PlanRequest) -> Proposal:
     """The options for a configuration or a scenario; ConfigError if a file or Slurm cannot be used."""
+    if request.purpose:  # what the user sets goes before the preset
+        settings = (*PURPOSES[request.purpose].settings, *request.settings)
+        request = dataclasses.replace(request, settings=settings)
     given = _scenario.workload(path) if _scenario.is_workload(path) else configuration.load(path, request.settings)
     workload_on = _workloads(given, request) if isinstance(given, Config) else lambda device: given.workload()
     if request.offers is not None:
@@ -102,7 +137,7 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
     priced = [dataclasses.replace(each, price=prices.get(each.device, prices.get("", each.price))) for each in offers]
     pairs = tuple((offer, workload_on(offer.device)) for offer in priced)
     config = None if request.offers else str(path)
-    return Proposal(given.name, config, pairs, request.limits, time.time(), request.settings)
+    return Proposal(given.name, config, pairs, request.limits, time.time(), request.settings, request.purpose)
 
 
 def _workloads(config: Config, request: PlanRequest) -> Callable[[str], Workload]:
@@ -129,7 +164,7 @@ def _offers(config: Config, request: PlanRequest, workload_on: Callable[[str], W
     state: SlurmState | None = None
     offers: list[Offer] = []
     for name, profile in profiles.items():
-        counts = request.counts or (profile.workers,)
+        counts = request.counts_of(profile)
         if profile.kind != "slurm":
             offers += [_local_offer(name, profile, n) for n in counts]
             continue

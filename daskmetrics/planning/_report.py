@@ -56,6 +56,8 @@ def proposal_document(proposal: Proposal) -> dict[str, Any]:
             {"label": each.label, "option": each.option.number, "reason": each.reason} for each in proposal.suggestions
         ],
         "front": [option.number for option in proposal.front],
+        "purpose": proposal.purpose,
+        "chosen": proposal.chosen.option.number if proposal.chosen else None,
     }
 
 
@@ -95,6 +97,8 @@ def times(interval: Interval) -> str:
 
 def _notes(proposal: Proposal, now: float) -> Iterator[str]:
     options = proposal.options
+    if chosen := proposal.chosen:
+        yield f"for the purpose '{proposal.purpose}': option {chosen.option.number}, the {chosen.label} one"
     for suggestion in proposal.suggestions:
         yield f"{suggestion.label}: option {suggestion.option.number} {suggestion.reason}"
     if not proposal.suggestions:

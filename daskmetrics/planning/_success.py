@@ -31,7 +31,7 @@ class TrackRecord:
     well: int
     ended: int
     what: str  # were counted
-    lost: Mapping[str, int] = field(default_factory=dict)  # by Slurm's state
+    lost: Mapping[str, int] = field(default_factory=dict, hash=False)  # by Slurm's state
 
     @property
     def chance(self) -> Interval:

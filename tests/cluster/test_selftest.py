@@ -16,10 +16,11 @@ def results_of(client, folder, require_same=handshake.require_same):
 def test_a_sound_worker_passes_every_check(client, tmp_path):
     results = results_of(client, tmp_path)
     network = ["network to worker", "network to driver"]
-    assert list(results) == ["versions", "import", "device", "clock", "shared folder", *network]
+    assert list(results) == ["versions", "import", "device", "transports", "clock", "shared folder", *network]
     assert {each.status for each in results.values()} == {SelfTestStatus.OK}
     assert all(each.seconds > 0 for each in results.values())
     assert "torch" in results["versions"].message and "8 MiB" in results["network to driver"].message
+    assert all(name in results["transports"].message for name in ("MPI", "UCX", "NCCL", "InfiniBand"))
     assert not list(tmp_path.iterdir())
 
 

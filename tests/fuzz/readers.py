@@ -284,6 +284,7 @@ def readers(scratch: Path) -> dict[str, Reader]:
         "partitions.txt": slurm_text("23.11-partitions.txt"),
         "nodes.txt": slurm_text("23.11-nodes.txt"),
     }
+    stored = store_files(scratch)
     return {
         "configuration": Reader(read_config, {"x.yaml": yaml.safe_dump(CONFIG).encode()}),
         "items (CSV)": Reader(lambda folder: read_items(folder / "x.csv", items), {"x.csv": as_csv(TEXTS)}),
@@ -300,7 +301,7 @@ def readers(scratch: Path) -> dict[str, Reader]:
         "journal": Reader(read_journal, {"journal.jsonl": sealed(JOURNAL)}),
         "journal (forged)": Reader(read_journal, runs, pack=sealed),
         "scores of a run (forged)": Reader(read_run_scores, runs, pack=sealed),
-        "store": Reader(read_store, store_files(scratch)),
+        "store metadata": Reader(read_store, stored, tuple(name for name in stored if name.endswith("zarr.json"))),
         "model folder": Reader(read_model, model_files()),
         "adapter": Reader(read_adapter, adapter_files(), TUNED),
         "results of mteb": Reader(lambda folder: score_tables.read(folder), layered),

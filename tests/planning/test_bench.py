@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,13 @@ def test_a_run_that_has_begun_counts_as_a_measurement(small):
     )
     assert planned.exit_code == 0, planned.output
     assert "x measure a measured on the workers of runs/small" in planned.stdout
+
+
+def test_a_purpose_chooses_an_option(small):
+    done = daskmetrics("plan", small, "--purpose", "develop", "--set", "search.budget=0.5", "--json")
+    document = json.loads(done.stdout)
+    assert [option["workers"] for option in document["options"]] == [1] and document["chosen"] == 1
+    command = document["options"][0]["command"]
+    assert "--set search.budget=0.05 " in command and command.endswith("--set search.budget=0.5")
+    done = daskmetrics("plan", small, "--purpose", "cheapest", "--set", "cluster.workers=2")
+    assert "for the purpose 'cheapest': option 1, the cheapest one" in done.stdout, done.stdout

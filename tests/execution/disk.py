@@ -1,0 +1,352 @@
+"""A simulated disk under the journal, the lock and files that are replaced: what a file system may do, by seed.
+
+It stands in for the functions of `os`, `fcntl` and `pathlib` that these modules call, so that the code under test is
+the code that ships. It keeps apart what programs see and what survives a power failure: writes count after `fsync`
+alone, and names after `fsync` of their folder. It loses, tears and reorders the rest.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from tests.execution.disk_paths import SimPath
+from tests.execution.truths import Crash
+
+TROUBLES = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE)
+Write = tuple[int, bytes] | int  # where and what; or a length to cut to
+
+
+class Inode:
+    """A file: what programs read, what is on the disk, and the writes between the two."""
+
+    numbers = iter(range(10**9))
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.number, self.data, self.durable = next(self.numbers), bytearray(content), bytearray(content)
+        self.writes: list[Write] = []
+        self.linked = True
+
+    def do(self, write: Write) -> None:
+        _apply(self.data, write)
+        self.writes.append(write)
+
+    def synchronize(self) -> None:
+        for write in self.writes:
+            _apply(self.durable, write)
+        self.writes.clear()
+
+
+def _apply(data: bytearray, write: Write) -> None:
+    if isinstance(write, int):
+        del data[write:]
+        data.extend(bytes(write - len(data)))
+    else:
+        at, text = write
+        data.extend(bytes(max(0, at - len(data))))
+        data[at : at + len(text)] = text
+
+
+class Process:
+    """A process on a host, with its open files and locks; `dead` after a kill."""
+
+    numbers = iter(range(100, 10**9))
+
+    def __init__(self, host: str) -> None:
+        self.host, self.pid, self.dead = host, next(self.numbers), False
+        self.files: dict[int, Inode] = {}
+
+
+class Disk:
+    """The disk, its hosts, and the faults of one history.
+
+    Parameters
+    ----------
+    rng : random.Random
+    faults : int
+        How many faults the history has; each comes at a random operation.
+    """
+
+    def __init__(self, rng: random.Random, faults: int) -> None:
+        self.random, self.faults = rng, faults
+        self.names: dict[str, Inode] = {}
+        self.durable_names: dict[str, Inode] = {}
+        self.renames: list[tuple[tuple[str, Inode | None], ...]] = []  # changes of names that are not on the disk yet
+        self.processes: list[Process] = []
+        self.now = Process("outside")
+        self.is_network = rng.random() < 0.4  # attributes may be old, and a removed file is stale at once
+        self.shares_locks = not self.is_network or rng.random() < 0.5
+        self.trouble: tuple[int, int] | None = None  # an error number, and for how many operations it stays
+        self.seen: dict[tuple[str, str], tuple[int, int]] = {}  # old attributes of a name, by host
+        self.next_fault = rng.randint(1, 60)
+        self.actors: tuple[Callable[[], None], ...] = ()  # what people and programs do to the folder meanwhile
+        self.happened: Counter[str] = Counter()
+        self.is_hurt: Callable[[], bool] = lambda: False
+        self.steps, self.truncates = 0, False
+
+    # who acts
+
+    @contextmanager
+    def acting(self, process: Process) -> Iterator[None]:
+        before, self.now = self.now, process
+        try:
+            yield
+        finally:
+            self.now = before
+
+    @contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Without faults."""
+        before, self.faults, trouble, self.trouble = self.faults, 0, self.trouble, None
+        try:
+            yield
+        finally:
+            self.faults, self.trouble = before, trouble
+
+    def start(self, host: str) -> Process:
+        self.processes.append(Process(host))
+        if self.random.random() < 0.3:  # while it opens its files
+            self.next_fault = self.random.randint(1, 30)
+        return self.processes[-1]
+
+    def kill(self, *processes: Process) -> None:
+        for process in processes:
+            process.dead = True
+            process.files.clear()
+
+    def cut_power(self) -> None:
+        """End all processes and lose what was not synchronized: any of it, torn, as zeros and out of order."""
+        self.kill(*self.processes)
+        kept = self.renames[: self.random.randint(0, len(self.renames))]
+        self.names, self.renames = dict(self.durable_names), []
+        for name, inode in (change for changes in kept for change in changes):
+            self._name(name, inode)
+        self.durable_names = dict(self.names)
+        for inode in set(self.names.values()):
+            for write in inode.writes:
+                if isinstance(write, tuple) and self.random.random() < 0.3:
+                    at, text = write
+                    part = text[: self.random.randint(0, len(text))]
+                    grows = at >= len(inode.durable) and self.random.random() < 0.5  # then zeros may follow
+                    write = at, part + bytes(len(text) - len(part)) * grows
+                if self.random.random() < 0.6:
+                    _apply(inode.durable, write)
+            inode.data, inode.writes = bytearray(inode.durable), []
+
+    def _name(self, name: str, inode: Inode | None) -> None:
+        if name in self.names:
+            self.names[name].linked = False
+        self.names.pop(name, None)
+        if inode is not None:
+            self.names[name], inode.linked = inode, True
+
+    def rename(self, *changes: tuple[str, Inode | None]) -> None:
+        for name, inode in changes:
+            self.remember(name)
+            self._name(name, inode)
+        self.renames.append(changes)
+
+    def synchronize_names(self) -> None:
+        self.durable_names, self.renames = dict(self.names), []
+
+    def remember(self, name: str) -> None:
+        """Keep the attributes of a name for hosts that will see them late."""
+        if self.is_network and name in self.names:
+            inode = self.names[name]
+            for host in ("a", "b"):
+                if host != self.now.host:
+                    self.seen[host, name] = inode.number, len(inode.data)
+
+    # faults
+
+    def step(self, writes: bool = True) -> None:
+        """One operation of the running process, at which anything may happen."""
+        if self.now.dead:
+            raise Crash
+        if self.now.host == "outside":
+            return
+        self.steps += 1
+        assert self.steps < 100_000, "it does not end"
+        self.next_fault -= 1
+        if self.faults > 0 and self.next_fault <= 0:
+            self.faults -= 1
+            self.next_fault = self.random.randint(1, 120)
+            self._fault()
+        if self.trouble:
+            number, left = self.trouble
+            self.trouble = (number, left - 1) if left > 1 else None
+            if writes or number in (errno.EIO, errno.ESTALE):
+                raise OSError(number, os.strerror(number))
+
+    def _fault(self) -> None:
+        kind = self.random.choice(["kill", "power", "trouble", "trouble", "trouble", "actor", "actor", "actor"])
+        # a power failure sets the mark back, so that a cut cannot be seen; a failing disk keeps nothing beside it
+        if kind in ("power", "trouble") and self.is_hurt():
+            kind = "kill"
+        self.happened[kind] += 1
+        if kind == "kill":
+            self.kill(self.now)
+            raise Crash
+        if kind == "power":
+            self.cut_power()
+            raise Crash
+        if kind == "trouble":
+            self.trouble = self.random.choice(TROUBLES), self.random.choice([1, 2, 5, 30])
+        elif self.actors and not self.trouble:
+            process, actor = self.now, self.random.choice(self.actors)
+            self.happened[actor.__name__] += 1
+            with self.acting(Process("outside")), self.quietly():
+                actor()
+            if process.dead:
+                raise Crash
+
+    # os and fcntl
+
+    def open(self, path: SimPath, flags: int, mode: int = 0) -> int:
+        self.step(writes=bool(flags & os.O_CREAT))
+        name = str(path)
+        if flags & os.O_DIRECTORY:
+            inode = Inode()
+            inode.number = -1
+        elif name not in self.names:
+            if not flags & os.O_CREAT:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+            inode = Inode()
+            self.rename((name, inode))
+        elif flags & os.O_EXCL:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        else:
+            inode = self.names[name]
+        if flags & os.O_TRUNC:
+            inode.do(0)
+        self.seen.pop((self.now.host, name), None)  # opening asks the server
+        file = max(self.now.files, default=2) + 1
+        self.now.files[file] = inode
+        return file
+
+    def write(self, file: int, text: bytes) -> int:
+        inode = self._inode(file)
+        if self.random.random() < 0.1:
+            text = text[: self.random.randint(1, len(text))]
+        try:
+            self.step()
+        except OSError:
+            if self.random.random() < 0.5:  # a part of it was written
+                inode.do((len(inode.data), text[: self.random.randint(0, len(text))]))
+            raise
+        return self._put(inode, len(inode.data), text)
+
+    def pwrite(self, file: int, text: bytes, at: int) -> int:
+        self.step()
+        return self._put(self._inode(file), at, text)
+
+    def pread(self, file: int, length: int, at: int) -> bytes:
+        self.step(writes=False)
+        return bytes(self._inode(file).data[at : at + length])
+
+    def _put(self, inode: Inode, at: int, text: bytes) -> int:
+        self._require_linked(inode)
+        for name in [name for name, each in self.names.items() if each is inode]:
+            self.remember(name)
+            self.seen.pop((self.now.host, name), None)
+        inode.do((at, text))
+        return len(text)
+
+    def fsync(self, file: int) -> None:
+        inode = self._inode(file)
+        try:
+            self.step()
+        except OSError:
+            inode.writes.clear()  # the system drops what it could not write, and reports it once
+            raise
+        self._require_linked(inode)
+        if inode.number < 0:
+            self.synchronize_names()
+        inode.synchronize()
+
+    def ftruncate(self, file: int, length: int) -> None:
+        inode = self._inode(file)
+        self.truncates = True  # the length was compared; no system call compares and cuts at once
+        try:
+            self.step()
+        finally:
+            self.truncates = False
+        self._require_linked(inode)
+        inode.do(length)
+
+    def _require_linked(self, inode: Inode) -> None:
+        if self.is_network and not inode.linked and inode.number >= 0:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    def _inode(self, file: int) -> Inode:
+        if self.now.dead:
+            raise Crash
+        return self.now.files[file]
+
+    def fstat(self, file: int) -> SimpleNamespace:
+        self.step(writes=False)
+        inode = self._inode(file)
+        return SimpleNamespace(st_dev=0, st_ino=inode.number, st_size=len(inode.data), st_mtime=0.0)
+
+    def close(self, file: int) -> None:
+        if self.now.dead:
+            raise Crash
+        del self.now.files[file]
+
+    def link(self, one: SimPath, two: SimPath) -> None:
+        self.step()
+        if str(two) in self.names:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(two))
+        self.rename((str(two), self.names[str(one)]))
+
+    def lock(self, file: Any, operation: int) -> None:
+        self.step()
+        inode = self._inode(file if isinstance(file, int) else file.fileno())
+        for other in self.processes:
+            near = self.shares_locks or other.host == self.now.host
+            if other is not self.now and near and inode in other.files.values():
+                raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
+
+    def signal(self, pid: int, _: int) -> None:
+        if not any(each.pid == pid and not each.dead and each.host == self.now.host for each in self.processes):
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+
+    # what modules see
+
+    @contextmanager
+    def installed(self, *modules: ModuleType) -> Iterator[None]:
+        """Let modules use this disk, and a clock that jumps, instead of the real ones."""
+        SimPath.disk = self
+        names = ("open", "write", "pwrite", "fsync", "pread", "ftruncate", "fstat", "close", "link")
+        fakes = {
+            "os": SimpleNamespace(
+                **{name: value for name, value in vars(os).items() if name.startswith("O_")},
+                **{name: getattr(self, name) for name in names},
+                kill=self.signal,
+                getpid=lambda: self.now.pid,
+                umask=lambda mask: 0o022,
+            ),
+            "fcntl": SimpleNamespace(flock=self.lock, LOCK_EX=2, LOCK_NB=4),
+            "socket": SimpleNamespace(gethostname=lambda: self.now.host),
+            "time": SimpleNamespace(
+                sleep=lambda seconds: None,
+                time=lambda: 1.8e9 + 86400 * self.random.randint(-1, 1),
+                strftime=lambda *_: f"day {self.random.randint(-1, 1)}",
+                localtime=lambda seconds: seconds,
+            ),
+            "_born": lambda pid: f"start of {pid}",
+        }
+        before = [(module, {name: vars(module)[name] for name in fakes if name in vars(module)}) for module in modules]
+        for module, own in before:
+            vars(module).update({name: fakes[name] for name in own})
+        try:
+            yield
+        finally:
+            for module, own in before:
+                vars(module).update(own)

@@ -1,0 +1,107 @@
+"""Histories of the loop, the journal and the lock on a simulated disk, and whether faults in them would be noticed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from types import ModuleType
+
+import pytest
+
+from daskmetrics.core import _files as files
+from daskmetrics.execution import _journal as journal
+from daskmetrics.execution import _lock as lock
+from daskmetrics.execution import _runner as runner
+from tests.execution.disk_world import DiskWorld
+from tests.execution.mutants import _module, _source
+
+HISTORIES = int(os.environ.get("DASKMETRICS_SEEDS", "300"))
+FOR_MUTANTS = 400
+
+#: what is planted: the module, its text, and what stands there instead
+PLANTED = (
+    # what is on the disk
+    (journal, "                if wait:\n                    os.fsync(self._file)\n", ""),
+    (journal, "    os.fsync(folder)  #", "    pass  #"),
+    (journal, "rest = self._tail[self._size - self._safe :] + text  #", "rest = text  #"),
+    (journal, "                while rest:  # a nearly", "                if rest:  # a nearly"),
+    (journal, "            os.ftruncate(self._file, self._safe)\n", "            pass\n"),
+    (journal, "        self._size, self._writing = self._safe, False\n", "        self._writing = False\n"),
+    (journal, "    if rest := os.pread(file, max(0, length - committed), committed):", "    if rest := b'':"),
+    (journal, "    if size > length:\n        os.ftruncate(file, length)\n", ""),
+    (journal, "            self._safe, self._tail = self._length, b\"\"\n            self._move_mark()\n", ""),
+    # what others do meanwhile
+    (journal, "            with suppress(StorageError):  #", "            with suppress():  #"),
+    (journal, "        size = self._require_in_place()\n", "        size = self._size\n"),
+    (journal, "there.st_ino) == self._identity", "there.st_ino) != ()"),
+    (journal, "st_size >= (self._safe if self._writing else self._size)", "st_size >= 0"),
+    (journal, "atomic_write(kept, _lines(self.entries)[0])", "atomic_write(kept, _lines(self.entries[:-1])[0])"),
+    (journal, "        self._run_lock.check()\n        if self._writing:", "        if self._writing:"),
+    (journal, "    if length < committed[0]:", "    if False:"),
+    # errors of the place
+    (journal, "        with room_for(f\"the journal '{path}'\"):", "        if True:"),
+    (runner, "except StorageError as error", "except KeyError as error"),
+    (runner, "                paused = True\n", "                break\n"),
+    # the lock
+    (lock, "                if not before.is_dead:\n                    raise _locked(self.path, before)\n", ""),
+    (lock, "        if now is None or now.nonce != self.holder.nonce:", "        if False:"),
+    (lock, "        if self.is_elsewhere:\n            return False\n", ""),
+    (lock, "        if not isinstance(error, BlockingIOError):\n            raise\n", "        return file\n"),
+    # files that are replaced
+    (files, "            part.replace(path)\n", "            path.open('wb').write(b'half')\n"),
+    (files, "            os.fsync(file.fileno())  #", "            pass  #"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_whatever_a_disk_does_nothing_committed_is_lost_doubled_or_wrong(part):
+    play(range(part, HISTORIES, 10))
+
+
+def play(seeds: Iterable[int]) -> Counter[str]:
+    """Play histories; what happened in them, and which messages were obeyed."""
+    happened = Counter[str]()
+    for seed in seeds:
+        world = DiskWorld(seed)
+        try:
+            world.play()
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+        happened += world.disk.happened + world.said
+    return happened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "old", "new"), PLANTED, ids=range(len(PLANTED)))
+def test_a_fault_in_journal_lock_or_files_is_noticed(module, old, new):
+    assert noticed(module, old, new) is not None
+
+
+def noticed(module: ModuleType, old: str, new: str) -> int | None:
+    """The seed of the first history that notices a planted fault."""
+    source = _source(module)
+    assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {module.__name__}"
+    changed = _module(module, source.replace(old, new))
+    modules = {module.__name__.rpartition("._")[2]: changed}
+    if module in (lock, files):
+        modules["journal"] = bound = _module(journal, _source(journal))  # the journal with this lock, or these files
+        vars(bound).update({name: vars(changed)[name] for name in ("RunLock", "atomic_write") if name in vars(changed)})
+    for seed in range(FOR_MUTANTS):
+        try:
+            DiskWorld(seed, **modules).play()
+        except Exception:
+            return seed
+    return None
+
+
+if __name__ == "__main__":
+    print(f"{HISTORIES:,} histories, no invariant broken. Faults and messages that were obeyed:")
+    for what, number in play(range(HISTORIES)).most_common():
+        print(f"  {number:7,} {what.removeprefix('_').replace('_', ' ')}")
+    found = [noticed(*planted) for planted in PLANTED]
+    print(f"{sum(seed is not None for seed in found)} of {len(PLANTED)} planted faults were noticed.")
+    for (module, old, new), seed in zip(PLANTED, found, strict=True):
+        if seed is None:
+            print(f"  not noticed in {module.__name__}: {old.strip()} -> {new.strip() or 'nothing'}")
