@@ -200,8 +200,8 @@ class _DaskBackend:
                 return
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
-                doing = {
-                    worker.name: next((item.unit.kind for item in worker.running() if item), "")
+                doing = {  # between two units the next one, which is on its way
+                    worker.name: next((item.unit.kind for item in (*worker.running(), *worker.placed) if item), "")
                     for worker in loop.workers.values()
                 }
                 telemetry.add(time.time(), self.metrics, doing)
@@ -209,7 +209,7 @@ class _DaskBackend:
                 now = capacity(loop.workers.values(), loop.units.values(), loop.now, loop.stopping)
                 with suppress(OSError):  # a full disk pauses the run elsewhere
                     write(folder.workers, now)
-            messages = self._receive(loop.wake)
+            messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
 
     def _receive(self, until: float) -> list[Message]:
         """All events since the last call; waits for the first."""

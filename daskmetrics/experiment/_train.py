@@ -57,9 +57,9 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
 
 
 def _trained_suite(model: Model, recipe: Recipe, ddp: DDP) -> TrainedSuite:
-    shape_of(recipe)
     recipe = with_steps(recipe, cache_folder())
     key = training.recipe_key(recipe)
+    shape_of(recipe)
     if ddp.folder is None:
         return TrainedSuite(recipe, cache_folder() / "suites" / key, key)
     folder = Path(ddp.folder).expanduser() / model.name

@@ -44,9 +44,9 @@ def test_run_accepts_what_was_written_from_options(reviews, minilm):
 
 
 def test_run_accepts_what_was_written_from_answers(reviews, minilm):
-    done = invoke("init", answers=f"{minilm}\nreviews.csv\nbody\nstars\n0.4\n\nasked.yaml\n")
+    done = invoke("init", answers=f"{minilm}\nreviews.csv\nbody\nstars\n0.8\n\nasked.yaml\n")
     assert done.exit_code == 0, done.output
-    assert config.load("asked.yaml").search.budget == 0.4
+    assert config.load("asked.yaml").search.budget == 0.8
     preview = invoke("run", "asked.yaml", "--dry-run")
     assert preview.exit_code == 0, preview.output
 

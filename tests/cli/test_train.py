@@ -46,7 +46,7 @@ def test_train_then_run_then_nothing_to_do(place):
     assert done.returncode == 0, done.stderr
     for part in ("two-ranks: 5 checkpoints, loss", "one-rank: 5 checkpoints, loss", "loss.png"):
         assert part in done.stdout
-    for part in ("rank 0: node", "rank 1: node", "GPU none", "GiB free", "tokens/s"):
+    for part in ("2 ranks on 1 node", "GiB of free memory", "tokens/s"):
         assert part in done.stderr
     suites = {path: path.stat().st_mtime_ns for path in (place / "cache").rglob("model.safetensors")}
     assert len(suites) == 10
@@ -63,7 +63,7 @@ def test_train_then_run_then_nothing_to_do(place):
 def test_run_trains_by_a_process_group_in_a_named_folder(place):
     done = call(place, "run", "small.yaml", "--set", "ddp.folder=suites")
     assert done.returncode == 0, done.stderr
-    assert "rank 1: node" in done.stderr
+    assert "2 ranks on 1 node" in done.stderr
     assert (place / "suites" / "two-ranks" / "step8" / "model.safetensors").is_file()
     assert (place / "suites" / "one-rank" / "step8" / "model.safetensors").is_file()
     again = call(place, "train", "small.yaml", "--folder", "suites")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import urllib.request
 from pathlib import Path
@@ -41,8 +42,9 @@ def watched(tmp_path_factory) -> tuple[Path, str]:
 
 def test_a_run_keeps_what_its_workers_and_their_gpus_used(watched):
     samples = read_samples(watched[0] / "telemetry.jsonl")
-    assert len(samples) > 2 and samples[-1].doing == {"0": "batch"}
-    last = samples[-1].readings["0"]
+    busy = [sample for sample in samples if sample.doing == {"0": "batch"}]
+    assert len(busy) > 2
+    last = busy[-1].readings["0"]
     assert set(last) >= {"cpu", "memory", "received", "sent", "gpu", "gpu_memory", "power", "temperature"}
     assert last["gpu"] in (2, 3, 4) and last["power"] in (67, 68, 69) and last["temperature"] in (31, 32)
     assert last["gpu_memory"] in (512 * 2**20, 640 * 2**20) and last["memory"] > 10**7
@@ -59,8 +61,11 @@ def test_the_figure_of_a_map_is_written_and_status_names_the_idle_gpu(watched, m
     done = CliRunner().invoke(main, ["report", str(folder)], catch_exceptions=False)
     assert done.exit_code == 0 and (folder / "report" / "telemetry.png").stat().st_size > 20_000
     monkeypatch.setattr("daskmetrics.core._telemetry.FRESH", 1e9)  # the test may run late
+    telemetry = folder / "telemetry.jsonl"
+    *_, last = (line for line in telemetry.read_text().splitlines() if '"batch"' in line)  # while it ran
+    telemetry.write_text(f"{last}\n")
     said = CliRunner().invoke(main, ["status", str(folder)], catch_exceptions=False).output
-    assert "Worker 0: GPU at 3 %: its unit (batch) computes on the CPU." in said
+    assert re.search(r"Worker 0: GPU at [234] %: its unit \(batch\) computes on the CPU\.", said)
 
 
 def test_a_worker_without_work_waits_for_the_driver_and_a_busy_gpu_is_not_named():

@@ -109,8 +109,8 @@ def test_encoding_is_paid_once_and_scoring_follows_the_dimensions(prepared):
 def test_a_budget_that_pays_for_no_score_is_refused_with_the_least_that_does(prepared):
     least = prepared(models=[MODEL], tasks=["stdlib:order"], search={"budget": 0.001})
     with pytest.raises(ConfigError, match=r"Allow at least that: --set search.budget=0\.\d+ for the least"):
-        search.check_budget(least)
-    search.check_budget(prepared(models=[MODEL], tasks=["stdlib:order"], search={"budget": 0.3}))
+        search.check(least)
+    search.check(prepared(models=[MODEL], tasks=["stdlib:order"], search={"budget": 0.3}))
 
 
 def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(folder, reviews, tmp_path, client):

@@ -26,7 +26,7 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
     lost, fine, never = suite.checkpoints()[:3]
     values = [[1.0] * len(experiment.metrics)] * len(suite.layers)
     good = {"values": values, "stderr": values, "status": [[1] * len(experiment.metrics)] * len(suite.layers)}
-    blocks = run._store_plan(experiment, {}).metric_blocks(
+    blocks = run._plan(experiment).metric_blocks(
         [
             Record(experiment.measure_key(suite, lost), str(lost), "measure", "quarantined", reason="its worker died"),
             Record(experiment.measure_key(suite, fine), str(fine), "measure", "ok", value=good),
@@ -43,7 +43,7 @@ def test_scores_are_at_their_layer_and_task(prepared):
     arm, task = Arm("a", "step1", 2), experiment.tasks[1]
     value = {"score": 0.5, "stderr": 0.1, "n": 9, "encode_seconds": 0.0}
     record = Record(experiment.score_key(arm, task), "", "score", "ok", value=value)
-    blocks = run._store_plan(experiment, {}).score_blocks([record])
+    blocks = run._plan(experiment).score_blocks([record])
     (block,) = blocks.values()
     assert set(blocks) == {Checkpoint("a", "step1")}
     assert block.values[2, 1] == 0.5
@@ -51,14 +51,14 @@ def test_scores_are_at_their_layer_and_task(prepared):
 
 
 def test_a_plan_is_restored_from_the_journal(prepared):
-    plan = run._store_plan(prepared(), {"seed": 0})
+    plan = run._plan(prepared())
     entry = from_json(json.loads(json.dumps(to_json(plan.event()))))
     assert store.StorePlan.latest([replace(plan, version=0).event(), entry, UnitsRetried([])]) == plan
     assert store.StorePlan.latest([]) is None
 
 
 def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
-    plan = run._store_plan(prepared(), {})
+    plan = run._plan(prepared())
     with Journal(folder.journal, folder.lock) as journal:
         for _ in range(3):
             run._lay_out(plan, folder, journal)
@@ -67,6 +67,6 @@ def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
         run._lay_out(plan, folder, journal)
         assert list(map(type, journal.entries)) == [StorePlanned, StorePlanned]
         assert not list(store.check_files(folder.store, store.StorePlan.latest(journal.entries).files))
-        other = run._store_plan(prepared(seed=1), {})
+        other = run._plan(prepared(seed=1))
         run._lay_out(other, folder, journal)
         assert store.StorePlan.latest(journal.entries).template == other.template
