@@ -101,14 +101,15 @@ class Planted:
         self._thread.join()
 
     def _watch(self) -> None:
+        hit: set[psutil.Process] = set()  # the process group that had the last fault
         while not self._end.wait(0.01):
             living = self._ranks_alive()
             self.ranks |= set(living.values())
-            for step, (rank, fault) in sorted(self.faults.items()):
+            for step, (rank, fault) in () if hit & set(living.values()) else sorted(self.faults.items()):
                 if (self.training.folder / f"step{step}" / "training.json").exists() and rank in living:
                     del self.faults[step]
                     self._inject(living[rank], fault)
-                    psutil.wait_procs(living.values(), timeout=60)
+                    hit = set(living.values())
                     break
 
     def _inject(self, process: psutil.Process, fault: signal.Signals | str) -> None:
@@ -122,7 +123,7 @@ class Planted:
         """Rank processes of this test, by rank: on one machine the local number is the rank."""
         ranks = {}
         for process in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error, ProcessLookupError):
+            with suppress(psutil.Error, ProcessLookupError, KeyError):  # it ends, or begins, meanwhile
                 if process.status() != "zombie" and "daskmetrics.training._rank" in process.cmdline():
                     self._seen.add(process)
                     if os.getsid(process.pid) == process.pid:  # the others are its loaders
