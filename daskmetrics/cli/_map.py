@@ -223,8 +223,7 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
 
 
 def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display: Display) -> None:
-    from daskmetrics.core._events import MapStarted
-    from daskmetrics.execution._journal import latest
+    from daskmetrics.core._events import MapStarted, latest
 
     if finished:
         display.message(f"{finished} of {len(spec.items)} items are recorded already.")

@@ -36,7 +36,7 @@ class Location:
     base: Location | None = None  # of the model to which the weights in the folder, of an adapter, are added
 
     def downloaded_by(self, who: str) -> Location:
-        """The same, where whoever is named downloads it when it is needed: the driver or the workers."""
+        """The same, to be downloaded by the driver or the workers, as named, when it is needed."""
         return replace(self, rolling=replace(self.rolling, by=who)) if self.rolling else self
 
 

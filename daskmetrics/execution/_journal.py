@@ -25,11 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.core._events import Event, Record, from_json, to_json
-from daskmetrics.core._events import is_finished as is_finished
-from daskmetrics.core._events import latest as latest
-from daskmetrics.core._events import records as records
-from daskmetrics.core._events import standing as standing
+from daskmetrics.core._events import Event, Record, from_json, records, to_json
 from daskmetrics.core._files import atomic_write
 from daskmetrics.core._json import parse
 from daskmetrics.core.errors import DataError, LockedError, StorageError, room_for

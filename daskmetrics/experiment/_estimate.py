@@ -13,14 +13,14 @@ from statistics import median
 from daskmetrics import config
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, DOWNLOAD_RATE, UNKNOWN_TASK, CostModel, TextSize, weight_bytes
-from daskmetrics.core._events import Event, SearchEnded, UnitAsked
+from daskmetrics.core._events import Event, SearchEnded, UnitAsked, is_finished, records, standing
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, equal_names, listed, plural, size_text
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Cell, Checkpoint, Suite, step_of
 from daskmetrics.execution import WorkUnit
-from daskmetrics.execution._journal import is_finished, read, records, standing
+from daskmetrics.execution._journal import read
 from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import _measure as measure
 from daskmetrics.experiment import _search as search

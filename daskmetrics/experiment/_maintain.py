@@ -17,12 +17,12 @@ import yaml
 from daskmetrics import store
 from daskmetrics.config import parse
 from daskmetrics.core._corpus import digest
-from daskmetrics.core._events import Event, Plain, RunStarted, StoreRepaired, UnitsRetried, latest
+from daskmetrics.core._events import Event, Plain, RunStarted, StoreRepaired, UnitsRetried, is_finished, latest, records
 from daskmetrics.core._files import RunFolder, atomic_write
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Key
 from daskmetrics.execution import Journal
-from daskmetrics.execution._journal import is_finished, records, scan, unlock
+from daskmetrics.execution._journal import scan, unlock
 from daskmetrics.store import Damage, DamageKind, StorePlan
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,15 @@ from daskmetrics.cluster._connect import connect
 from daskmetrics.config._checkpoints import recorded
 from daskmetrics.config._hub import require_on_hub
 from daskmetrics.config._protocol import require_known
-from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, SearchStarted, UnitsPlanned
+from daskmetrics.core._events import (
+    RunFinished,
+    RunStarted,
+    SearchEnded,
+    SearchStarted,
+    UnitsPlanned,
+    is_finished,
+    latest,
+)
 from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core._machine import environment, usage, workers
 from daskmetrics.core.errors import room_for
@@ -30,7 +37,7 @@ from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._display import Display
-from daskmetrics.execution._journal import is_finished, latest, read
+from daskmetrics.execution._journal import read
 from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import _maintain as maintain
 from daskmetrics.experiment import _measure as measure
@@ -230,7 +237,7 @@ class _RunDriver:
                 scoring = require_workers(client, self.folder.path, self._files(), config.cluster.patience)
                 if scoring != self.experiment.scored_on:
                     self._say("No worker offers the resource CPU: the workers that offer GPU also score the tasks.")
-                    self.experiment = dataclasses.replace(self.experiment, scored_on=scoring)
+                    self.experiment = replace(self.experiment, scored_on=scoring)
             self._train(client)
             slots = UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client)))
             # alone: two threads that import transformers at once get half of it
@@ -287,7 +294,7 @@ class _RunDriver:
         limits, allotted = search.budget(config, problem if self.grows else None), None
         if self.experiment.fresh:
             allotted = fresh.allotment_of(self.experiment, problem.exhaustive_cost)
-            limits = dataclasses.replace(limits, share=None, cost=allotted.search)
+            limits = replace(limits, share=None, cost=allotted.search)
         learner = Learner(
             problem,
             self.experiment.policy,
@@ -350,7 +357,7 @@ class _RunDriver:
         self.display.phase("fresh", len(units), sum(unit.key in known for unit in units))
         run_source(Sweep(units), client, self.journal, settings, self._show, self.display.message)
         spent = best.spent + cost
-        return arms, dataclasses.replace(best, spent=spent, budget=allotted.total, exhaustive=allotted.exhaustive)
+        return arms, replace(best, spent=spent, budget=allotted.total, exhaustive=allotted.exhaustive)
 
     def _location(self, arm: Arm) -> dict[str, Any]:
         """Where an arm's weights are, for readers of the run."""
@@ -389,5 +396,5 @@ def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> N
         store.lay_out(folder.store, planned.template)
         new = True
     if new or not same:
-        journal.append(dataclasses.replace(planned, files=store.files_of(folder.store)).event())
+        journal.append(replace(planned, files=store.files_of(folder.store)).event())
     store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))

@@ -17,12 +17,11 @@ import yaml
 
 from daskmetrics.config._checkpoints import is_hub_id
 from daskmetrics.core._costs import UNKNOWN_TASK
-from daskmetrics.core._events import RunStarted, require_printable, succeeded
+from daskmetrics.core._events import RunStarted, latest, records, require_printable, succeeded
 from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import latest, records
 from daskmetrics.execution._journal import read as read_journal
 from daskmetrics.experiment._prepare import Experiment
 from daskmetrics.experiment._run import begin

@@ -23,7 +23,7 @@ from daskmetrics import metrics, tasks
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config import Config
 from daskmetrics.config._arrivals import AT_REST, Arrivals, Follower
-from daskmetrics.core._events import RunStarted, SearchEnded
+from daskmetrics.core._events import RunStarted, SearchEnded, is_finished, latest
 from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core._text import duration, parse_duration, plural
 from daskmetrics.core.errors import DaskmetricsError
@@ -31,7 +31,6 @@ from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.dashboard import RUN_PAGE
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._display import Display
-from daskmetrics.execution._journal import is_finished, latest
 from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment._prepare import Experiment, prepare
 from daskmetrics.experiment._run import continue_run, require_inputs

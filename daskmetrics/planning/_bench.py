@@ -22,12 +22,13 @@ from rich.console import Console
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Config
+from daskmetrics.core._events import records
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import read, records
+from daskmetrics.execution._journal import read
 from daskmetrics.execution.map._api import run as run_map
 from daskmetrics.execution.map._source import MapSpec
 from daskmetrics.experiment import Display, Experiment, prepare, run

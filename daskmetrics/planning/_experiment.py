@@ -16,11 +16,11 @@ from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.config import Cluster, Recipe
 from daskmetrics.core._costs import CostModel
 from daskmetrics.core._estimate import Estimate, Interval
-from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked
+from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked, latest, records
 from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
-from daskmetrics.execution._journal import latest, read, records
+from daskmetrics.execution._journal import read
 from daskmetrics.experiment import Experiment, _search
 from daskmetrics.experiment._estimate import cells_left, download_text, estimate, texts_of, unit_seconds, units_left
 from daskmetrics.planning._calibration import ASSUMED, Calibration, Sample, best_sample, calibrated

@@ -14,10 +14,10 @@ from daskmetrics.cluster.slurm._commands import SlurmError, slurm
 from daskmetrics.cluster.slurm._script import job_name
 from daskmetrics.config import Cluster
 from daskmetrics.core._estimate import Interval
-from daskmetrics.core._events import RunStarted
+from daskmetrics.core._events import RunStarted, is_finished
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.execution._journal import holder, is_finished, read
+from daskmetrics.execution._journal import holder, read
 
 DAYS = 30  # of Slurm's accounts that count
 LATEST = 50  # runs that count

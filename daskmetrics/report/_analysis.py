@@ -13,11 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskmetrics.core._events import AttemptFailed, StorePlanned, succeeded
+from daskmetrics.core._events import AttemptFailed, StorePlanned, latest, succeeded
 from daskmetrics.core._outcomes import mean_score, means_of
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.status import cause
-from daskmetrics.execution._journal import latest
 from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
 from daskmetrics.report._recorded import RecordedRun, cell_of

@@ -17,7 +17,10 @@ from daskmetrics.core._events import (
     RunStarted,
     SearchEnded,
     UnitAsked,
+    is_finished,
+    latest,
     require_printable,
+    standing,
     succeeded,
 )
 from daskmetrics.core._files import RunFolder
@@ -25,7 +28,7 @@ from daskmetrics.core._outcomes import Difference, difference, mean_score
 from daskmetrics.core._text import equal_names
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
-from daskmetrics.execution._journal import holder, is_finished, latest, read, standing
+from daskmetrics.execution._journal import holder, read
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._evidence import weights_of
 from daskmetrics.report._format import percent

@@ -108,15 +108,15 @@ class Worths:
             for each in self.each
         ]
         header = ("choice", "instead of", "difference", "effect", "pairs", "each pair", "at the best arm")
-        lacking = sum(len(each.tasks) < self.tasks for each in self.each)
+        partial = sum(len(each.tasks) < self.tasks for each in self.each)
         about = [
             f"Difference of the {self.over} ± standard error, over pairs of arms that differ in it alone.",
             "Pairs share the items of a task, so more pairs do not make the error smaller.",
             "At the best arm: of the two arms that are otherwise as the one with the greatest mean score.",
             "Beyond the error: at 95 % for all lines together. The search chose which arms were scored.",
         ]
-        if lacking:
-            about.append(f"{plural(lacking, 'line')} without such pairs on all tasks: over the tasks that have some.")
+        if partial:
+            about.append(f"{plural(partial, 'line')} without such pairs on all tasks: over the tasks that have some.")
         return Table(header, tuple(rows), notes=(*about, *unpaired(each.difference for each in self.each)))
 
     @property

@@ -195,7 +195,7 @@ class DiskWorld(World):
                 self._put(self.backup if self.gone else b"".join(lines[: int(line[1]) - 1]))
                 MARK.unlink(missing_ok=True)
             case DataError() if "mv " in text:
-                assert self.touched or self.taken, "nobody took the journal away"
+                assert self.touched or self.taken, "the journal was not taken away"
                 kept = KEPT.read_bytes()
                 if self._missing(read_alone(kept)):  # another driver may have written meanwhile
                     assert self.taken, "what is kept is not all that was committed"

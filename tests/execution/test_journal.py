@@ -12,10 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core._events import _JOURNAL, RunFinished, UnitsRetried, from_json, kind_of, to_json
+from daskmetrics.core._events import (
+    _JOURNAL,
+    RunFinished,
+    UnitsRetried,
+    from_json,
+    is_finished,
+    kind_of,
+    records,
+    standing,
+    to_json,
+)
 from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError, StorageError
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import FORMAT, decode, encode, holder, is_finished, kept_of, read, records, standing
+from daskmetrics.execution._journal import FORMAT, decode, encode, holder, kept_of, read
 from tests.events import started
 
 json_values = st.recursive(

@@ -22,7 +22,7 @@ from daskmetrics.cluster.slurm._script import LaunchInfo, output, script
 from daskmetrics.config import Model, _checkpoints, _load, _shipped
 from daskmetrics.config._content import sample
 from daskmetrics.core import _corpus
-from daskmetrics.core._events import Record, UnitsRetried, to_json
+from daskmetrics.core._events import Record, UnitsRetried, is_finished, records, to_json
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.execution import _journal as journal
 from daskmetrics.execution import _score_tables as score_tables
@@ -131,7 +131,7 @@ JOURNAL = "\n".join(map(json.dumps, journal_lines())).encode()
 
 def read_journal(folder: Path) -> object:
     found = journal.scan(folder / "journal.jsonl")
-    return journal.is_finished(found.entries), list(journal.records(found.entries))
+    return is_finished(found.entries), list(records(found.entries))
 
 
 def read_run_scores(folder: Path) -> object:

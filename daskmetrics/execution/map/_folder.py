@@ -13,11 +13,11 @@ from datetime import datetime
 from itertools import count, islice
 from pathlib import Path
 
-from daskmetrics.core._events import Event, ItemsRetried, MapStarted, RunStarted
+from daskmetrics.core._events import Event, ItemsRetried, MapStarted, RunStarted, latest
 from daskmetrics.core._files import RunFolder, atomic_write
 from daskmetrics.core.errors import ConfigError, DataError, room_for
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import latest, mark_of, read
+from daskmetrics.execution._journal import mark_of, read
 from daskmetrics.execution._lock import RunLock
 from daskmetrics.execution.map._items import Item, is_json
 from daskmetrics.execution.map._source import MapSpec

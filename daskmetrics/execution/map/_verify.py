@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.core._events import records
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.execution._journal import read, records
+from daskmetrics.execution._journal import read
 from daskmetrics.execution.map._batch import Call, run_call
 from daskmetrics.execution.map._folder import RecordedMap, is_map, read_map, results
 from daskmetrics.execution.map._function import load, prepare

@@ -25,10 +25,11 @@ from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.cluster.slurm._script import LaunchInfo, pools
 from daskmetrics.config import Cluster, Config
 from daskmetrics.config._checkpoints import is_hub_id, locate
+from daskmetrics.core._events import is_finished, records
 from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core._machine import gpu_models, infiniband_ports
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.execution._journal import holder, is_finished, read, records
+from daskmetrics.execution._journal import holder, read
 from daskmetrics.planning.doctor._facts import (
     FolderFacts,
     HubFacts,
