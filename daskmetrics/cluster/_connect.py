@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 
 from distributed import Client, LocalCluster
+from distributed.core import Status
 from distributed.utils import get_ip_interface
 
 from daskmetrics.cluster._certificates import cluster_security
@@ -185,5 +186,18 @@ def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     cluster.prefix = prefix
     cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
     cluster.scale(profile.workers)
-    with cluster, Client(cluster, set_as_default=False) as client:
+    with _closing(cluster), Client(cluster, set_as_default=False) as client:
         yield client
+
+
+@contextmanager
+def _closing(cluster: _LocalCluster) -> Iterator[None]:
+    """Close a cluster at the end; a worker process that does not end in time is no failure of the run."""
+    try:
+        yield
+    finally:
+        try:
+            cluster.close()
+        except TimeoutError:  # a loaded machine, or a process that waits for its disk
+            cluster.status = Status.failed  # the nanny has given the process up; Dask closes the rest
+            cluster.close()
