@@ -18,6 +18,7 @@ from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
 from daskmetrics.cluster._foreign import existing_client, factory, factory_client
 from daskmetrics.cluster._links import PrivateDashboard, here, is_free, kept_token, link_lines
+from daskmetrics.cluster._preload_clock import keep_time
 from daskmetrics.config import Cluster
 from daskmetrics.core._files import cache_folder
 from daskmetrics.core._machine import workers
@@ -78,6 +79,7 @@ def connect(
     with ExitStack() as stack:
         # an unguessable path of the dashboard: on a login node the loopback interface is shared
         prefix = f"/{kept_token(cache_folder()) if profile.dashboard_port else secrets.token_urlsafe(16)}"
+        keep_time()
         stack.enter_context(in_force(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_disconnects())
         if profile.kind != "existing":
