@@ -226,8 +226,10 @@ def test_a_newer_format_is_refused_with_what_to_do(paths):
     [
         ({"type": "of tomorrow", "key": "k"}, "unknown kind of entry 'of tomorrow'"),
         ({"key": "k"}, "unknown kind of entry None"),
-        ({"type": "finished", "key": "k", "at": 1.0, "mood": "good"}, "has other fields: type, key, at, mood"),
-        ({"type": "finished", "key": "k"}, "has other fields: type, key"),
+        ({"type": "finished", "key": "k", "at": 1.0, "mood": "good"}, "the field 'mood' is not known"),
+        ({"type": "finished", "key": "k"}, "fields are missing: 'at'"),
+        ({"type": "finished", "key": "k", "at": "noon"}, "the field 'at' is 'noon'"),
+        ({"type": "usage", "workers": {"w": 1}}, "the field 'workers' is .*Mapping.str, Mapping"),
     ],
 )
 def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, reason):
