@@ -248,8 +248,9 @@ def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, 
 def example(hint):
     """A value of the type of a field."""
     inner = [example(each) for each in get_args(hint)]
-    by_origin = {Mapping: lambda: {"a": inner[1]}, Sequence: lambda: inner, UnionType: lambda: inner[0]}
-    return {"a": [1.5]} if hint is Any else by_origin.get(get_origin(hint), lambda: None if hint is NoneType else hint(1))()
+    by_type = {Mapping: lambda: {"a": inner[1]}, Sequence: lambda: inner, UnionType: lambda: inner[0]}
+    by_type |= {Any: lambda: {"a": [1.5]}, NoneType: lambda: None}
+    return by_type.get(get_origin(hint) or hint, lambda: hint(1))()
 
 
 def test_every_kind_of_entry_survives_its_line_and_has_the_types_of_its_fields():
