@@ -127,11 +127,8 @@ class Evidence:
         """By how much an arm's mean raw score exceeds another's, on the tasks on which both were scored."""
         mine, theirs = (self.recorded.get(each, {}) for each in (arm, other))
         both = [task for task in tasks if task in mine and task in theirs]
-        return (
-            mean_difference([difference(mine[task], theirs[task]) for task in both], self.shares(both))
-            if both
-            else None
-        )
+        apart = [difference(mine[task], theirs[task]) for task in both]
+        return mean_difference(apart, self.shares(both).tolist()) if both else None
 
     def simplicity(self, arm: Arm) -> tuple[Any, ...]:
         """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier checkpoint, bytes."""
