@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering, friendly, run_folder, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import PATH, RUN, Answer, answering, example, friendly, run_folder, say
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
