@@ -55,10 +55,7 @@ class Remote:
     def read(self, name: str, start: int, end: int) -> Iterator[bytes]:
         """The bytes of a file from ``start`` to ``end``; after a failure it goes on where it was.
 
-        Raises
-        ------
-        DataError
-            If the hub refuses, or fails too often in a row.
+        A `DataError` says that the hub refuses, or fails too often in a row.
         """
         failures = 0
         while start < end:
@@ -264,10 +261,7 @@ def _smaller(part: Part, tensors: Mapping[str, Any], metadata: Any, data: int, k
 def fetch(part: Part, remote: Remote, folder: Path) -> None:
     """Write one file, going on with what an interrupted download left.
 
-    Raises
-    ------
-    DataError
-        If it cannot be downloaded, or what the hub sends is not what it lists, twice.
+    A `DataError` says that it cannot be downloaded, or that the hub twice sends something else than it lists.
     """
     path = folder / part.name
     partial = path.with_name(path.name + SUFFIX)

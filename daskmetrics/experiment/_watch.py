@@ -50,31 +50,9 @@ def watch(
 ) -> str:
     """Measure and search each checkpoint of growing suites; returns why it ended.
 
-    Recorded units are not computed again: after a kill the same call goes on.
-
-    Parameters
-    ----------
-    config : Config
-        Its section ``watch`` says how to follow; its models have a ``source`` that may not exist yet.
-    folder : RunFolder
-        Created if it does not exist.
-    display : Display
-        Shows the progress.
-    client : distributed.Client, optional
-        Of an existing cluster; by default the configured cluster is started for the first checkpoint, and stays.
-    on_round : callable
-        Called after each round, for instance to write the report.
-
-    Raises
-    ------
-    ConfigError
-        If a name or a value of the configuration is not valid, or checkpoints cannot be read as they are.
-    LockedError
-        If another process drives the run.
-    ClusterLostError
-        If the connection to the scheduler is lost; call it again to go on.
-    KeyboardInterrupt
-        If the user stopped it.
+    Recorded units are not computed again: after a kill the same call goes on. The sources of the models may not exist
+    yet. Without a ``client`` the configured cluster is started for the first checkpoint, and stays. ``on_round`` is
+    called after each round, for instance to write the report. After a `ClusterLostError` the same call goes on.
     """
     follower = Follower(config.models, parse_duration(config.watch.settle) or 0.0)
     metrics.resolve(config.metrics)  # a wrong name is an error now

@@ -285,17 +285,7 @@ class Encoder:
     ) -> NDArray[np.float32]:
         """Vectors (L, texts, D) of these layers."""
         texts = _checked(texts, least=1)
-        pooler = Pooler(self.model, self.protocol, texts, before, [pooling])
-        kept: list[NDArray[np.float32]] = []
-
-        def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], _: NDArray[np.int64]) -> None:
-            (vectors,) = pooled
-            if not kept:
-                kept.append(np.empty((len(layers), len(texts), vectors.shape[2]), np.float32))
-            kept[0][:, rows] = vectors
-
-        pooler.read(layers, keep)
-        return kept[0]
+        return Pooler(self.model, self.protocol, texts, before, [pooling]).vectors(layers)[0]
 
     def _prompt(self, name: str | None) -> str:
         prompts = self.protocol.prompts

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import socket
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count, cycle, islice
 from math import fsum
@@ -24,7 +23,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core._events import records
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._machine import workers
+from daskmetrics.core._machine import variable, workers
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import Journal, Record
@@ -318,17 +317,9 @@ def _run_quietly(prepared: Experiment, folder: RunFolder, client: Client) -> flo
     return time.perf_counter() - began
 
 
-@contextmanager
-def _cache(folder: Path) -> Iterator[None]:
+def _cache(folder: Path) -> AbstractContextManager[None]:
     """Use a cache folder of its own meanwhile, so that suites are trained again."""
-    before = os.environ.get("DASKMETRICS_CACHE")
-    os.environ["DASKMETRICS_CACHE"] = str(folder.resolve())
-    try:
-        yield
-    finally:
-        del os.environ["DASKMETRICS_CACHE"]
-        if before is not None:
-            os.environ["DASKMETRICS_CACHE"] = before
+    return variable("DASKMETRICS_CACHE", str(folder.resolve()))
 
 
 @contextmanager

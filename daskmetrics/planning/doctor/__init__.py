@@ -98,13 +98,7 @@ class Subject:
 
 
 def subject(text: str) -> Subject:
-    """The subject that the command line names: a run's folder, an experiment's YAML, a profile's name or YAML, a run.
-
-    Raises
-    ------
-    ConfigError
-        If it is none of these.
-    """
+    """The subject that the command line names: a run by folder or name, an experiment's YAML, a profile by name or YAML."""
     path = Path(text)
     run = RunFolder(path)
     if run.journal.is_file():
@@ -136,19 +130,7 @@ def _has_models(path: Path) -> bool:
 
 
 def collect(subject: Subject, start_worker: bool = False) -> Facts:
-    """Collect the facts of a subject.
-
-    Parameters
-    ----------
-    subject : Subject
-    start_worker : bool
-        Whether to start a worker and collect the facts of its machine, too.
-
-    Raises
-    ------
-    ConfigError
-        If a worker is started and does not arrive.
-    """
+    """Collect the facts of a subject, and with ``start_worker`` those of the machine of a worker, too."""
     profile, suites = subject.profile, _collect.suites(subject.config)
     worker, unseen = _collect.worker(profile, subject.run, suites) if start_worker else (None, None)
     return Facts(
