@@ -18,7 +18,7 @@ from typing import Any
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._content import digest_of
 from daskmetrics.core._files import SUFFIX
-from daskmetrics.core.errors import NO_ROOM, DataError
+from daskmetrics.core.errors import DataError
 from daskmetrics.execution import RetryPolicy
 from daskmetrics.execution._retry import Fault, GiveUp
 
@@ -285,8 +285,3 @@ def fetch(part: Part, remote: Remote, folder: Path) -> None:
         f"{part.name} of {remote.source} at {remote.commit[:7]} was downloaded twice, and its hash is not the one that "
         "the hub lists: something between here and the hub changes files. 'daskmetrics retry' tries again."
     )
-
-
-def is_full(error: BaseException) -> bool:
-    """Whether an error means a full disk."""
-    return isinstance(error, OSError) and error.errno in NO_ROOM

@@ -25,9 +25,9 @@ from daskmetrics.core._events import succeeded
 from daskmetrics.core._files import atomic_write, private
 from daskmetrics.core._machine import variable
 from daskmetrics.core._text import size_text
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import NO_ROOM, DataError
 from daskmetrics.execution import Record, Source, WorkUnit
-from daskmetrics.experiment._download import DownloadStopped, Part, Remote, fetch, is_full, parts_of
+from daskmetrics.experiment._download import DownloadStopped, Part, Remote, fetch, parts_of
 
 POLL = 0.1  # seconds between two looks at files
 AT_ONCE = 2  # downloads of the driver
@@ -300,7 +300,7 @@ class Downloads:
         except DownloadStopped:
             return False
         except Exception as error:
-            if is_full(error):
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
                 self._on_message(f"No room on the disk of '{entry.folder.parent}': downloads wait until there is.")
                 self._stop.wait(FULL)
                 done = False

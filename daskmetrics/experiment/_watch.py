@@ -34,9 +34,8 @@ from daskmetrics.execution._display import Display
 from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment._prepare import Experiment, prepare
 from daskmetrics.experiment._run import continue_run, require_inputs
-from daskmetrics.experiment._watch_answer import RoundAnswer, answer_of
-from daskmetrics.experiment._watch_log import WatchLog
-from daskmetrics.experiment._watch_trackers import Numbers, numbers_of, require_trackers, trackers
+from daskmetrics.experiment._watch_answer import answer_of
+from daskmetrics.experiment._watch_log import Numbers, WatchLog, numbers_of, require_trackers, trackers
 
 UNFINISHED = 30.0  # seconds for which a watch waits, after the end of the training, for files that are not complete
 
@@ -250,8 +249,5 @@ class _Watcher:
             self.log.write("best", checkpoints=plain["checkpoints"], **plain["best"], location=dict(ended.location))
         if answer.has_stopped and not (before.get("rise") or {}).get("stopped"):
             self.log.write("plateau", checkpoints=plain["checkpoints"], arm=plain["best"]["arm"], **plain["rise"])
-        self._show(answer)
-
-    def _show(self, answer: RoundAnswer) -> None:
         for line in answer.lines:
             self.display.message(escape(line))

@@ -96,10 +96,6 @@ class LoadedModel:
         size = self.network.parts.size(layers)
         return size and {"whole": sum(each.numel() for each in self.network.module.parameters()), **size}
 
-    def prompt_length(self, prompt: str) -> int:
-        """Tokens of a prompt at the beginning of a text."""
-        return self.tokenizer.prompt_length(prompt)
-
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
         """Run one forward pass over all texts, in batches of texts of similar length, up to the deepest layer.
 

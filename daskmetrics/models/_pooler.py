@@ -54,7 +54,7 @@ class Pooler:
         self._skipped: Tensor | None = None  # tokens at the beginning of each text that are not pooled
         if self._shipped and not self._shipped.include_prompt:
             assert isinstance(model, LoadedModel)  # a network that is read by hooks ships nothing
-            lengths = {prompt: model.prompt_length(prompt) for prompt in set(each)}
+            lengths = {prompt: model.tokenizer.prompt_length(prompt) for prompt in set(each)}
             self._skipped = torch.tensor([lengths[prompt] for prompt in each], device=model.device)
 
     @property

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,7 +119,7 @@ def test_the_newest_calibration_of_the_model_counts():
 
 def test_a_calibration_survives_a_round_trip():
     one = Calibration("cpu", "h", 1.0, {"torch": "2"}, (Sample("measure", "a", (1.0, 2.0), 1.0),), 2, (0.0, 0.1, 0.2))
-    assert Calibration.from_dict(one.as_dict()) == one
+    assert Calibration.from_dict(asdict(one)) == one
 
 
 def test_the_plan_says_how_many_workers_a_search_can_use():

@@ -98,7 +98,7 @@ class Subject:
 
 
 def subject(text: str) -> Subject:
-    """The subject that the command line names: a run by folder or name, an experiment's YAML, a profile by name or YAML."""
+    """The subject that the command line names: a run, an experiment's YAML, or a profile, by name or file."""
     path = Path(text)
     run = RunFolder(path)
     if run.journal.is_file():

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from daskmetrics.cluster._clock import compare_clocks
+from daskmetrics.cluster._selftest import compare_clocks
 from daskmetrics.cluster.slurm import _partitions, _slurm
 from daskmetrics.cluster.slurm._batch import in_each_partition
 from daskmetrics.cluster.slurm._partitions import Site
