@@ -152,7 +152,6 @@ def _written(place: str, about: dict[str, Any], folder: RunFolder) -> str:
 
 
 def _lines(place: str, data: Any, roles: Mapping[str, Any]) -> str:
-    """A table as JSON lines."""
     import pandas
 
     frame = data if isinstance(data, pandas.DataFrame) else data.to_pandas()

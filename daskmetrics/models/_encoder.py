@@ -88,32 +88,12 @@ class Encoder:
         corpus: Path | None = None,
         base: Mapping[str, Any] | None = None,
     ) -> Encoder:
-        """Load the arm that a run recorded.
+        """Load the arm that a run recorded: a layer of a folder or hub id, with the protocol as it was done then.
 
-        Parameters
-        ----------
-        path : str
-            Folder of the weights, or a hub id.
-        revision : str or None
-            Of the hub.
-        layer : int
-        protocol : mapping
-            What was done for the model, as the run recorded it.
-        pickled : bool
-            Whether pickled weights may be loaded.
-        readout : str
-            Name of the arm's readout.
-        corpus : Path, optional
-            The prompts that the run measured, on which a readout with principal components, whitening or int8 is fitted
-            again.
-        base : mapping, optional
-            ``path`` and ``revision`` of the model to which the weights in the folder, of a LoRA adapter, are added.
-
-        Raises
-        ------
-        DataError
-            If the weights cannot be loaded, the folder says something else than when the run began, or the prompts are
-            needed and missing.
+        The weights of a LoRA adapter are added to the model whose ``path`` and ``revision`` are its ``base``. On the
+        prompts that the run measured (``corpus``), a readout with principal components, whitening or int8 is fitted
+        again. It is a `DataError` if the weights cannot be loaded, the folder says something else than when the run
+        began, or the prompts are needed and missing.
         """
         # the network of another time may have had other weights, so the location is one of its own
         identity = uuid.uuid4().hex

@@ -77,7 +77,6 @@ class HookedModel:
 
 
 def _stacked(items: list[Any]) -> Tensor:
-    """Tensors of one shape as one tensor."""
     try:
         return torch.stack([torch.as_tensor(item) for item in items])
     except (TypeError, ValueError, RuntimeError) as error:

@@ -205,7 +205,6 @@ def _check_equal(model: LoadedModel, protocol: ModelProtocol, layer: int, folder
 
 
 def _card(model: LoadedModel, protocol: ModelProtocol, layer: int, network: Any, text: str, fitted: Fitted) -> str:
-    """The model card."""
     whole, kept = (sum(each.numel() for each in net.parameters()) for net in (model.network.module, network))
     source = model.network.location
     origin = source.path if isinstance(source, Location) else source.name

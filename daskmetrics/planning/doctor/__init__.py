@@ -121,7 +121,6 @@ def subject(text: str) -> Subject:
 
 
 def _has_models(path: Path) -> bool:
-    """Whether a YAML file is an experiment's."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
