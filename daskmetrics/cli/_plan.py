@@ -46,6 +46,8 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=
 @click.option("--batch-size", type=click.IntRange(1), default=1, show_default=True, help="Items per unit of the map.")
 @click.option("--price", type=click.FloatRange(0), help="Of one worker (GPU) for an hour.")
 @click.option("--simulate", type=click.IntRange(2), metavar="N", help="Also simulate up to N workers.")
+@click.option("--cores", metavar="N,N,...", help="With --simulate: also workers with so many cores.")
+@click.option("--memory", metavar="SIZE,...", help="With --simulate: also workers with so much memory, as 8GiB,32GiB.")
 @click.option("--units", type=click.IntRange(1), help="Units of the simulation.  [default: as many as were measured]")
 @click.option("--output", type=PATH, help="Folder for bench.csv, bench.html and bench.png.")
 @friendly
@@ -58,9 +60,17 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     from daskmetrics.planning import _bench, _calibration, _report
 
     counts = numbers(options["workers"], "--workers")
+    sizes = _worker_sizes(options["cores"], options["memory"])
+    if sizes and not options["simulate"]:
+        raise ConfigError("--cores and --memory are those of simulated workers: add --simulate N.")
     if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     loaded = configuration.load(config or configuration.folder() / "demo.yaml", settings)
+    if sizes and (loaded.cluster.device != "cpu" or _bench.ranks_share(loaded, options["workload"])):
+        raise ConfigError(
+            "--cores and --memory simulate CPU workers that compute several units side by side. A unit on a GPU takes "
+            "the whole GPU, and the ranks of a training share each unit: leave these options out."
+        )
     end_as_by_ctrl_c()
     if options["workload"] in PROBES:
         _probe_training(loaded, options["workload"], max(counts), output)
@@ -81,6 +91,9 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     most, units = options["simulate"], options["units"]
     tables = [_report.bench_table(result)]
     tables += [_report.simulation_table(result, most, units)] if most else []
+    if sizes:
+        cores, memory = sizes
+        tables += [_report.size_table(result, cores or (result.cores,), memory, most, units)]
     for table in tables:
         say()
         table.show()
@@ -127,7 +140,7 @@ def _save(result: Bench, tables: Sequence[Table], folder: Path, most: int | None
     from daskmetrics.planning import _report
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, table in zip(("bench", "simulated"), tables, strict=False):
+    for name, table in zip(("bench", "simulated", "sizes"), tables, strict=False):
         (folder / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
         say(folder / f"{name}.csv")
     try:
@@ -263,6 +276,21 @@ def _price(text: str) -> tuple[str, float]:
         return device, float(number)
     except ValueError:
         raise ConfigError(f"'--price {text}' is not a number, or DEVICE=NUMBER such as l40s=1.2.") from None
+
+
+def _worker_sizes(cores: str | None, memory: str | None) -> tuple[Sequence[int], Sequence[float | None]] | None:
+    """Numbers of cores, none for those of the measured worker, and bytes of memory, None for any; None without both."""
+    from dask.utils import parse_bytes
+
+    if not (cores or memory):
+        return None
+    try:
+        sizes = [float(parse_bytes(size)) for size in memory.split(",")] if memory else [None]
+        if any(size is not None and size <= 0 for size in sizes):
+            raise ValueError
+    except ValueError:
+        raise ConfigError(f"'--memory {memory}' is not a list of sizes, for instance 8GiB,32GiB.") from None
+    return numbers(cores, "--cores") if cores else (), sizes
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:

@@ -74,6 +74,7 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
         first, last = (training.summary(suite.folder, revision)["loss"] for revision in (saved[0], saved[-1]))
         say(f"{name}: {len(saved)} checkpoints, loss {first:.3f} -> {last:.3f}: {suite.folder}")
     try:
+        from daskmetrics.report.plots._figures import write_telemetry
         from daskmetrics.report.plots._lines import write_losses
     except ImportError:
         say("No figure of the losses: it needs matplotlib, pip install 'daskmetrics[plot]'.")
@@ -81,6 +82,8 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
     for suite in suites.values():
         if (path := write_losses(suite.folder)) is not None:
             say(f"Losses: {path}")
+        if (path := write_telemetry(suite.folder)) is not None:
+            say(f"Use of the workers: {path}")
 
 
 COMMANDS = (train,)

@@ -1,7 +1,8 @@
 """What workers use over time: samples of their CPU, memory, network, disk and GPU, in a file of bounded size.
 
 Dask's workers measure themselves and report to the scheduler with each heartbeat; nothing is measured twice here. Only
-the power and the temperature of a GPU are added to what they report.
+the power and the temperature of a GPU are added to what they report, and the CPU and memory of the rank of a process
+group, which is a process of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from daskmetrics.core._files import atomic_write
 
-GPU = "daskmetrics_gpu"  # our own metric of a worker; the others are Dask's
+GPU, RANK = "daskmetrics_gpu", "daskmetrics_rank"  # our own metrics of a worker; the others are Dask's
 PLACES: Mapping[str, tuple[str, ...]] = {
     "cpu": ("cpu",),  # per cent of one CPU
     "memory": ("memory",),  # bytes, as all that follow, or bytes per second
@@ -47,10 +48,10 @@ class TelemetrySample:
 
 
 def readings(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """What a worker reports, by quantity.
+    """What a worker reports, by quantity, together with its rank.
 
-    >>> readings({"cpu": 12.5, "host_net_io": {"read_bps": 100.0}, "executing": 1})
-    {'cpu': 12.5, 'received': 100.0}
+    >>> readings({"cpu": 12.5, "host_net_io": {"read_bps": 100.0}, "executing": 1, RANK: {"cpu": 80.0}})
+    {'cpu': 92.5, 'received': 100.0}
     """
     found = {}
     for name, (first, *rest) in PLACES.items():
@@ -58,7 +59,7 @@ def readings(metrics: Mapping[str, Any]) -> dict[str, float]:
         for part in rest:
             value = value.get(part) if isinstance(value, Mapping) else None
         if isinstance(value, int | float):
-            found[name] = float(value)
+            found[name] = float(value) + metrics.get(RANK, {}).get(name, 0.0)
     return found
 
 
@@ -129,10 +130,12 @@ def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
     return found
 
 
+PROCESS_GROUP = "process group"  # what a worker does while its rank trains
 REASONS = {
     "": "it waits for work from the driver",
     "score": "it scores on its CPU",
     "measure": "it loads a checkpoint, or computes on its CPU",
     "encode": "it loads a checkpoint or texts",
     "train": "it loads data, or writes a checkpoint",
+    PROCESS_GROUP: "it loads data, waits for other ranks, or writes a checkpoint",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -118,8 +118,8 @@ class Page:
         self.figures = [self.heat.figure, self.cost.figure, self.training.loss, self.training.speed]
         self.figures += [load.figure for load in self.loads]
         self.mapper = self.heat.mapper
-        self.decisions, self.failures = (
-            Div(stylesheets=[STYLE], min_width=340, sizing_mode="stretch_width") for _ in range(2)
+        self.decisions, self.failures, self.workers = (
+            Div(stylesheets=[STYLE], min_width=340, sizing_mode="stretch_width") for _ in range(3)
         )
         for select in (self.model, self.quantity, self.scale):
             select.on_change("value", self._on_select)
@@ -132,6 +132,7 @@ class Page:
                 (self.training.loss, self.training.speed),
                 (self.cost.figure, self.busy.figure),
                 (self.memory.figure, self.traffic.figure),
+                (self.workers,),
                 (self.decisions, self.failures),
             )
         ]
@@ -141,6 +142,7 @@ class Page:
         """Show the latest state; called once a second."""
         for load in self.loads:
             load.update(self.plugin.load)
+        self.workers.text = _workers(self.plugin.readings())
         self.training.update(self.plugin.training)
         live = self.plugin.live
         if live is None:
@@ -195,6 +197,38 @@ def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     body = "".join(f"<tr>{''.join(map(_cell, header, one))}</tr>" for one in rows)
     body = body or f'<tr><td colspan="{len(header)}">none</td></tr>'
     return f'<p class="title">{title}</p><div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+
+
+USED = {
+    "CPU": ("cpu", 1, "{:.0f} %"),
+    "memory": ("memory", 1e9, "{:.2f} GB"),
+    "received": ("received", 1e6, "{:.1f} MB/s"),
+    "sent": ("sent", 1e6, "{:.1f} MB/s"),
+    "read": ("read", 1e6, "{:.1f} MB/s"),
+    "written": ("written", 1e6, "{:.1f} MB/s"),
+    "GPU": ("gpu", 1, "{:.0f} %"),
+    "GPU memory": ("gpu_memory", 1e9, "{:.1f} GB"),
+    "power": ("power", 1, "{:.0f} W"),
+    "temperature": ("temperature", 1, "{:.0f} °C"),
+}
+"""Column, quantity of `core._telemetry`, unit and form of a number in the table of workers."""
+MOST_WORKERS = 100  # rows of the table of workers
+
+
+def _workers(readings: Mapping[str, Mapping[str, float]]) -> str:
+    """What each worker uses now, as HTML; a quantity that none reports has no column."""
+    reported = {quantity for own in readings.values() for quantity in own}
+    columns = {name: part for name, part in USED.items() if part[0] in reported}
+    shown = sorted(readings, key=lambda name: (len(name), name))[:MOST_WORKERS]
+    more = f", the first {MOST_WORKERS} of {len(readings):,}" if len(readings) > MOST_WORKERS else ""
+    return _table(
+        f"Workers now{more} (network and disk: of the machine)",
+        ("worker", *columns),
+        [
+            (name, *(form.format(own[q] / unit) if q in own else "" for q, unit, form in columns.values()))
+            for name, own in ((name, readings[name]) for name in shown)
+        ],
+    )
 
 
 def _cell(name: str, text: str) -> str:

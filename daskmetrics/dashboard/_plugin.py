@@ -89,8 +89,8 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         """Record the current load of the workers, as the scheduler knows it."""
         workers = list(self.scheduler.workers.values())
         processors = sum(worker.nthreads for worker in workers)
-        cpu = sum(worker.metrics.get("cpu", 0.0) for worker in workers)
         used = self.readings()
+        cpu = sum(each.get("cpu", 0.0) for each in used.values())
         gpu = [each["gpu"] for each in used.values() if "gpu" in each]
         hosts = {worker.host: used[str(worker.name)] for worker in workers}  # whose traffic each of its workers reports
         load = WorkerLoad(

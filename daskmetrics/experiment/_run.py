@@ -243,7 +243,7 @@ class _RunDriver:
         for suite in self.experiment.trainings.values():
             suite.claim()
         suites = {name: suite for name, suite in self.experiment.trainings.items() if suite.recipe.ranks > 1}
-        train.train(client, self.experiment.config, self.display, suites)
+        train.train(client, self.experiment.config, self.display, suites, self.folder.telemetry)
         known = {record.key for record in self.journal.records()}
         for record in train.records(suites):
             if record.key not in known:

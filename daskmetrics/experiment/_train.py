@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from daskmetrics.training.ddp._driver import train as train_by_ddp
 from daskmetrics.training.ddp._ranks import DdpTraining
 
 OWNER = "suite.key"  # file in a named folder that holds the key of its suite
+TELEMETRY = "telemetry.jsonl"  # in the folder of a suite that the command `train` trained
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,16 @@ def step_text(recipe: Recipe, report: Mapping[str, Any]) -> str:
     return "  ".join(words)
 
 
-def train(client: Client, config: Config, display: Display, suites: Mapping[str, TrainedSuite]) -> dict[str, Path]:
+def train(
+    client: Client,
+    config: Config,
+    display: Display,
+    suites: Mapping[str, TrainedSuite],
+    telemetry: Path | None = None,
+) -> dict[str, Path]:
     """Train suites by process groups, one after the other, each on as many workers as its recipe has ranks.
+
+    What the workers use is kept in the file ``telemetry``, or by default in one in the folder of each suite.
 
     Returns the folder of each suite, with one folder per checkpoint. A process group that fails repeatedly is a
     `ProcessGroupError`.
@@ -120,7 +129,8 @@ def train(client: Client, config: Config, display: Display, suites: Mapping[str,
     for each in missing:
         suites[each.name].claim()
         display.phase(each.name, each.recipe.steps)
-        train_by_ddp(client, each, _DisplayObserver(display))
+        kept = telemetry or each.folder / TELEMETRY
+        train_by_ddp(client, replace(each, telemetry=kept), _DisplayObserver(display))
     return {name: suite.folder for name, suite in suites.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import shutil
 import socket
 import tempfile
@@ -10,8 +11,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from itertools import count, cycle, islice
+from dataclasses import dataclass, replace
+from itertools import count, cycle, islice, product
 from math import fsum
 from pathlib import Path
 from statistics import median_high
@@ -23,7 +24,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core._events import records
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._machine import variable, workers
+from daskmetrics.core._machine import usage, variable, workers
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import Journal, Record
@@ -35,7 +36,7 @@ from daskmetrics.experiment import _train as training
 from daskmetrics.planning import _scaling as scaling
 from daskmetrics.planning._calibration import Calibration, Sample, versions
 from daskmetrics.planning._experiment import samples
-from daskmetrics.planning._scaling import Amdahl, BenchTrial, ScalingRow
+from daskmetrics.planning._scaling import Amdahl, BenchTrial, ScalingRow, WorkerSize, makespan
 from daskmetrics.training._data import effective
 
 
@@ -51,6 +52,7 @@ class TrialResult:
     samples: tuple[Sample, ...]
     start: float = 0.0  # seconds in which processes of the trial started; not in ``seconds``
     sequences: float = 0.0  # that a training by process groups learned from
+    memory: int = 0  # greatest peak of a worker in bytes
 
 
 Runner = Callable[[Client], TrialResult]  # does the whole work again on a client's workers
@@ -65,6 +67,8 @@ class Bench:
     chains: tuple[tuple[float, ...], ...]  # seconds of the units, measured with the fewest workers
     calibration: Calibration
     price: float | None = None  # of one worker for an hour
+    cores: int = 1  # of a worker, which computed one unit at a time
+    memory: int = 0  # bytes; the peak of such a worker
 
     @property
     def is_shared(self) -> bool:
@@ -98,10 +102,29 @@ class Bench:
             first = self.trials[0]
             trials = [BenchTrial(n, law.seconds(n), first.units, samples=first.samples) for n in counts]
             return scaling.rows(trials, self.price), law
-        chains = list(islice(cycle(self.chains), units)) if units else self.chains
+        chains = self._repeated(units)
         seconds, law = scaling.simulated(chains, counts, self.dispatch)
         units = sum(len(chain) for chain in chains)
         return scaling.rows([BenchTrial(n, seconds[n], units) for n in counts], self.price), law
+
+    def sizes(
+        self, cores: Sequence[int], memory: Sequence[float | None], most: int, units: int | None = None
+    ) -> tuple[tuple[WorkerSize, float, float], ...]:
+        """Simulated sizes of a worker, with the seconds of one and of ``most`` such workers; inf if no unit fits.
+
+        Each unit takes the cores and the peak memory of the measured worker.
+        """
+        found = []
+        for size in (WorkerSize.of(c, m, self.cores, self.memory) for c, m in product(cores, memory)):
+            one, many = (
+                makespan(self._repeated(units), n * size.units, self.dispatch) if size.units else math.inf
+                for n in (1, most)
+            )
+            found.append((size, one, many))
+        return tuple(found)
+
+    def _repeated(self, units: int | None) -> Sequence[Sequence[float]]:
+        return list(islice(cycle(self.chains), units)) if units else self.chains
 
 
 def bench(
@@ -128,7 +151,8 @@ def bench(
         fewest += [result] if n == counts[0] else []
         progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
     chains = min(fewest, key=lambda result: result.seconds).chains
-    return Bench(name, tuple(trials), chains, _calibration(trials, fewest, profile), price)
+    peak = max(result.memory for result in fewest)
+    return Bench(name, tuple(trials), chains, _calibration(trials, fewest, profile), price, profile.threads, peak)
 
 
 def _trial(
@@ -147,6 +171,7 @@ def _trial(
             client.run(on_start)
         start = time.perf_counter() - began
         result = runner(client)
+        result = replace(result, memory=max((used["memory"] for used in usage(client).workers.values()), default=0))
     units = sum(len(chain) for chain in result.chains)
     if not units:
         raise DaskmetricsError("The work did not finish a single unit. Run it once without bench to see why.")
@@ -209,6 +234,11 @@ PHASES: Mapping[str, tuple[str, ...]] = {
 FEW, PROBED_CELLS = 5, 8  # checkpoints of each model, and cells, that a probe measures
 
 
+def ranks_share(config: Config, phase: str) -> bool:
+    """Whether all workers share each unit of a phase, as the ranks of a training do."""
+    return phase == "train" and any(model.train and model.train.ranks > 1 for model in config.models)
+
+
 @contextmanager
 def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
     """The runner of one phase of an experiment, which must have it: each call runs it again, in a new folder.
@@ -221,7 +251,7 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
         raise ConfigError("There is nothing to search: the configuration has no 'tasks'. Bench another --workload.")
     if phase == "train" and not any(model.train for model in config.models):
         raise ConfigError("No model of the configuration has a 'train' recipe. Bench another --workload.")
-    if phase == "train" and any(model.train and model.train.ranks > 1 for model in config.models):
+    if ranks_share(config, phase):
         with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
             caches = (Path(place) / f"cache{number}" for number in count(1))
             yield lambda client: _train_again(config, client, next(caches))

@@ -210,6 +210,29 @@ def simulation_table(bench: Bench, most: int, units: int | None = None) -> Table
     return _scaling_table(f"{bench.name}: SIMULATED, not measured", rows, (source, law_text(law)), simulated=True)
 
 
+def size_table(
+    bench: Bench, cores: Sequence[int], memory: Sequence[float | None], most: int, units: int | None = None
+) -> Table:
+    """What larger workers would change: how many units fit side by side, and the simulated time."""
+    rows = tuple(
+        (
+            str(size.cores),
+            "any" if size.memory is None else size_text(size.memory),
+            str(size.units),
+            size.limit,
+            *(duration(seconds) if size.units else "no unit fits" for seconds in times),
+        )
+        for size, *times in bench.sizes(cores, memory, most, units)
+    )
+    notes = (
+        f"a unit takes the {plural(bench.cores, 'core')} and the peak memory ({size_text(bench.memory)}) of the worker "
+        "that was measured",
+        "units side by side also share caches and the bus to the memory, which is not simulated",
+    )
+    header = ("cores", "memory", "units side by side", "limit", "time, 1 worker", f"time, {plural(most)}")
+    return Table(header, rows, f"{bench.name}: larger workers, SIMULATED, not measured", notes)
+
+
 def _scaling_table(title: str, rows: Sequence[ScalingRow], notes: tuple[str, ...], simulated: bool = False) -> Table:
     def span(interval: Interval, form: str) -> str:
         low, value, high = (form.format(bound) for bound in interval.bounds)

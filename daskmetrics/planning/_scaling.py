@@ -195,6 +195,27 @@ def simulated(
     return seconds, fit([BenchTrial(n, time, len(chains)) for n, time in seconds.items()])
 
 
+@dataclass(frozen=True)
+class WorkerSize:
+    """Cores and memory of a simulated worker, and how many units they allow side by side."""
+
+    cores: int
+    memory: float | None  # bytes; None without a limit
+    units: int  # side by side
+    limit: str  # which of the two allows no more
+
+    @classmethod
+    def of(cls, cores: int, memory: float | None, unit_cores: int, unit_memory: float) -> WorkerSize:
+        """The size of a worker whose units take so many cores and bytes each.
+
+        >>> [WorkerSize.of(8, memory, 2, 5.0).units for memory in (None, 12.0, 4.0)]
+        [4, 2, 0]
+        """
+        by_cores, by_memory = cores // unit_cores, math.inf if memory is None else memory // max(1.0, unit_memory)
+        limit = "cores" if by_cores <= by_memory else "memory"
+        return cls(cores, memory, int(min(by_cores, by_memory)), limit)
+
+
 def doublings(most: int) -> tuple[int, ...]:
     """1, 2, 4, ... and ``most``.
 

@@ -172,12 +172,13 @@ def test_the_page_shows_new_values(client, plugin, prefix, history, width, tmp_p
         partly = page.screenshot(path=tmp_path / "partly.png")
         entries += [*measured[11:], *list(history.searched(budget=1.0))]
         page.get_by_text("checkpoints measured").wait_for()
-        wait_until(lambda: plugin.live.done("measure") == 16)
+        page.get_by_text("best mean score so far").wait_for(timeout=120_000)
+        page.get_by_text("16 of 16").wait_for()
         page.wait_for_timeout(3000)
         full = page.screenshot(path=tmp_path / "full.png")
         shown = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
         named = [
-            page.get_by_text(text).count() for text in ("best mean score so far", "Latest decisions", "small@step")
+            page.get_by_text(text).count() for text in ("best mean score so far", "Latest decisions", "small@step", "MB/s")
         ]
     assert not errors
     assert grey(partly) > 0.05 > 0.002 > grey(full)

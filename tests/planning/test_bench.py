@@ -42,13 +42,18 @@ def small(tmp_path, monkeypatch) -> Path:
 def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ("--function", f"{NAPS}:nap", "--iterations", 12, "--workers", "1,2", "--repeats", 1, "--price", 2)
-    done = daskmetrics("bench", *words, "--simulate", 256, "--units", 500, "--output", "out")
+    sizes = ("--cores", "1,4", "--memory", "1MiB,1TiB")
+    done = daskmetrics("bench", *words, "--simulate", 256, "--units", 500, *sizes, "--output", "out")
     assert done.exit_code == 0, done.output
     assert "nap: 12 units, 1 repeat, measured" in done.stdout and "SIMULATED, not measured" in done.stdout
     assert done.stdout.count("serial share") == 2
-    measured, simulated = (
-        list(csv.DictReader(Path("out", f"{n}.csv").read_text().splitlines())) for n in ("bench", "simulated")
+    measured, simulated, larger = (
+        list(csv.DictReader(Path("out", f"{n}.csv").read_text().splitlines())) for n in ("bench", "simulated", "sizes")
     )
+    assert [(row["units side by side"], row["limit"]) for row in larger] == [
+        *[("0", "memory"), ("1", "cores")],
+        *[("0", "memory"), ("4", "cores")],
+    ]
     assert [row["workers"] for row in measured] == ["1", "2"] and simulated[-1]["workers"] == "256"
     assert float(measured[0]["cost"]) > 0
     page = Path("out", "bench.html").read_text()
@@ -69,6 +74,8 @@ def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
     [
         (("bench", "--workers", "2,1"), "list of increasing numbers"),
         (("bench", "small.yaml", "--function", "a:b"), "not both"),
+        (("bench", "small.yaml", "--cores", "2"), "add --simulate N"),
+        (("bench", "small.yaml", "--simulate", "4", "--memory", "much"), "not a list of sizes"),
         (("plan", "small.yaml", "--budget", "much"), "neither GPU-hours"),
         (("plan", "small.yaml", "--price", "l40s=x"), "is not a number"),
         (("plan", "small.yaml", "--deadline", "soon"), "is not a valid duration"),

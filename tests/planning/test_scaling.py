@@ -6,6 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmetrics.core._estimate import Interval
+from daskmetrics.planning._bench import Bench
+from daskmetrics.planning._calibration import Calibration
+from daskmetrics.planning._report import size_table
 from daskmetrics.planning._scaling import (
     Amdahl,
     BenchTrial,
@@ -92,3 +95,19 @@ def test_a_simulation_of_independent_units_has_no_serial_share():
 
 def test_numbers_of_workers_increase():
     assert increasing((1, 2, 8)) and not increasing((2, 1)) and not increasing(()) and not increasing((0, 1))
+
+
+def test_a_larger_worker_computes_as_many_units_side_by_side_as_its_cores_and_memory_allow():
+    kept = Calibration("cpu", "here", 0.0)
+    bench = Bench("map", (BenchTrial(1, 8.0, 8),), ((1.0,),) * 8, kept, cores=2, memory=3 * 2**30)
+    found = bench.sizes((2, 8), (2.0**31, 2.0**33, None), most=2)
+    assert [(size.units, size.limit, *seconds) for size, *seconds in found] == [
+        (0, "memory", np.inf, np.inf),
+        (1, "cores", 8.0, 4.0),
+        (1, "cores", 8.0, 4.0),
+        (0, "memory", np.inf, np.inf),
+        (2, "memory", 4.0, 2.0),
+        (4, "cores", 2.0, 1.0),
+    ]
+    text = size_table(bench, (8,), (2.0**31, 2.0**33), most=2).as_text()
+    assert "SIMULATED" in text and "no unit fits" in text and "4.0 s" in text

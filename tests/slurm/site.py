@@ -29,9 +29,14 @@ needs_slurm = [
 
 
 @contextmanager
-def site(place: Path) -> Iterator[Path]:
-    """A Slurm of eight nodes with four GPUs each, on free ports; ``SLURM_CONF`` names it while the context lasts."""
-    subprocess.run([SCRIPT, "start", str(place), str(NODES), str(GPUS), free_ports(NODES + 1)], check=True, text=True)
+def site(place: Path, nodes: int = NODES, accounts: bool = False) -> Iterator[Path]:
+    """A Slurm of nodes with four GPUs each, on free ports; ``SLURM_CONF`` names it while the context lasts.
+
+    With ``accounts``, it has a database of accounts.
+    """
+    with_accounts = {**os.environ, "SLURM_TEST_ACCOUNTS": "1"} if accounts else None
+    words = [SCRIPT, "start", str(place), str(nodes), str(GPUS), free_ports(nodes + 3)]
+    subprocess.run(words, check=True, text=True, env=with_accounts)
     before = os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = str(place / "slurm.conf")
     try:

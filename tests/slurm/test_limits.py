@@ -1,31 +1,78 @@
+"""Limits of accounts and the chance of success, from a real database of accounts (slurmdbd on MariaDB)."""
+
 from __future__ import annotations
 
-from daskmetrics.cluster.slurm._partitions import account_limits, parse_limits
+import getpass
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
-# as sacctmgr of Slurm 22.05.8 printed them, from a slurmdbd with MariaDB 10.11
-ASSOCIATIONS = """\
-Account|Partition|QOS|MaxJobs|MaxSubmit|MaxWall|MaxTRES|GrpTRES
-proj42||long,normal|20|50|1-00:00:00||cpu=512
-root||normal|||||
-"""
-QOS = """\
-Name|MaxJobsPU|MaxSubmitPU|MaxWall|MaxTRES|MaxTRESPU|GrpTRES
-normal||||||
-long|8|100|2-00:00:00||cpu=256,node=8|node=32
-"""
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from daskmetrics.cli import main
+from daskmetrics.cluster.slurm._partitions import account_limits, job_limit, parse_limits, user_accounts
+from daskmetrics.config import Cluster
+from daskmetrics.planning._success import of_partition
+from tests.slurm.site import comes_true, command, needs_slurm, profile, site
+
+with_accounts = [
+    *needs_slurm,
+    pytest.mark.skipif(not shutil.which("slurmdbd"), reason="needs slurmdbd and mariadb-server; .ci/run provides both"),
+]
 
 
-def test_the_limits_of_accounts_and_their_qos_are_read():
-    assert parse_limits(ASSOCIATIONS, QOS) == (
-        "account proj42: MaxJobs=20, MaxSubmit=50, MaxWall=1-00:00:00, GrpTRES=cpu=512",
-        "QOS long: MaxJobsPU=8, MaxSubmitPU=100, MaxWall=2-00:00:00, MaxTRESPU=cpu=256,node=8, GrpTRES=node=32",
+def marked(test):
+    for mark in with_accounts:
+        test = mark(test)
+    return test
+
+
+@pytest.fixture(scope="module")
+def accounts(tmp_path_factory) -> Iterator[Path]:
+    """A Slurm of one node, with an account of ours, a QOS that it may use, and one that it may not."""
+    with site(tmp_path_factory.mktemp("accounts"), nodes=1, accounts=True) as place:
+        for words in (
+            "qos long MaxWall=2-00:00:00 MaxJobsPerUser=8 MaxSubmitJobsPerUser=100",
+            "qos foreign MaxSubmitJobsPerUser=1",
+            "account proj42",
+            f"user {getpass.getuser()} account=proj42 qos=normal,long MaxJobs=20 MaxSubmitJobs=50 GrpTRES=cpu=512",
+        ):
+            command("sacctmgr", "-i", "add", *words.split())
+        yield place
+
+
+@marked
+def test_the_limits_of_accounts_and_of_their_qos_are_read(accounts, monkeypatch):
+    monkeypatch.delenv("USER", raising=False)  # as in a container, or under cron
+    assert "proj42" in user_accounts()
+    assert account_limits() == (
+        "account proj42: MaxJobs=20, MaxSubmit=50, GrpTRES=cpu=512",
+        "QOS long: MaxJobsPU=8, MaxSubmitPU=100, MaxWall=2-00:00:00",
     )
+    assert job_limit() == 50
 
 
-def test_a_qos_that_no_account_may_use_does_not_count():
-    assert parse_limits(ASSOCIATIONS.replace("long,", ""), QOS) == (parse_limits(ASSOCIATIONS, QOS)[0],)
+@marked
+def test_a_plan_states_how_our_jobs_ended(accounts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for work in ("true", "false", "true"):
+        command("sbatch", "--partition=gpu", "--output=/dev/null", "--wrap", work)
+    here = Cluster(kind="slurm", partition="gpu")
+
+    def ended() -> int:
+        record = of_partition("gpu", here, tmp_path)
+        return record.ended if record else 0
+
+    assert comes_true(lambda: ended() == 3, 60)
+    Path("site.yaml").write_text(yaml.safe_dump(profile(tmp_path)))
+    done = CliRunner().invoke(main, ["plan", "--profiles", "site.yaml"], catch_exceptions=False)
+    text = " ".join(done.stdout.split())
+    assert "2 of 3 of your jobs on gpu in 30 days ended well (1 failed): 67 % (24 % to 94 %)" in text, text
 
 
 def test_without_accounting_there_are_no_limits(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert account_limits() == () == parse_limits("", "")
+    assert job_limit() is None and user_accounts() is None

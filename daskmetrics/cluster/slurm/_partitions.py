@@ -7,7 +7,7 @@ Only output whose form has not changed since Slurm 20 is parsed: rows of fields 
 from __future__ import annotations
 
 import csv
-import os
+import getpass
 import re
 import socket
 from collections import Counter
@@ -179,16 +179,20 @@ def user_accounts() -> tuple[str, ...] | None:
 
 
 def job_limit() -> int | None:
-    """The smallest limit on the user's submitted jobs, of associations and QOS; None if there is none."""
-    words = _accounting("associations", "maxsubmitjobs") + _accounting("qos", "maxsubmitjobsperuser")
-    return min((int(word) for word in words if word.isdigit()), default=None)
+    """The smallest limit on the user's submitted jobs, of associations and their QOS; None if there is none."""
+    own = [value for _, row in _limits(*_own_tables()) for name, value in row.items() if name.startswith("MaxSubmit")]
+    return min((int(value) for value in own if value.isdigit()), default=None)
 
 
 def account_limits() -> tuple[str, ...]:
     """The limits of the user's accounts, and of the QOS that these may use, a line each; empty without accounting."""
+    return parse_limits(*_own_tables())
+
+
+def _own_tables() -> tuple[str, str]:
     account = "account,partition,qos,maxjobs,maxsubmitjobs,maxwall,maxtres,grptres"
     qos = "name,maxjobsperuser,maxsubmitjobsperuser,maxwall,maxtres,maxtresperuser,grptres"
-    return parse_limits(_sacctmgr("-P", "associations", account), _sacctmgr("-P", "qos", qos))
+    return _sacctmgr("-P", "associations", account), _sacctmgr("-P", "qos", qos)
 
 
 def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
@@ -198,6 +202,14 @@ def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
     >>> parse_limits(accounts, "Name|MaxWall\\nlong|2-00:00:00\\nother|1:00")
     ('account proj42 on gpu: MaxJobs=20', 'QOS long: MaxWall=2-00:00:00')
     """
+    rows = (
+        (what, ", ".join(f"{name}={value}" for name, value in row.items())) for what, row in _limits(associations, qos)
+    )
+    return tuple(f"{what}: {text}" for what, text in rows if text)
+
+
+def _limits(associations: str, qos: str) -> list[tuple[str, dict[str, str]]]:
+    """The limits that are set, by what sets them."""
     lines, usable = [], set()
     for row in csv.DictReader(associations.splitlines(), delimiter="|"):
         usable |= set(row.pop("QOS", "").split(","))
@@ -205,8 +217,7 @@ def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
         lines.append((f"account {account}" + (f" on {partition}" if partition else ""), row))
     named = [(row.pop("Name", ""), row) for row in csv.DictReader(qos.splitlines(), delimiter="|")]
     lines += [(f"QOS {name}", row) for name, row in named if name in usable]
-    limits = ((what, ", ".join(f"{name}={value}" for name, value in row.items() if value)) for what, row in lines)
-    return tuple(f"{what}: {text}" for what, text in limits if text)
+    return [(what, {name: value for name, value in row.items() if value}) for what, row in lines]
 
 
 def _accounting(table: str, field: str) -> list[str]:
@@ -216,7 +227,7 @@ def _accounting(table: str, field: str) -> list[str]:
 
 def _sacctmgr(form: str, table: str, fields: str) -> str:
     """A table of ``sacctmgr``, of associations only the user's; empty without accounting."""
-    user = [f"user={os.environ.get('USER', '')}"] if table == "associations" else []
+    user = [f"user={getpass.getuser()}"] if table == "associations" else []  # $USER is not set everywhere
     try:
         return slurm("sacctmgr", form, "show", table, *user, f"format={fields}")
     except DaskmetricsError:

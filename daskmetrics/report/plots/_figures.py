@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from daskmetrics.core._events import Event
+from daskmetrics.core._files import atomic_write
 from daskmetrics.core._telemetry import TelemetrySample, read_samples
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._recorded import RecordedRun
@@ -79,6 +81,13 @@ def telemetry(samples: Sequence[TelemetrySample], entries: Sequence[Event]) -> P
         "encoded, waited, or ran a unit that failed."
     )
     return Picture("telemetry", "What the workers used", caption, telemetry_panels(samples, entries))
+
+
+def write_telemetry(folder: Path) -> Path | None:
+    """Write ``telemetry.png`` beside the checkpoints of a suite; None if there are too few samples."""
+    if len(samples := read_samples(folder / "telemetry.jsonl")) < 2:
+        return None
+    return atomic_write(folder / "telemetry.png", telemetry(samples, ()).png)
 
 
 def _scores(run: RecordedRun) -> Picture:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from daskmetrics.core._events import Event, Record, WorkerJoined
-from daskmetrics.core._telemetry import TelemetrySample
+from daskmetrics.core._telemetry import PROCESS_GROUP, TelemetrySample
 from daskmetrics.report.plots._style import COLOURS, STYLE, blank, thinned
 
 PANELS = (
@@ -63,7 +63,7 @@ def telemetry_panels(samples: Sequence[TelemetrySample], entries: Sequence[Event
     if len(names) <= MOST_NAMED:
         lines = [Patch(color=COLOURS[i % len(COLOURS)], label=f"worker {name}") for i, name in enumerate(names)]
         figure.legend(handles=lines, loc="outside upper left", ncols=len(lines), handlelength=1)
-    _units(axes[-1], rows, records, start)
+    _units(axes[-1], rows, records, samples)
     axes[-1].set_xlabel("minutes since the first sample")
     axes[-1].set_xlim(0, max(minutes[-1], *((each.at - start) / 60 for each in records), 0.1))
     return figure
@@ -77,13 +77,20 @@ def _line(samples: Sequence[TelemetrySample], worker: str, quantity: str, unit: 
     return [np.nan if after else value for value, after in zip(values, late, strict=True)]
 
 
-def _units(ax: Axes, workers: Sequence[str], records: Sequence[Record], start: float) -> None:
-    kinds = list(dict.fromkeys(record.kind for record in records))
+def _units(ax: Axes, workers: Sequence[str], records: Sequence[Record], samples: Sequence[TelemetrySample]) -> None:
+    """A bar for each record of a worker, and for the time from sample to sample while its rank trained."""
+    start, usual = samples[0].at, median([b.at - a.at for a, b in pairwise(samples)])
+    trained = [(a, b.at - a.at) for a, b in pairwise(samples) if b.at - a.at <= GAP * usual]
+    groups = [PROCESS_GROUP] if any(PROCESS_GROUP in sample.doing.values() for sample in samples) else []
+    kinds = [*groups, *dict.fromkeys(record.kind for record in records if record.worker)]
     rows: Mapping[str, int] = {name: i for i, name in enumerate(reversed(workers))}
     for number, kind in enumerate(kinds):
         for name, row in rows.items():
             own = [each for each in records if each.kind == kind and each.worker == name]
             spans = [((each.at - each.seconds - start) / 60, each.seconds / 60) for each in own]
+            spans += [
+                ((a.at - start) / 60, took / 60) for a, took in trained if kind in groups and a.doing.get(name) == kind
+            ]
             ax.broken_barh(spans, (row - 0.4, 0.8), color=KINDS[number % len(KINDS)], lw=0)
     ax.set_yticks(range(len(rows)), list(rows))
     ax.set_ylabel("units")

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from distributed import Client, Future
 
 from daskmetrics.core._machine import workers
+from daskmetrics.core._telemetry import PROCESS_GROUP, TelemetryFile
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.training import _suite as suite
 from daskmetrics.training._estimate import require_memory
@@ -202,6 +203,7 @@ class _ProcessGroup:
         self.states = {spec.rank: RankState(spec.rank, now) for spec in specs}
         self.attempt = specs[0].attempt
         self.measured: dict[int, Mapping[str, Any]] = {}
+        self.telemetry = TelemetryFile(training.telemetry) if training.telemetry else None
         known = workers(client)
         self.futures: list[Future] = [
             client.submit(
@@ -245,6 +247,9 @@ class _ProcessGroup:
             return
         self.workers_checked = time.monotonic()
         known = workers(self.client)
+        if self.telemetry:
+            doing = {p.host.name: PROCESS_GROUP for p in self.placements if self.states[p.rank].code is None}
+            self.telemetry.add(time.time(), {str(each["name"]): each["metrics"] for each in known.values()}, doing)
         for rank, state in self.states.items():
             if state.code is None and self.placements[rank].host.address not in known:
                 self.states[rank] = replace(state, lost=True)

@@ -23,6 +23,7 @@ class DdpTraining:
     ddp: DDP
     workers: int | None = None  # largest number; further ranks are not waited for
     probe: str | None = None  # measure this instead of training; see `_probes`
+    telemetry: Path | None = None  # file for what the workers use meanwhile
 
     @property
     def revisions(self) -> tuple[str, ...]:

@@ -19,9 +19,11 @@ from distributed import get_worker
 
 from daskmetrics.core._events import TRAIN
 from daskmetrics.core._machine import gpu_models, visible_gpus
+from daskmetrics.core._telemetry import RANK
 from daskmetrics.training.ddp._ranks import RankHost, RankSpec
 
 POLL = 0.1  # seconds
+MEASURE = 2.0  # seconds between two measurements of a rank
 _STORES: dict[str, Any] = {}  # TCPStores that this worker holds, by topic; they outlive the ranks
 
 
@@ -81,6 +83,7 @@ def run_rank(spec: RankSpec) -> int:
             env=_environment(spec, _worker_address()),
             start_new_session=True,  # its loaders end with it, and it gets a fair share of a busy machine
         )
+    worker.loop.add_callback(worker.metrics.__setitem__, RANK, _RankUse(process.pid))
     try:
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it ended at once; its exit code is reported below
@@ -91,8 +94,30 @@ def run_rank(spec: RankSpec) -> int:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
+        worker.loop.add_callback(worker.metrics.pop, RANK, None)
         worker.log_event(spec.topic, {"rank": spec.rank, "attempt": spec.attempt, "code": code})
     return code
+
+
+class _RankUse:
+    """CPU in per cent of one, and memory in bytes, of a rank and its loaders; the worker reports it."""
+
+    def __init__(self, pid: int) -> None:
+        self._root, self._measured, self._seconds = psutil.Process(pid), time.monotonic(), 0.0
+        self._use: dict[str, float] = {}
+
+    def __call__(self, dask_worker: Any) -> dict[str, float]:
+        now = time.monotonic()
+        if now - self._measured < MEASURE:
+            return self._use
+        seconds = memory = 0.0
+        for process in (self._root, *self._root.children(recursive=True)):
+            with suppress(psutil.Error):  # a loader that has just ended
+                times = process.cpu_times()
+                seconds, memory = seconds + times.user + times.system, memory + process.memory_info().rss
+        share = 100 * max(0.0, seconds - self._seconds) / (now - self._measured)
+        self._measured, self._seconds, self._use = now, seconds, {"cpu": share, "memory": memory}
+        return self._use
 
 
 def _relay(process: subprocess.Popen[bytes], spec: RankSpec, worker: Any) -> None:

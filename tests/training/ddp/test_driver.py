@@ -13,7 +13,10 @@ import pytest
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.core._events import TRAIN
+from daskmetrics.core._machine import workers
+from daskmetrics.core._telemetry import PROCESS_GROUP, read_samples
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.report.plots._telemetry import telemetry_panels
 from daskmetrics.training import _suite as suite
 from daskmetrics.training.ddp._driver import ProcessGroupError, train
 from tests.training.ddp.conftest import Planted, Recorder, weights
@@ -36,9 +39,13 @@ def undisturbed(client, tmp_path_factory, corpus):
     from tests.training.ddp.conftest import DDP, RECIPE, DdpTraining, Recorder
 
     recipe = RECIPE.model_copy(update={"corpus": str(corpus)})
-    training = DdpTraining("tiny", recipe, tmp_path_factory.mktemp("undisturbed") / "suite", DDP(timeout=60))
+    place = tmp_path_factory.mktemp("undisturbed")
+    kept = place / "telemetry.jsonl"
+    training = DdpTraining("tiny", recipe, place / "suite", DDP(timeout=60), telemetry=kept)
     observer = Recorder()
-    train(client, training, observer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("daskmetrics.core._telemetry.EVERY", 0.5)
+        train(client, training, observer)
     assert not observer.failures() and observer.steps == sorted(set(observer.steps))
     return training
 
@@ -77,6 +84,17 @@ def test_the_dashboard_receives_the_events_of_every_rank(client, undisturbed):
         assert latest["step"] == undisturbed.recipe.steps and latest["tokens_per_second"] > 0
     last = [event["loss"] for event in events if event["step"] == undisturbed.recipe.steps]
     assert len(set(last)) == 1, "the loss is the mean over all ranks"
+
+
+def test_what_ranks_use_counts_as_use_of_their_workers_and_is_drawn(client, undisturbed):
+    samples = [sample for sample in read_samples(undisturbed.telemetry) if PROCESS_GROUP in sample.doing.values()]
+    alone = {str(each["name"]): each["metrics"]["memory"] for each in workers(client).values()}  # no rank is left
+    for name, own in alone.items():
+        assert max(sample.readings[name]["memory"] for sample in samples) > own + 50 * 2**20
+        assert max(sample.readings[name]["cpu"] for sample in samples) > 1
+    bars = telemetry_panels(samples, ()).axes[-1]
+    assert [text.get_text() for text in bars.get_legend().get_texts()] == [PROCESS_GROUP]
+    assert sum(len(one.get_paths()) for one in bars.collections) >= 2
 
 
 def survives(client, training, observer, undisturbed, faults) -> list[str]:
