@@ -17,6 +17,7 @@ cluster is private to the run: TLS between its processes, dashboards on the loop
 `_preload_nanny`     preload of the nannies of a whole-node job
 `_preload_memory`    preload of nannies in Slurm jobs: reports kills by the kernel for memory
 `_preload_worker`    preload of workers in Slurm jobs: the working folder
+`_preload_clock`     preload of workers: timers that a step of the wall clock does not stop
 `_preload_scheduler` preload of the scheduler: the private prefix of the dashboard
 ==================== =====================================================================
 

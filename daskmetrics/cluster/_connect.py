@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 
 from distributed import Client, LocalCluster
+from distributed.core import Status
 from distributed.utils import get_ip_interface
 
 from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
 from daskmetrics.cluster._foreign import existing_client, factory, factory_client
 from daskmetrics.cluster._links import PrivateDashboard, here, is_free, kept_token, link_lines
+from daskmetrics.cluster._preload_clock import keep_time
 from daskmetrics.config import Cluster
 from daskmetrics.core._files import cache_folder
 from daskmetrics.core._machine import workers
@@ -77,6 +79,7 @@ def connect(
     with ExitStack() as stack:
         # an unguessable path of the dashboard: on a login node the loopback interface is shared
         prefix = f"/{kept_token(cache_folder()) if profile.dashboard_port else secrets.token_urlsafe(16)}"
+        keep_time()
         stack.enter_context(in_force(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_disconnects())
         if profile.kind != "existing":
@@ -185,5 +188,18 @@ def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     cluster.prefix = prefix
     cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
     cluster.scale(profile.workers)
-    with cluster, Client(cluster, set_as_default=False) as client:
+    with _closing(cluster), Client(cluster, set_as_default=False) as client:
         yield client
+
+
+@contextmanager
+def _closing(cluster: _LocalCluster) -> Iterator[None]:
+    """Close a cluster at the end; a worker process that does not end in time is no failure of the run."""
+    try:
+        yield
+    finally:
+        try:
+            cluster.close()
+        except TimeoutError:  # a loaded machine, or a process that waits for its disk
+            cluster.status = Status.failed  # the nanny has given the process up; Dask closes the rest
+            cluster.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import dask
 
+from daskmetrics.cluster import _preload_clock as preload_clock
 from daskmetrics.cluster import _preload_scheduler as preload_scheduler
 from daskmetrics.cluster import _preload_worker as preload_worker
 from daskmetrics.cluster._preload_scheduler import PREFIX
@@ -80,6 +81,7 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}" + prefix + "/status",
         PREFIX: prefix,
         "distributed.scheduler.preload": [preload_scheduler.__name__, PAGES],
+        "distributed.worker.preload": [preload_clock.__name__],
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
         # tasks cancelled when a run is stopped would be logged as errors

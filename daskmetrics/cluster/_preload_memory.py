@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.cluster._preload_clock import keep_time
+
 EVERY = 100  # milliseconds between two checks
 TOPIC = "worker-restart-memory"  # of Dask's own reports
 PROCESS = Path("/proc/self/cgroup")
@@ -20,6 +22,7 @@ def dask_setup(nanny: Any) -> None:
     """Called by Dask with the new nanny."""
     from tornado.ioloop import PeriodicCallback
 
+    keep_time()
     PeriodicCallback(watch(nanny, oom_kills), EVERY).start()
 
 

@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.cluster._preload_clock import keep_time
+
 
 def dask_setup(worker: Any) -> None:
     """Called by Dask with the new worker."""
+    keep_time()
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.append(folder)

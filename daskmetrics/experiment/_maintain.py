@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -23,7 +24,10 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Key
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import scan, unlock
-from daskmetrics.store import Damage, DamageKind, StorePlan
+from daskmetrics.store import StorePlan
+
+if TYPE_CHECKING:
+    from daskmetrics.store import Damage, DamageKind
 
 
 @dataclass(frozen=True)
@@ -83,9 +87,9 @@ def check_files(folder: RunFolder, entries: Sequence[Event]) -> Iterator[Damage]
     """The configuration and the prompts of a run, if they are not those that the journal names."""
     start, key = latest(entries, RunStarted), _prompts_key(entries)
     if start and start.config and _text(folder.config) != _as_yaml(start.config):
-        yield Damage(DamageKind.FILE, folder.config.name, "it is not the configuration of the journal")
+        yield store.Damage(store.DamageKind.FILE, folder.config.name, "it is not the configuration of the journal")
     if key and _digest(_text(folder.corpus)) != key:
-        yield Damage(DamageKind.FILE, folder.corpus.name, "it does not hold the prompts of the run")
+        yield store.Damage(store.DamageKind.FILE, folder.corpus.name, "it does not hold the prompts of the run")
 
 
 def write_files(folder: RunFolder, config: Plain, prompts: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import urllib.request
 import dask
 import pytest
 from distributed import Client, LocalCluster
+from distributed.nanny import WorkerProcess
 
 from daskmetrics.cluster import ProfileCluster, connect
 from daskmetrics.config import Cluster
@@ -74,6 +75,19 @@ def test_each_cluster_keeps_its_own_link_and_leaves_no_setting():
     first.close()
     second.close()
     assert dask.config.get("distributed") == before
+
+
+def test_a_worker_that_does_not_end_in_time_is_no_failure(monkeypatch):
+    kill = WorkerProcess.kill
+
+    async def kill_late(self: WorkerProcess, **options: object) -> None:
+        await kill(self, **options)
+        raise TimeoutError
+
+    monkeypatch.setattr(WorkerProcess, "kill", kill_late)
+    with connect(Cluster(workers=1)) as client:
+        cluster = client.cluster
+    assert cluster.status.name == "closed"
 
 
 def test_the_dashboard_link_is_printed_before_any_worker_arrives():
