@@ -28,14 +28,14 @@ from pathlib import Path
 
 import psutil
 
-ITEMS, BATCH, PATIENCE = 200, 4, 300.0
+ITEMS, BATCH, PATIENCE = 300, 3, 300.0
 SIGNALS = ("KILL", "TERM", "STOP")
 FILES = ("journal.jsonl", "journal.mark", "items.jsonl", "lock", "lock.owner")
 
 
 def item(index: int, *, seed: int) -> dict[str, int]:
     """An item that also writes to a file of the checker that it ran."""
-    time.sleep(0.04)
+    time.sleep(0.15)
     value = zlib.crc32(b"%d %d" % (index, seed))
     with Path(os.environ["NEMESIS_WITNESS"]).open("a") as witness:
         witness.write(f"{index} {value}\n")
@@ -129,7 +129,11 @@ class Site:
         """Do what the message of a driver that ended says; Broken if it says nothing known."""
         if code < 0:
             return "killed"
-        require("Traceback (most" not in text, f"exit code {code} and a traceback:\n{text}")
+        traceback = "Traceback (most" in text and "daskmetrics/__main__.py" in text  # else it is the log of a worker
+        require(not traceback, f"exit code {code} and a traceback:\n{text}")
+        if found := re.search(r"remove its lock with: daskmetrics unlock (\S+)", text):
+            self.spawn("daskmetrics", "unlock", found[1]).wait()
+            return "unlock"
         if found := re.search(r"mv '([^']+)' '([^']+)'", text):
             Path(found[1]).replace(found[2])
             return "journal put back"
@@ -141,7 +145,7 @@ class Site:
         if found := re.search(r"delete '([^']+\.mark)'", text):
             Path(found[1]).unlink(missing_ok=True)
             return "journal cut or missing"
-        known = ("is being driven by", "was removed (daskmetrics unlock)", "Stopped.", "No room", "scheduler")
+        known = ("is being driven by", "lock.owner' is held by", "was removed", "Stopped.", "No room", "scheduler")
         said = next((each for each in known if each in text), None)
         require(said, f"exit code {code} and no message that this operator knows:\n{text}")
         return str(said)
@@ -208,10 +212,10 @@ class Nemesis:
         began = size(site.journal)
         if site.driver is None:
             site.driver = site.start()
-        if draw.random() < 0.2:
+        if draw.random() < 0.1:
             time.sleep(draw.uniform(0, 4))  # perhaps while it starts
         else:
-            more = draw.randrange(500, 12_000)
+            more = draw.randrange(500, 3000)
             self.wait_for(began + more)
         at_work = size(site.journal) > began + 500 and site.driver.poll() is None
         touched, may_lose = self.strike(at_work)
@@ -234,10 +238,12 @@ class Nemesis:
     def strike(self, at_work: bool) -> tuple[bool, bool]:
         """Strike once; whether a file was struck, and whether no driver held it."""
         site, draw = self.site, self.draw
-        kind = draw.choices(("signal", "file", "room", "second driver"), (60, 25, 10, 5))[0]
+        kind = draw.choices(("signal", "file", "room", "second driver"), (70, 16, 9, 5))[0]
         if kind == "signal":
-            kinds = ("driver", "worker", *(("nanny", "scheduler") if site.own_scheduler else ()))
-            target, name = draw.choice(kinds), draw.choice(SIGNALS)
+            target, name = (
+                draw.choices(("worker", "nanny", "driver", "scheduler"), (5, 2, 2, 1))[0],
+                draw.choice(SIGNALS),
+            )
             victims = site.targets(target)
             with suppress(psutil.Error, IndexError):
                 victim = draw.choice(victims)
@@ -248,7 +254,7 @@ class Nemesis:
                 self.struck[f"{name} {target}"] += 1
         elif kind == "file":
             name, how = draw.choice(FILES), draw.choice(("delete", "cut", "replace"))
-            if not at_work or draw.random() < 0.4:  # damage that no driver sees happen
+            if not at_work or draw.random() < 0.3:  # damage that no driver sees happen
                 at_work = False
                 how = draw.choice((how, "change"))
                 site.driver.kill()

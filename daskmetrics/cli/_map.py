@@ -201,7 +201,7 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
         on_result = _progress(display, len(tracker.failed()))
         needs_workers = bool(tracker.unfinished()) and not command.serial
         with _client(profile, pins, folder, display) if needs_workers else nullcontext() as client:
-            return run(spec, client, journal, on_result, display.message)
+            return run(spec, client, journal, on_result, display.message, profile.most_memory)
 
 
 def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from daskmetrics.config import Config
     from daskmetrics.core._table import Table
     from daskmetrics.planning import Limits
-    from daskmetrics.planning._bench import Bench, Runner
+    from daskmetrics.planning._bench import Bench
     from daskmetrics.planning._plan import Proposal
+    from daskmetrics.planning._trials import Runner
     from daskmetrics.planning.doctor import Finding
 
-PROBES = ("allreduce", "loader", "precision")  # workloads of `planning._probes`
+PROBES = ("allreduce", "loader", "precision")  # workloads of `planning._rank_bench`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
@@ -57,7 +58,7 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     The measured times are kept as a calibration, which `plan` uses for its predictions.
     """
     from daskmetrics import config as configuration
-    from daskmetrics.planning import _bench, _calibration, _report
+    from daskmetrics.planning import _bench, _calibration, _report, _trials
 
     counts = numbers(options["workers"], "--workers")
     sizes = _worker_sizes(options["cores"], options["memory"])
@@ -66,7 +67,7 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
     if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     loaded = configuration.load(config or configuration.folder() / "demo.yaml", settings)
-    if sizes and (loaded.cluster.device != "cpu" or _bench.ranks_share(loaded, options["workload"])):
+    if sizes and (loaded.cluster.device != "cpu" or _trials.ranks_share(loaded, options["workload"])):
         raise ConfigError(
             "--cores and --memory simulate CPU workers that compute several units side by side. A unit on a GPU takes "
             "the whole GPU, and the ranks of a training share each unit: leave these options out."
@@ -104,9 +105,9 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
 
 def _probe_training(config: Config, workload: str, workers: int, output: Path | None) -> None:
     """Show what the ranks of a training measure."""
-    from daskmetrics.planning import _calibration, _probes, _report
+    from daskmetrics.planning import _calibration, _rank_bench, _report
 
-    result = _probes.probe(config, workload, workers, lambda text: say(text, err=True))
+    result = _rank_bench.probe(config, workload, workers, lambda text: say(text, err=True))
     for table in result.tables:
         say()
         table.show()
@@ -123,7 +124,7 @@ def _probe_training(config: Config, workload: str, workers: int, output: Path | 
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
     """The name of the work, and what does it."""
-    from daskmetrics.planning._bench import experiment_runner, map_runner
+    from daskmetrics.planning._trials import experiment_runner, map_runner
 
     if not options["function"]:
         return f"{config.name}, {options['workload']}", experiment_runner(config, options["workload"])
@@ -215,12 +216,12 @@ def plan(config: Path | None, submit: int | None, replace: str | None, probe: bo
 
 def _probe(path: Path, settings: Sequence[str]) -> None:
     from daskmetrics import config as configuration
-    from daskmetrics.planning import _bench, _calibration
+    from daskmetrics.planning import _bench, _calibration, _trials
 
     config = configuration.load(path, settings)
     end_as_by_ctrl_c()
     say("Measuring a few units ...", err=True)
-    calibration = _bench.probe(config.cluster, _bench.probe_runner(config))
+    calibration = _bench.probe(config.cluster, _trials.probe_runner(config))
     say(f"Calibration: {_calibration.save(calibration)}", err=True)
 
 

@@ -136,6 +136,8 @@ class Page:
                 (self.decisions, self.failures),
             )
         ]
+        self._of_runs = [*rows[:2], self.failures]  # which a map does not have
+        self.cost.figure.visible = self.decisions.visible = False
         self.root = column(self.head, *rows, margin=(0, 14, 14, 14), **wide)
 
     def update(self) -> None:
@@ -145,6 +147,8 @@ class Page:
         self.workers.text = _workers(self.plugin.readings())
         self.training.update(self.plugin.training)
         live = self.plugin.live
+        for part in self._of_runs:
+            part.visible = live is not None
         if live is None:
             items = self.plugin.items
             counts = ", ".join(f"{count} {status}" for status, count in items["counts"].items()) if items else ""

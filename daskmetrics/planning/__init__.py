@@ -3,6 +3,7 @@
 =============== ===================================================================
 `_plan`         the options for a configuration, and the prediction kept for the run
 `_bench`        the same work with several numbers of workers
+`_trials`       what each of its trials does
 `_workload`     the work of a run in phases, and its time on a number of workers of one kind
 `_experiment`   an experiment as a workload
 `_scenario`     workloads and partitions written by hand
@@ -11,7 +12,7 @@
 `_success`      how earlier work on a partition ended
 `_calibration`  measured times, and how they correct assumed times
 `_scaling`      time against number of workers
-`_probes`       what the ranks of a training measure: exchange of gradients, loaders, precision
+`_rank_bench`   what the ranks of a training measure: exchange of gradients, loaders, precision
 `_report`       tables of a plan and a bench; the plot of a bench
 `doctor`        checks of a profile, an experiment or a run
 =============== ===================================================================

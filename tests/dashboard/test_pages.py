@@ -178,7 +178,8 @@ def test_the_page_shows_new_values(client, plugin, prefix, history, width, tmp_p
         full = page.screenshot(path=tmp_path / "full.png")
         shown = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
         named = [
-            page.get_by_text(text).count() for text in ("best mean score so far", "Latest decisions", "small@step", "MB/s")
+            page.get_by_text(text).count()
+            for text in ("best mean score so far", "Latest decisions", "small@step", "MB/s")
         ]
     assert not errors
     assert grey(partly) > 0.05 > 0.002 > grey(full)

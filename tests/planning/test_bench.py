@@ -15,6 +15,7 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.planning import _calibration as calibration
 from daskmetrics.report import Run
 from daskmetrics.report import _timing as timing
+from daskmetrics.training import _data as data
 
 NAPS = Path(__file__).parent / "naps.py"
 SMALL = {
@@ -116,6 +117,16 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     assert "<summary>Workers</summary>" in page.read_text() and "<b>Plan</b>" in page.read_text()
     again = daskmetrics("plan", small)
     assert "needs: 0 units" in again.stdout
+
+
+def test_trials_of_a_training_of_one_rank_train_only_and_share_the_tokens(small, monkeypatch):
+    written, write = [], data.write
+    monkeypatch.setattr(data, "write", lambda recipe, folder: written.append(folder) or write(recipe, folder))
+    done = daskmetrics("bench", small, "--workload", "train", "--workers", "1", "--repeats", 2)
+    assert done.exit_code == 0 and "3 units, 2 repeats" in done.stdout, done.output
+    assert len(written) == 1
+    [kept] = calibration.known()
+    assert [sample.kind for sample in kept.samples] == ["train"]
 
 
 def test_a_run_that_has_begun_counts_as_a_measurement(small):

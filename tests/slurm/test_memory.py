@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from daskmetrics.cluster import connect
 from daskmetrics.core._events import AttemptFailed, Record
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
+from daskmetrics.execution.map._api import run as run_map
+from daskmetrics.execution.map._source import MapOptions, make_spec
 from tests.slurm import units
 from tests.slurm.site import command, needs_slurm, no_job_is_left, profile, site
 
@@ -60,6 +63,19 @@ def test_a_unit_that_needs_more_memory_is_done_by_a_job_that_has_it(request, tmp
     assert failed and {each.fault for each in failed} <= {"memory", "death"}
     assert [line for line in messages if "killed for its memory: further jobs get 1000MiB" in line], messages
     assert memory == {"500M", "1000M"}
+
+
+def test_an_item_of_a_map_waits_for_a_job_that_has_the_memory(slurm, tmp_path):
+    cluster = config.cluster(profile(slurm, workers=1, memory="500MiB", max_memory="2GiB"))
+    spec = make_spec(partial(units.fill, str(tmp_path), 550), [7], MapOptions(1, 1, None))
+    with (
+        connect(cluster, "memory") as client,
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
+    ):
+        [result] = run_map(spec, client, journal, most_memory=cluster.most_memory)
+        faults = {entry.fault for entry in journal.entries if isinstance(entry, AttemptFailed)}
+    assert result.ok and result.value == 7 and (result.attempts == 1 or "death" in faults), (result, faults)
+    assert no_job_is_left()
 
 
 def test_a_largest_job_that_slurm_would_refuse_is_refused_before_the_start(slurm, tmp_path):

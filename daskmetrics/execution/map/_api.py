@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +135,14 @@ def run(
     journal: Journal,
     on_result: Callable[[ItemResult], None] = lambda result: None,
     say: Callable[[str], None] = log.warning,
+    most_memory: float = 0.0,
 ) -> list[ItemResult]:
     """Run a map to its end and return its results in the order of its items; errors as for `map`.
 
     Without a client, the items run in this process, one after the other, for debugging. The values are the same, but
     an item that hangs is not stopped, and an item that kills its process ends the run. Each new result is recorded and
-    then passed to ``on_result``; messages for the user, for instance about a lost worker, are passed to ``say``.
+    then passed to ``on_result``; messages for the user, such as a lost worker, are passed to ``say``. A batch
+    whose worker exceeds its memory waits for a larger worker, up to ``most_memory`` bytes.
     """
     source = MapSource(spec, journal.entries)
     source.on_result = on_result
@@ -150,7 +153,8 @@ def run(
         else:
             _check_function(spec, client)
             with _published(source, client):
-                run_source(source, client, journal, _settings(spec), say=say)
+                settings = replace(_settings(spec), most_memory=most_memory)
+                run_source(source, client, journal, settings, say=say)
     else:
         restore(spec, journal)
     return source.tracker.results()

@@ -11,7 +11,7 @@ import yaml
 from daskmetrics.config import Config
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.planning import _calibration as calibration
-from daskmetrics.planning import _probes as probes
+from daskmetrics.planning import _rank_bench as probes
 from daskmetrics.planning._workload import Phase
 from daskmetrics.training._traffic import SIZES
 from daskmetrics.training.ddp._ranks import DdpTraining, RankHost, place_ranks
