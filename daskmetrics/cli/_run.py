@@ -139,8 +139,8 @@ def _submit(config: Config, place: RunFolder) -> None:
             "with --cluster. 'daskmetrics cluster list' shows them."
         )
     place.create()
-    files = driver_job.DriverFiles(place.driver.resolve())
-    job = driver_job.submit(config.cluster, config.name, files, yaml.safe_dump(config.as_dict(), sort_keys=False))
+    text = yaml.safe_dump(config.as_dict(), sort_keys=False)
+    job = driver_job.submit(config.cluster, config.name, place.driver.resolve(), text)
     say(f"Job {job.job} will drive the run in '{place.path}'.")
     say(f"  follow  daskmetrics attach {place.path}")
     say(f"  look    daskmetrics status {place.path}")
@@ -199,7 +199,7 @@ def attach(run: Path) -> None:
     """
     from daskmetrics.cluster.slurm import _driver_job as driver_job
 
-    job = driver_job.submitted(driver_job.DriverFiles(RunFolder(run).driver))
+    job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
         RunFolder(run).must_exist()
     try:

@@ -92,7 +92,7 @@ def _driver_job(run: Path) -> str | None:
     from daskmetrics.cluster.slurm import _driver_job as driver_job
     from daskmetrics.cluster.slurm._commands import SlurmError, job_state
 
-    job = driver_job.submitted(driver_job.DriverFiles(RunFolder(run).driver))
+    job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
         return None
     try:
