@@ -76,6 +76,7 @@ class Site:
         self.folder, self.journal = place / "disk" / "run", place / "disk" / "run" / "journal.jsonl"
         self.processes: list[subprocess.Popen[bytes]] = []  # scheduler and nannies
         self.driver: subprocess.Popen[bytes] | None = None
+        self.spawned: list[subprocess.Popen[bytes]] = []
         self.starts, self.said = 0, Counter[str]()
         (place / "disk").mkdir(parents=True)
         self.tmpfs = not subprocess.call(
@@ -89,7 +90,9 @@ class Site:
         """Start a module of Python in the place; what it prints goes to a file."""
         with (self.place / f"{log}.log").open("ab" if log == "site" else "wb") as file:
             command = [sys.executable, "-m", *words]
-            return subprocess.Popen(command, cwd=self.place, env=self.environment, stdout=file, stderr=file)
+            process = subprocess.Popen(command, cwd=self.place, env=self.environment, stdout=file, stderr=file)
+        self.spawned.append(process)
+        return process
 
     def tend(self) -> None:
         """Start the scheduler and the nannies that are missing."""
@@ -161,10 +164,10 @@ class Site:
 
     def close(self) -> None:
         """End everything and give the disk back."""
-        if self.driver and self.driver.poll() is None:
-            self.driver.kill()
-            self.driver.wait()
         self.end_processes()
+        for each in self.spawned:
+            each.kill()
+            each.wait()
         if self.tmpfs:
             subprocess.call(["umount", "-l", self.place / "disk"])
 
