@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import yaml
 from safetensors.numpy import save
@@ -153,11 +152,6 @@ def store_files(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def sealed_chunk(content: bytes) -> bytes:
-    """A chunk with a valid checksum; metadata as it is."""
-    return content if content.startswith(b"{") else content + google_crc32c.value(content).to_bytes(4, "little")
-
-
 def read_store(folder: Path) -> object:
     path = folder / "store.zarr"
     tree = store.open_tree(path)
@@ -292,8 +286,6 @@ def readers(scratch: Path) -> dict[str, Reader]:
     }
     stored = store_files(scratch)
     chunks = tuple(name for name in stored if not name.endswith("zarr.json"))
-    # without their checksums, which `sealed_chunk` adds
-    bare = {name: content[:-4] if name in chunks else content for name, content in stored.items()}
     return {
         "configuration": Reader(read_config, {"x.yaml": yaml.safe_dump(CONFIG).encode()}),
         "items (CSV)": Reader(lambda folder: read_items(folder / "x.csv", items), {"x.csv": as_csv(TEXTS)}),
@@ -312,7 +304,6 @@ def readers(scratch: Path) -> dict[str, Reader]:
         "scores of a run (forged)": Reader(read_run_scores, runs, pack=sealed),
         "store metadata": Reader(read_store, stored, tuple(name for name in stored if name.endswith("zarr.json"))),
         "store chunks": Reader(read_store, stored, chunks),
-        "store chunks (forged)": Reader(read_store, bare, chunks, sealed_chunk),
         "model folder": Reader(read_model, model_files()),
         "adapter": Reader(read_adapter, adapter_files(), TUNED),
         "results of mteb": Reader(lambda folder: score_tables.read(folder), layered),
