@@ -335,7 +335,11 @@ class Nemesis:
             if (row["value"], row["status"]) != (value, status)
         ]
         require(len(rows) == ITEMS and not wrong, f"{len(rows)} results, of which these are wrong: {wrong}")
-        require(size(self.site.folder / "items.jsonl"), "the file of the items is missing")
+        if not size(items := self.site.folder / "items.jsonl"):  # it was deleted, and no driver has started since
+            self.site.driver = self.site.start()
+            self.settle(until_end=True)
+            require(size(items), "the file of the items is missing after a further start")
+            self.check(may_lose=False)
 
 
 def main() -> None:
