@@ -2,8 +2,9 @@
 
 python benchmarks/execution.py units      CPU of a unit beside client.map, concurrent.futures and joblib; a minute
 python benchmarks/execution.py growth     journal, memory and resumption of 1,000 to 100,000 units; minutes
+python benchmarks/execution.py memory     memory of a driver on a real cluster, as 100,000 units end; half an hour
 python benchmarks/execution.py workers    simulated clusters of 8 to 10,000 workers; minutes
-python benchmarks/execution.py --small    all three with few units, as a test of correctness
+python benchmarks/execution.py --small    all four with few units, as a test of correctness
 
 `units` runs everything on workers in this process, so that its CPU time holds driver, scheduler and worker together.
 `growth` and `workers` run the real loop, with the real journal in `growth`, on simulated workers: nothing is computed.
@@ -271,9 +272,30 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
+def memory(sizes: Sequence[int]) -> None:
+    """Print the memory of the driver, which holds the scheduler too, after some numbers of units of one run."""
+    print("two workers, units that compute nothing\n   units  driver MB  more KB per unit")
+    seen = [(0, 0.0)]
+    ended = itertools.count(1)
+
+    def look(record: Record) -> None:
+        if (number := next(ended)) in sizes:
+            now = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e3
+            print(f"{number:>8,}  {now / 1e3:>9.1f}  {(now - seen[-1][1]) / (number - seen[-1][0]):>16.1f}", flush=True)
+            seen.append((number, now))
+
+    with (
+        LocalCluster(WORKERS, threads_per_worker=1, dashboard_address=":0") as workers,
+        Client(workers) as client,
+        tempfile.TemporaryDirectory() as folder,
+        Journal(Path(folder, "journal.jsonl"), Path(folder, "lock")) as log,
+    ):
+        run_source(Sweep(units_of(sizes[-1])), client, log, Settings(ahead=8), look)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=["units", "growth", "workers", "grow"])
+    parser.add_argument("part", nargs="?", choices=["units", "growth", "memory", "workers", "grow"])
     parser.add_argument("--small", action="store_true", help="few units")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dask", type=float, default=2.0, help="ms that Dask takes for a unit")
@@ -286,6 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts: dict[str, Callable[[], Any]] = {
         "units": lambda: units(50, 1) if chosen.small else units(1000, chosen.rounds),
         "growth": lambda: growth([200] if chosen.small else [1_000, 10_000, 100_000]),
+        "memory": lambda: memory([10, 20] if chosen.small else [1, 2_000, 20_000, 100_000]),
         "workers": lambda: workers(
             [8, 64] if chosen.small else [8, 100, 1_000, 10_000],
             [1.0] if chosen.small else [1.0, 10.0, 60.0, 600.0],

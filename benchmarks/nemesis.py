@@ -76,6 +76,7 @@ class Site:
         self.folder, self.journal = place / "disk" / "run", place / "disk" / "run" / "journal.jsonl"
         self.processes: list[subprocess.Popen[bytes]] = []  # scheduler and nannies
         self.driver: subprocess.Popen[bytes] | None = None
+        self.spawned: list[subprocess.Popen[bytes]] = []
         self.starts, self.said = 0, Counter[str]()
         (place / "disk").mkdir(parents=True)
         self.tmpfs = not subprocess.call(
@@ -89,7 +90,9 @@ class Site:
         """Start a module of Python in the place; what it prints goes to a file."""
         with (self.place / f"{log}.log").open("ab" if log == "site" else "wb") as file:
             command = [sys.executable, "-m", *words]
-            return subprocess.Popen(command, cwd=self.place, env=self.environment, stdout=file, stderr=file)
+            process = subprocess.Popen(command, cwd=self.place, env=self.environment, stdout=file, stderr=file)
+        self.spawned.append(process)
+        return process
 
     def tend(self) -> None:
         """Start the scheduler and the nannies that are missing."""
@@ -161,10 +164,10 @@ class Site:
 
     def close(self) -> None:
         """End everything and give the disk back."""
-        if self.driver and self.driver.poll() is None:
-            self.driver.kill()
-            self.driver.wait()
         self.end_processes()
+        for each in self.spawned:
+            each.kill()
+            each.wait()
         if self.tmpfs:
             subprocess.call(["umount", "-l", self.place / "disk"])
 
@@ -218,12 +221,13 @@ class Nemesis:
             more = draw.randrange(500, 3000)
             self.wait_for(began + more)
         at_work = size(site.journal) > began + 500 and site.driver.poll() is None
-        touched, may_lose = self.strike(at_work)
+        self.check(may_lose=False)
+        touched, at_work = self.strike(at_work)
         ended = self.settle()
         if ended and touched:  # the file may have been struck after the last look at it
             site.driver = site.start()
             self.settle(until_end=True)
-        self.check(may_lose or (touched and ended))
+        self.check(may_lose=touched == "journal.jsonl" and (ended or not at_work))
         return ended
 
     def wait_for(self, length: int) -> None:
@@ -235,15 +239,13 @@ class Nemesis:
 
         wait(reached, f"the map continues after {dict(self.struck)}")
 
-    def strike(self, at_work: bool) -> tuple[bool, bool]:
-        """Strike once; whether a file was struck, and whether no driver held it."""
+    def strike(self, at_work: bool) -> tuple[str, bool]:
+        """Strike once; the file that was struck, if one was, and whether a driver held it."""
         site, draw = self.site, self.draw
         kind = draw.choices(("signal", "file", "room", "second driver"), (70, 16, 9, 5))[0]
         if kind == "signal":
-            target, name = (
-                draw.choices(("worker", "nanny", "driver", "scheduler"), (5, 2, 2, 1))[0],
-                draw.choice(SIGNALS),
-            )
+            target = draw.choices(("worker", "nanny", "driver", "scheduler"), (5, 2, 2, 1))[0]
+            name = draw.choice(SIGNALS)
             victims = site.targets(target)
             with suppress(psutil.Error, IndexError):
                 victim = draw.choice(victims)
@@ -261,7 +263,7 @@ class Nemesis:
                 site.driver.wait()
             damage(site.folder / name, how, draw)
             self.struck[f"{how} {name}{' of a live driver' if at_work else ''}"] += 1
-            return True, not at_work
+            return name, at_work
         elif kind == "room":
             self.struck["no room"] += 1
             self.take_room(draw.uniform(0.5, 8))
@@ -274,20 +276,21 @@ class Nemesis:
             elif site.driver.poll() is None:
                 complete = len(recorded(site.journal)) == ITEMS  # the first driver only closes its workers
                 require(complete or second.returncode == 2, f"a second driver ends with {second.returncode}")
-        return False, False
+        return "", at_work
 
     def take_room(self, seconds: float) -> None:
         """Leave no room for a while: on the disk, or for the files of the driver."""
-        filler, driver = self.site.place / "disk" / "filler", psutil.Process(self.site.driver.pid)
-        with suppress(OSError, psutil.Error):
+        filler, driver = self.site.place / "disk" / "filler", self.site.driver.pid
+        with suppress(OSError):
             if self.site.tmpfs and self.draw.random() < 0.5:
                 filler.write_bytes(bytes(2**20))
             else:
-                driver.rlimit(resource.RLIMIT_FSIZE, (size(self.site.journal) + 100, resource.RLIM_INFINITY))
+                limits = size(self.site.journal) + 100, resource.RLIM_INFINITY
+                resource.prlimit(driver, resource.RLIMIT_FSIZE, limits)
         time.sleep(seconds)
         filler.unlink(missing_ok=True)
-        with suppress(psutil.Error):
-            driver.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        with suppress(OSError):  # it ended
+            resource.prlimit(driver, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
     def settle(self, until_end: bool = False) -> bool:
         """Do what the messages say until the map records more, or until it is finished; whether it is."""
@@ -317,7 +320,8 @@ class Nemesis:
 
     def ran(self) -> list[tuple[int, int]]:
         """Index and value of every execution of an item."""
-        rows = map(str.split, (self.site.place / "witness").read_text().splitlines())
+        witness = self.site.place / "witness"
+        rows = map(str.split, witness.read_text().splitlines() if witness.exists() else [])
         return [(int(index), int(value)) for index, value in rows]
 
     def finish(self) -> None:
@@ -331,7 +335,11 @@ class Nemesis:
             if (row["value"], row["status"]) != (value, status)
         ]
         require(len(rows) == ITEMS and not wrong, f"{len(rows)} results, of which these are wrong: {wrong}")
-        require(size(self.site.folder / "items.jsonl"), "the file of the items is missing")
+        if not size(items := self.site.folder / "items.jsonl"):  # it was deleted, and no driver has started since
+            self.site.driver = self.site.start()
+            self.settle(until_end=True)
+            require(size(items), "the file of the items is missing after a further start")
+            self.check(may_lose=False)
 
 
 def main() -> None:
@@ -362,7 +370,7 @@ def main() -> None:
             site.close()
         counts += Counter(maps=1, starts=site.starts, recorded=len(nemesis.seen), executions=len(nemesis.ran()))
         struck, said = struck + nemesis.struck, said + site.said
-        print(f"{dict(counts)}", flush=True)
+        print(f"{dict(counts)}, struck {dict(nemesis.struck)}", flush=True)
     for title, table in (("Struck", struck), ("Messages that were obeyed", said)):
         print(f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(table.items())))
     sys.exit(bool(counts["broken"]))

@@ -1,8 +1,7 @@
 """The command line: each command imports what it needs when it is called, so that ``--help`` is fast.
 
 =========== ============================================================
-`_run`      run an experiment, submit it, attach to it
-`_watch`    follow checkpoints as they appear
+`_run`      run an experiment, submit it, attach to it, follow a training
 `_init`     a first configuration
 `_layers`   every layer of one model on one's own data
 `_plan`     duration and cost of a run; checks of the machine
@@ -14,8 +13,7 @@
 `_replay`   searches on known scores
 `_data`     prefetch, export and import
 `_serve`    pages of all runs in a folder
-`_common`   what commands share
-`_help`     help in sections, with examples
+`_common`   what commands share; help in sections, with examples
 =========== ============================================================
 
 Modules with a leading underscore are internal; a command is added to ``COMMANDS`` of its module.
@@ -38,9 +36,8 @@ from daskmetrics.cli import (
     _serve,
     _show,
     _train,
-    _watch,
 )
-from daskmetrics.cli._help import Sections, example
+from daskmetrics.cli._common import Sections, example
 
 __all__ = ["main"]
 
@@ -78,6 +75,6 @@ def main() -> None:
     """
 
 
-for module in (_run, _watch, _init, _layers, _plan, _cluster, _train, _map, _show, _serve, _maintain, _replay, _data):
+for module in (_run, _init, _layers, _plan, _cluster, _train, _map, _show, _serve, _maintain, _replay, _data):
     for command in module.COMMANDS:
         main.add_command(command)

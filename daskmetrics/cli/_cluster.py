@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, end_as_by_ctrl_c, friendly, say
-from daskmetrics.cli._help import Sections, example
+from daskmetrics.cli._common import PATH, RUN, Sections, end_as_by_ctrl_c, example, friendly, say
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError

@@ -1,15 +1,16 @@
-"""What commands share: errors as messages, answers as text or JSON, and the argument RUN."""
+"""What commands share: errors as messages, answers as text or JSON, arguments and options, help in sections."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,6 +18,9 @@ from click.shell_completion import CompletionItem
 from daskmetrics.core._files import RUNS, run_names
 from daskmetrics.core._table import printable_lines
 from daskmetrics.core.errors import NO_ROOM, UNWRITABLE, ConfigError, DaskmetricsError, LockedError
+
+if TYPE_CHECKING:
+    from daskmetrics.config import Config
 
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
@@ -46,10 +50,22 @@ run_folder = click.argument("run", type=RUN, default=RUNS / "demo")
 #: The argument CONFIG, which a command can do without.
 config_file = click.argument("config", type=PATH, required=False)
 
+#: The option --set, which changes CONFIG.
+settings_option = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as search.budget=0.1; may be repeated."
+)
+
 
 def say(text: object = "", err: bool = False, nl: bool = True) -> None:
     """Print a text, parts of which may come from foreign files and code: without what controls a terminal."""
     click.echo(printable_lines(str(text)), err=err, nl=nl)
+
+
+def configuration(config: Path | None, settings: Sequence[str]) -> Config:
+    """What CONFIG asks for, or the demo without it, with the settings."""
+    from daskmetrics import config as configurations
+
+    return configurations.load(config or configurations.folder() / "demo.yaml", settings)
 
 
 def friendly(command: Callable[..., None]) -> Callable[..., None]:
@@ -112,3 +128,45 @@ def end_as_by_ctrl_c() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
+
+
+def example(*lines: str) -> str:
+    """The end of a command's help: command lines as one would type them.
+
+    >>> example("daskmetrics status demo").splitlines()[1:]
+    ['Example:', '  daskmetrics status demo']
+    """
+    heading = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n".join(["\b", heading, *(f"  {line}" for line in lines)])  # \b: click keeps these lines as they are
+
+
+def sentence(command: click.Command) -> str:
+    """The first sentence of a command's help, whole."""
+    text = " ".join((command.help or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.?]) (?=[A-Z])", text)[0]
+
+
+class Sections(click.Group):
+    """A group whose help lists its commands under headings, each with a whole sentence.
+
+    ``sections`` has the names of the commands by heading; names without a command are skipped. Without it, all
+    commands are under one heading.
+    """
+
+    def __init__(self, *given: Any, sections: Mapping[str, Sequence[str]] | None = None, **others: Any) -> None:
+        super().__init__(*given, **others)
+        self._sections = sections
+
+    @property
+    def sections(self) -> Mapping[str, Sequence[str]]:
+        """Names of the commands by heading."""
+        given = self._sections or {"Commands": list(self.commands)}
+        present = {heading: [name for name in names if name in self.commands] for heading, names in given.items()}
+        return {heading: names for heading, names in present.items() if names}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections, their columns aligned."""
+        width = max(map(len, self.commands))
+        for heading, names in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), sentence(self.commands[name])) for name in names])

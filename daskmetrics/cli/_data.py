@@ -8,20 +8,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import PATH, config_file, friendly, run_folder, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import (
+    PATH,
+    config_file,
+    configuration,
+    example,
+    friendly,
+    run_folder,
+    say,
+    settings_option,
+)
 from daskmetrics.core._text import size_text
 
 if TYPE_CHECKING:
     from daskmetrics.experiment._prefetch import Download
     from daskmetrics.experiment._prepare import Experiment
 
-changes = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the configuration.")
-
 
 @click.command(epilog=example("daskmetrics prefetch mine.yaml --dry-run"))
 @config_file
-@changes
+@settings_option
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only the data of this task; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Show what is missing and its size, and download nothing.")
 @friendly
@@ -115,7 +121,7 @@ def export(run: Path, kind: str, output: Path | None) -> None:
 @click.command("import-results", epilog=example("daskmetrics import-results results mine.yaml"))
 @click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @config_file
-@changes
+@settings_option
 @click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
 @friendly
 def import_results(results: Path, config: Path | None, settings: tuple[str, ...], folder: Path | None) -> None:
@@ -143,10 +149,9 @@ def import_results(results: Path, config: Path | None, settings: tuple[str, ...]
 
 
 def _prepared(config: Path | None, settings: tuple[str, ...]) -> Experiment:
-    from daskmetrics import config as configuration
     from daskmetrics import experiment
 
-    return experiment.prepare(configuration.load(config or configuration.folder() / "demo.yaml", settings))
+    return experiment.prepare(configuration(config, settings))
 
 
 COMMANDS = (prefetch, export, import_results)

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from daskmetrics.cli._common import PATH, friendly, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import PATH, example, friendly, say
 from daskmetrics.core.errors import ConfigError
 
 TASKS, BUDGET, CLUSTER = "stdlib:demo", 0.3, "local"

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from daskmetrics.cli._common import Answer, answering, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import Answer, answering, example, say
 from daskmetrics.core.errors import ConfigError
 
 _TRUTH = {"true": True, "false": False}

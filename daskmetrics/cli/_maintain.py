@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import RUN, Answer, answering, friendly, run_folder, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import RUN, Answer, answering, example, friendly, run_folder, say
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._text import listed
 from daskmetrics.core.status import Status

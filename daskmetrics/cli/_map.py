@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import click
 
-from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, example, friendly, say
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural

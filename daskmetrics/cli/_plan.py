@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering, config_file, end_as_by_ctrl_c, friendly, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import (
+    PATH,
+    RUN,
+    Answer,
+    answering,
+    config_file,
+    configuration,
+    end_as_by_ctrl_c,
+    example,
+    friendly,
+    say,
+    settings_option,
+)
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,8 +35,6 @@ if TYPE_CHECKING:
 
 PROBES = ("allreduce", "loader", "precision")  # workloads of `planning._rank_bench`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
-
-settings_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
 
 
 @click.command(epilog=example("daskmetrics bench mine.yaml --workers 1,2,4"))
@@ -57,7 +66,6 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
 
     The measured times are kept as a calibration, which `plan` uses for its predictions.
     """
-    from daskmetrics import config as configuration
     from daskmetrics.planning import _bench, _calibration, _report, _trials
 
     counts = numbers(options["workers"], "--workers")
@@ -66,7 +74,7 @@ def bench(config: Path | None, settings: tuple[str, ...], output: Path | None, *
         raise ConfigError("--cores and --memory are those of simulated workers: add --simulate N.")
     if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
-    loaded = configuration.load(config or configuration.folder() / "demo.yaml", settings)
+    loaded = configuration(config, settings)
     if sizes and (loaded.cluster.device != "cpu" or _trials.ranks_share(loaded, options["workload"])):
         raise ConfigError(
             "--cores and --memory simulate CPU workers that compute several units side by side. A unit on a GPU takes "
@@ -183,11 +191,11 @@ def plan(config: Path | None, submit: int | None, replace: str | None, probe: bo
     """
     import time
 
-    from daskmetrics import config as configuration
+    from daskmetrics import config as configurations
     from daskmetrics.planning._plan import PlanRequest, propose
     from daskmetrics.planning._report import proposal_document, proposal_table
 
-    path = config or configuration.folder() / "demo.yaml"
+    path = config or configurations.folder() / "demo.yaml"
     if replace and submit is None:
         raise ConfigError("--replace needs --submit NUMBER: it cancels a job only to start another one.")
     request = PlanRequest(
@@ -215,10 +223,9 @@ def plan(config: Path | None, submit: int | None, replace: str | None, probe: bo
 
 
 def _probe(path: Path, settings: Sequence[str]) -> None:
-    from daskmetrics import config as configuration
     from daskmetrics.planning import _bench, _calibration, _trials
 
-    config = configuration.load(path, settings)
+    config = configuration(path, settings)
     end_as_by_ctrl_c()
     say("Measuring a few units ...", err=True)
     calibration = _bench.probe(config.cluster, _trials.probe_runner(config))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import PATH, RUN, Answer, answering, example, say
 
 if TYPE_CHECKING:
     from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Setting

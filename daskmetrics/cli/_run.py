@@ -1,4 +1,4 @@
-"""The commands `run`, and `attach`, which follows a run that another process drives."""
+"""The commands `run`, `watch`, a run that follows checkpoints, and `attach`, which follows a run in another process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import INTERRUPTED, PATH, config_file, end_as_by_ctrl_c, friendly, run_folder, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import (
+    INTERRUPTED,
+    PATH,
+    config_file,
+    configuration,
+    end_as_by_ctrl_c,
+    example,
+    friendly,
+    run_folder,
+    say,
+    settings_option,
+)
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
@@ -24,20 +34,28 @@ if TYPE_CHECKING:
 
 INTERVAL = 5.0  # seconds between two updates, of Slurm too
 LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
+WATCHED = ("until_idle", "keep", "poll")  # options of `watch` with the names of keys of its section
 TAIL = 30  # lines of the log of a driver that failed
+
+
+cluster_option = click.option(
+    "--cluster", metavar="PROFILE", help="A profile's name, or its YAML file.  [default: CONFIG's, or local]"
+)
+workers_option = click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
+folder_option = click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
 
 
 @click.command(epilog=example("daskmetrics run", "daskmetrics run mine.yaml --dry-run"))
 @config_file
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as search.budget=0.1.")
-@click.option("--cluster", metavar="PROFILE", help="A profile's name, or its YAML file.  [default: CONFIG's, or local]")
-@click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
+@settings_option
+@cluster_option
+@workers_option
 @click.option("--policy", help="Search policy; short for --set search.policy=NAME. `sweep` scores every cell.")
 @click.option("--budget", type=float, help="Share of the exhaustive cost; short for --set search.budget=SHARE.")
 @click.option("--spend", type=float, help="Spend this share even if sure earlier; short for --set search.spend=SHARE.")
 @click.option("--confidence", type=float, help="Stop at this confidence; short for --set search.confidence=P.")
 @click.option("--within", type=float, help="Tolerance of --confidence; short for --set search.within=W.")
-@click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
+@folder_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and submit nothing.")
 @click.option("--submit", is_flag=True, help="Submit a Slurm job that drives the run, and return. See `attach`.")
 @click.option("--in-job", is_flag=True, help="Use the Slurm job of this shell: one worker per GPU, by srun.")
@@ -58,11 +76,9 @@ def run(
     """
     from rich.console import Console
 
-    from daskmetrics import config as configuration
-
     if submit and in_job:
         raise ConfigError("--submit and --in-job exclude each other: choose one.")
-    loaded = configuration.load(config or configuration.folder() / "demo.yaml", _settings(settings, cluster, options))
+    loaded = configuration(config, _settings(settings, cluster, options))
     if in_job:
         loaded = _on_allocation(loaded, options["workers"])
     place = RunFolder(folder or Path("runs") / loaded.name)
@@ -93,8 +109,9 @@ def run(
 
 def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:
     """All settings: the profile, then those of --set, then the other options."""
-    sections = {"workers": "cluster", **dict.fromkeys(("policy", "budget", "spend", "confidence", "within"), "search")}
-    if options["policy"] == "sweep" and options["budget"] is None:
+    search = ("policy", "budget", "spend", "confidence", "within")
+    sections = {"workers": "cluster", **dict.fromkeys(search, "search"), **dict.fromkeys(WATCHED, "watch")}
+    if options.get("policy") == "sweep" and options["budget"] is None:
         options["budget"] = 1.0  # a sweep scores every cell
     given = [f"{sections[name]}.{name}={value}" for name, value in options.items() if value is not None]
     return [*([f"cluster={cluster}"] if cluster else []), *settings, *given]
@@ -122,8 +139,8 @@ def _submit(config: Config, place: RunFolder) -> None:
             "with --cluster. 'daskmetrics cluster list' shows them."
         )
     place.create()
-    files = driver_job.DriverFiles(place.driver.resolve())
-    job = driver_job.submit(config.cluster, config.name, files, yaml.safe_dump(config.as_dict(), sort_keys=False))
+    text = yaml.safe_dump(config.as_dict(), sort_keys=False)
+    job = driver_job.submit(config.cluster, config.name, place.driver.resolve(), text)
     say(f"Job {job.job} will drive the run in '{place.path}'.")
     say(f"  follow  daskmetrics attach {place.path}")
     say(f"  look    daskmetrics status {place.path}")
@@ -138,6 +155,39 @@ def _show_summary(run: Run) -> None:
     say(report.whereabouts(run.folder))
 
 
+@click.command(
+    epilog=example("daskmetrics watch mine.yaml", "daskmetrics watch mine.yaml --until-idle 10m --keep 'best(3)'")
+)
+@click.argument("config", type=PATH)
+@settings_option
+@cluster_option
+@workers_option
+@click.option("--budget", type=float, help="Share of the exhaustive cost; short for --set search.budget=SHARE.")
+@click.option("--until-idle", metavar="TIME", help="End without a new checkpoint for this time, such as 10m.")
+@click.option("--keep", metavar="best(N)", help="Name checkpoints that may be deleted. Nothing is deleted.")
+@click.option("--poll", metavar="TIME", help="Time between two looks at the folders.  [default: 5s]")
+@folder_option
+@friendly
+def watch(config: Path, settings: tuple[str, ...], cluster: str | None, folder: Path | None, **options: Any) -> None:
+    """Measure and score checkpoints as a training writes them, and say when the score has stopped rising.
+
+    The models of CONFIG are folders or hub ids to which checkpoints are added (`step500`, `checkpoint-500`); a folder
+    may not exist yet. Report, live page and `events.jsonl` in the folder of the run follow. The watch ends with the
+    training: when `training.finished` is in the folder, or the last checkpoint is that of the last step of a trainer.
+    Ctrl-C ends it, too; the same command goes on.
+    """
+    from daskmetrics import report
+    from daskmetrics.experiment import Display
+    from daskmetrics.experiment._watch import watch as follow
+
+    loaded = configuration(config, _settings(settings, cluster, options))
+    place = RunFolder(folder or Path("runs") / loaded.name)
+    end_as_by_ctrl_c()
+    with Display() as display:
+        follow(loaded, place, display, on_round=lambda: report.write(report.Run(place.path)))
+    _show_summary(report.Run(place.path))
+
+
 @click.command(epilog=example("daskmetrics attach demo"))
 @run_folder
 @friendly
@@ -149,7 +199,7 @@ def attach(run: Path) -> None:
     """
     from daskmetrics.cluster.slurm import _driver_job as driver_job
 
-    job = driver_job.submitted(driver_job.DriverFiles(RunFolder(run).driver))
+    job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
         RunFolder(run).must_exist()
     try:
@@ -234,4 +284,4 @@ def _report_failure(job: Submitted | None, state: JobState | None) -> None:
             say(f"  {line}", err=True)
 
 
-COMMANDS = (run, attach)
+COMMANDS = (run, watch, attach)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, friendly, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import PATH, example, friendly, say
 
 
 @click.command(epilog=example("daskmetrics serve runs/"))

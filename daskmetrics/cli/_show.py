@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering, friendly, run_folder, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import PATH, RUN, Answer, answering, example, friendly, run_folder, say
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
@@ -93,7 +92,7 @@ def _driver_job(run: Path) -> str | None:
     from daskmetrics.cluster.slurm import _driver_job as driver_job
     from daskmetrics.cluster.slurm._commands import SlurmError, job_state
 
-    job = driver_job.submitted(driver_job.DriverFiles(RunFolder(run).driver))
+    job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
         return None
     try:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, friendly, say
-from daskmetrics.cli._help import example
+from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, example, friendly, say
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config

@@ -10,12 +10,10 @@ cluster is private to the run: TLS between its processes, dashboards on the loop
 `_foreign`           a running scheduler, or a cluster of another library's class
 `_dask_config`       Dask settings of every cluster
 `_certificates`      certificates and keys of a cluster
-`_clock`             how far a worker's clock is from this machine's
-`_pinning`           CPUs and GPUs reserved for one worker
+`_pinning`           CPUs, GPUs and memory nodes reserved for one worker
 `_links`             how to open the dashboard from another machine
 `_join`              workers that join a running map by hand
-`_numa`              memory nodes, for pinning
-`_selftest`          the checks of ``cluster test``
+`_selftest`          the checks of ``cluster test``, such as how far a worker's clock is from this machine's
 `_preload_nanny`     preload of the nannies of a whole-node job
 `_preload_memory`    preload of nannies in Slurm jobs: reports kills by the kernel for memory
 `_preload_worker`    preload of workers in Slurm jobs: the working folder

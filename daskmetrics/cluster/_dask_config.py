@@ -11,6 +11,7 @@ import dask
 
 from daskmetrics.cluster import _preload_clock as preload_clock
 from daskmetrics.cluster import _preload_scheduler as preload_scheduler
+from daskmetrics.cluster import _preload_worker as preload_worker
 from daskmetrics.cluster._preload_scheduler import PREFIX
 from daskmetrics.config import Cluster
 
@@ -28,6 +29,22 @@ WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1 minute",
 }
 """The settings of workers in Slurm jobs, which do not inherit this process's configuration: environment variables."""
+
+DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and its job with it
+
+
+def worker_command(
+    scheduler: str, name: str, memory: str | None, interface: str | None, resources: Mapping[str, int] = RESOURCES
+) -> list[str]:
+    """The command, after that of Python, of a worker that runs one unit at a time under a nanny that restarts it."""
+    return [
+        *("-P", "-m", "distributed.cli.dask_worker"),  # -P: no module of the working folder replaces one of Python's
+        *(scheduler, "--name", name, "--preload", preload_worker.__name__, "--nthreads", "1"),
+        *("--nanny", "--death-timeout", str(DEATH_TIMEOUT), "--memory-limit", memory or "0"),
+        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),  # a worker's pages would be open to the network
+        *("--resources", ",".join(f"{each}={amount}" for each, amount in resources.items())),
+        *(["--interface", interface] if interface else []),
+    ]
 
 
 def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:

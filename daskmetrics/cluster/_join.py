@@ -17,9 +17,8 @@ from typing import Any
 import dask
 from distributed import Client, Security
 
-from daskmetrics.cluster import _preload_worker as preload_worker
 from daskmetrics.cluster._certificates import INHERITED, inherited_settings
-from daskmetrics.cluster._dask_config import RESOURCES
+from daskmetrics.cluster._dask_config import worker_command
 from daskmetrics.config import Cluster
 from daskmetrics.core._files import RunFolder, atomic_write
 from daskmetrics.core._text import plural
@@ -86,13 +85,7 @@ def _admission(folder: Path) -> dict[str, Any]:
 
 
 def _start(about: dict[str, Any], name: str, memory: str | None) -> subprocess.Popen[bytes]:
-    resources = ",".join(f"{resource}={amount}" for resource, amount in RESOURCES.items())
-    command = [
-        *(sys.executable, "-P", "-m", "distributed.cli.dask_worker", about["address"], "--name", name),
-        *("--preload", preload_worker.__name__, "--nthreads", "1", "--nanny", "--death-timeout", "60"),
-        *("--resources", resources, "--memory-limit", memory or about["memory"] or "0"),
-        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
-    ]
+    command = [sys.executable, *worker_command(about["address"], name, memory or about["memory"], None)]
     # in a new session, so that a Ctrl-C at the terminal does not reach it
     return subprocess.Popen(command, env={**os.environ, INHERITED: about["settings"]}, start_new_session=True)
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from distributed import Client
 
-from daskmetrics.cluster._clock import ClockOffset, compare_clocks
 from daskmetrics.config import Cluster
 from daskmetrics.core._machine import VISIBLE, split_gpus, transports, workers
 from daskmetrics.core.errors import ConfigError
 
 PAYLOAD = 8 * 2**20  # bytes sent each way
+TOLERATED = 5.0  # seconds; certificates allow a day, but times of files and logs would mislead
 VISIBLE_WITHIN = 30.0  # seconds for a file to appear on the other machine: network file systems cache its absence
 
 
@@ -108,6 +108,40 @@ def _transports(found: Mapping[str, str]) -> str:
     missing = [name for name in ("MPI", "UCX", "NCCL", "InfiniBand") if name not in found]
     none = [f"not found: {', '.join(missing)}"] if missing else []
     return "; ".join([*(f"{name}: {about}" for name, about in found.items()), *none])
+
+
+@dataclass(frozen=True)
+class ClockOffset:
+    """Seconds by which another clock is ahead of this one, and the largest error of this number."""
+
+    seconds: float
+    error: float
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong, or None if the clocks agree within what could be measured.
+
+        >>> ClockOffset(-1800.0, 0.1).problem
+        "its clock is 1800 s behind this machine's"
+        >>> ClockOffset(6.0, 2.0).problem
+        """
+        if abs(self.seconds) - self.error <= TOLERATED:
+            return None
+        return f"its clock is {abs(self.seconds):.0f} s {'ahead of' if self.seconds > 0 else 'behind'} this machine's"
+
+
+def compare_clocks(ask: Callable[[], float], clock: Callable[[], float] = time.time) -> ClockOffset:
+    """The offset of the clock that ``ask`` reads, from the better of two answers.
+
+    >>> times = iter([100.0, 104.0, 110.0, 111.0])
+    >>> compare_clocks(lambda: 130.0, lambda: next(times))
+    ClockOffset(seconds=19.5, error=0.5)
+    """
+    offsets = []
+    for _ in range(2):  # the first may have to connect
+        sent, theirs, received = clock(), ask(), clock()
+        offsets.append(ClockOffset(theirs - (sent + received) / 2, (received - sent) / 2))
+    return min(offsets, key=lambda offset: offset.error)
 
 
 def _check_clock(offset: ClockOffset) -> Checked:

@@ -12,14 +12,12 @@
 `_checkpoints`   where the checkpoints of a model are, and which of them are equal
 `_complete`      which checkpoints of a trainer are complete
 `_adapters`      what the configuration of a LoRA adapter says
-`_shape`         depth and width of a network
 `_content`       digests of a checkpoint's files, and a sample of its weights
 `_order`         steps whose weights lie out of order
-`_hub`           branches and files of a hub repository
-`_rolling`       checkpoints that are here only while they are needed
+`_hub`           branches and files of a hub repository; checkpoints that are here only while needed
 `_protocol`      how the texts of one checkpoint become vectors
 `_prompts`       what is put before a text, by its role and task
-`_shipped`       what a folder of sentence-transformers says about it
+`_shipped`       what the folder of a model says about it
 `_starter`       a first configuration with comments, as YAML
 ================ ==================================================================
 

@@ -15,10 +15,9 @@ from daskmetrics.config import _adapters as adapters
 from daskmetrics.config._adapters import is_adapter
 from daskmetrics.config._complete import CHECKPOINT, fault, weights_fault
 from daskmetrics.config._content import Content, OnMessage, contents, files_of, relevant, sample, tokenizer_folder
+from daskmetrics.config._hub import Rolling, rolling
 from daskmetrics.config._order import out_of_order
-from daskmetrics.config._rolling import Rolling, rolling
-from daskmetrics.config._shape import shape_of
-from daskmetrics.config._shipped import root_of, transformer_folder
+from daskmetrics.config._shipped import root_of, shape_of, transformer_folder
 from daskmetrics.core._text import equal_names, listed
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, Suite, content_key, select_revisions, step_of, training_order

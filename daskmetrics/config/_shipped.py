@@ -1,7 +1,8 @@
-"""What a sentence-transformers folder says about how texts become vectors; read without torch.
+"""What the folder of a model says: depth and width, and how texts become vectors; read without torch.
 
-The files are those that sentence-transformers 2 to 6 writes: ``modules.json``, a configuration for each module, and
-``config_sentence_transformers.json``. What is not read here, such as a module with code of its own, is an error.
+The files are ``config.json`` and those that sentence-transformers 2 to 6 writes: ``modules.json``, a configuration for
+each module, and ``config_sentence_transformers.json``. What is not read here, such as a module with code of its own, is
+an error.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
+from daskmetrics.config._section import DEEPEST, WIDEST
 from daskmetrics.core._json import parse, readable
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key
@@ -34,6 +36,10 @@ _TRANSFORMER_FILES = tuple(
 )
 _LAST_STATES = ("last_hidden_state", ["last_hidden_state"])
 _HARMLESS = {"torch_dtype", "dtype", "attn_implementation", "device_map", "trust_remote_code"}  # of a loader's options
+
+
+_VOCABULARY = ("vocab_size", "n_words", "num_hash_buckets")  # the last is CANINE's, which reads characters
+_OTHER_INPUTS = {"image_size": "images", "num_mel_bins": "sound", "feat_extract_norm": "sound"}
 
 
 @dataclass(frozen=True)
@@ -288,3 +294,26 @@ def _incomplete(file: Path) -> ConfigError:
         f"'{file.parent.parent / MODULES}' names a module whose file '{file}' is missing. Copy or download the whole "
         "folder (hf download, or daskmetrics prefetch), or choose 'pooling: mean' (or last, cls) for the model."
     )
+
+
+def shape_of(config: Path) -> tuple[int, int]:
+    """Number of blocks and hidden size of a model that reads text."""
+    data = read_json(config, dict)
+    other = next((what for name, what in _OTHER_INPUTS.items() if name in data), None)
+    if other or not any(name in data for name in _VOCABULARY):
+        kind = data.get("model_type", "model of an unknown type")
+        reason = f"it reads {other}" if other else "it has no vocabulary (vocab_size)"
+        raise ConfigError(f"'{config}' is of a {kind}, which is no model that reads text: {reason}.")
+    depth, width = (
+        next((data[name] for name in names if type(data.get(name)) is int and 0 < data[name] <= most), None)
+        for most, names in (
+            (DEEPEST, ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")),
+            (WIDEST, ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")),
+        )
+    )
+    if depth is None or width is None:
+        raise DataError(
+            f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size), numbers from 1 to "
+            f"{DEEPEST:,} and {WIDEST:,}."
+        )
+    return depth, width

@@ -78,7 +78,6 @@ class Interval:
 
     @property
     def bounds(self) -> tuple[float, float, float]:
-        """Low, value and high."""
         return self.low, self.value, self.high
 
     def overlaps(self, other: Interval) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
+from daskmetrics.core._json import build
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Key
 
@@ -355,7 +356,7 @@ def to_json(message: LiveMessage) -> dict[str, Any]:
 
 
 def from_json(plain: Plain) -> Event:
-    """The inverse of `to_json`; raises ValueError if this version does not know the kind of entry, or a field."""
+    """The inverse of `to_json`; raises ValueError for a kind of entry, a field or a type that it does not know."""
     return _read(plain, _JOURNAL)
 
 
@@ -370,9 +371,9 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
     if cls is None:
         raise ValueError(f"unknown kind of entry {kind!r}")
     try:
-        return cls(**{name: value for name, value in plain.items() if name != "type"})
-    except TypeError:
-        raise ValueError(f"an entry of the kind {kind!r} has other fields: {', '.join(plain)}") from None
+        return build(cls, {name: value for name, value in plain.items() if name != "type"})
+    except ValueError as error:
+        raise ValueError(f"an entry of the kind {kind!r}: {error}") from None
 
 
 def require_printable(entries: Iterable[Event], place: object) -> None:

@@ -101,14 +101,16 @@ def private() -> Iterator[None]:
         os.umask(before)
 
 
-def atomic_write(path: Path, content: str | bytes) -> Path:
+def atomic_write(path: Path, content: str | bytes, wait: bool = True) -> Path:
     """Write a file that is private to its owner, completely or not at all; returns its path.
+
+    Without waiting for the disk, a power failure can leave an empty file: for what says only what happens now.
 
     >>> import tempfile
     >>> atomic_write(Path(tempfile.mkdtemp()) / "a.txt", "whole").read_text()
     'whole'
     """
-    with private(), atomic_file(path) as file:
+    with private(), atomic_file(path, wait) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return path
 
@@ -147,14 +149,15 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write into that replaces an older one when the block ends."""
+def atomic_file(path: Path, wait: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write into that replaces an older one when the block ends, by default once it is on the disk."""
     part = path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
     try:
         with _locked_file(part) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # otherwise a power failure can leave an empty file with this name
+            if wait:
+                os.fsync(file.fileno())  # otherwise a power failure can leave an empty file with this name
             part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -185,10 +188,12 @@ def _locked_folder(folder: Path) -> tuple[Path, int]:
     part = folder.with_name(f".{folder.name}.{os.getpid()}{SUFFIX}")
     while True:
         part.mkdir(exist_ok=True)
-        lock = _lock(part)
-        if lock is not None and part.is_dir():
-            return part, lock
-        if lock is not None:
+        with suppress(FileNotFoundError):
+            lock = os.open(part, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if part.is_dir():
+                return part, lock
             os.close(lock)
 
 

@@ -22,16 +22,10 @@ FLAT = 1e-7  # components with a smaller share of the largest component's standa
 class Fitted:
     """A readout with what it took from the corpus: from joined vectors to what an index stores and a task sees.
 
-    Attributes
-    ----------
-    readout : Readout
-    mean, basis : ndarray (D,) and (D, n), or None
-        A vector is projected to ``(vector - mean) @ basis``; with whitening alone D is the number of kept dimensions.
-    low, step : ndarray (n,), or None
-        Of ``int8``: the number -128 stands for ``low``, and each further one for a ``step`` more.
+    A vector is projected to ``(vector - mean) @ basis``, with ``mean`` (D,) and ``basis`` (D, n); with whitening alone
+    D is the number of kept dimensions. Of ``int8`` the number -128 stands for ``low`` (n,), and each further one for a
+    ``step`` (n,) more.
 
-    Examples
-    --------
     >>> binary = fit(Readout(storage="binary"))
     >>> binary(np.array([[0.5, -0.1, 0.0]], np.float32))
     array([[ 1., -1., -1.]], dtype=float32)
@@ -99,12 +93,8 @@ def fit(readout: Readout, corpus: Vectors | None = None) -> Fitted:
     Principal components are those of the centred vectors, each with the sign that makes its largest loading
     positive, as scikit-learn's PCA has them. The scale of ``int8`` is of each dimension and spans the corpus's
     values, as in sentence-transformers. It is fitted on the corpus and not on the texts of a task, so that a text
-    has one vector, whatever else is in the index; values beyond the corpus's are clipped.
-
-    Raises
-    ------
-    UndefinedError
-        If the corpus's vectors do not vary in enough directions.
+    has one vector, whatever else is in the index; values beyond the corpus's are clipped. It is an `UndefinedError` if
+    the corpus's vectors do not vary in enough directions.
     """
     if not readout.is_fitted:
         return Fitted(readout)

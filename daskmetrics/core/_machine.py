@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from ctypes.util import find_library
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -54,6 +55,28 @@ def transports() -> dict[str, str]:
     if ports := infiniband_ports():
         found["InfiniBand"] = ", ".join(f"{port} {state}" for port, state in ports.items())
     return found
+
+
+def interfaces() -> dict[str, tuple[str, ...]]:
+    """The IPv4 addresses of each network interface of this machine; one that is down has none."""
+    import psutil
+
+    known = psutil.net_if_addrs()
+    names = (name for _, name in socket.if_nameindex())
+    return {name: tuple(a.address for a in known.get(name, ()) if a.family == socket.AF_INET) for name in names}
+
+
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable of this process, and of those that it starts, within the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

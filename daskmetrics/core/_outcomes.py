@@ -26,18 +26,11 @@ TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much one score exceeds another.
+    """By how much one score exceeds another, with its standard error.
 
-    Attributes
-    ----------
-    value : float
-        First score minus second score, in units of the score.
-    stderr : float
-        Its standard error.
-    paired : bool
-        Whether the error is std(a_i - b_i) / sqrt(n) over the outcomes of n items (Student's paired comparison).
-        Otherwise it is that of independent scores, sqrt(se_a^2 + se_b^2), which is mostly too large for two arms on the
-        same items.
+    If it is ``paired``, the error is std(a_i - b_i) / sqrt(n) over the outcomes of n items (Student's paired
+    comparison). Otherwise it is that of independent scores, sqrt(se_a^2 + se_b^2), which is mostly too large for two
+    arms on the same items.
     """
 
     value: float

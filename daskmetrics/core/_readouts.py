@@ -27,27 +27,8 @@ _LAYERS = re.compile(r"(mean|concat)(\d+(?:[-+]\d+)+)")
 class Readout:
     """How an arm's vector is read; by default as the protocol says: one layer, all dimensions, float32.
 
-    Attributes
-    ----------
-    pooling : str
-        One of `POOLINGS`; empty: as the task or the protocol says.
-    layers : str
-        Layers that are read together: ``mean3-6`` is the mean of the vectors of layers 3 to 6, ``concat3+7`` those of
-        layers 3 and 7 one after the other; empty: the arm's layer alone.
-    dimensions : str
-        ``256`` keeps the first 256, ``pca128`` the first 128 principal components of the corpus; empty: all.
-    whitening : bool
-        Whether the vectors are centred, rotated and scaled so that those of the corpus have the identity as covariance.
-    storage : str
-        One of `STORAGES`. Tasks see what an index would return: the stored numbers as float32, signs for ``binary``.
+    A part that is not valid is a `ConfigError`.
 
-    Raises
-    ------
-    ConfigError
-        If a part is not valid.
-
-    Examples
-    --------
     >>> str(Readout("last", dimensions="256", storage="int8"))
     'last,256d,int8'
     >>> Readout.parse("mean3-6,whitened")
@@ -56,10 +37,15 @@ class Readout:
     True
     """
 
-    pooling: str = ""
+    pooling: str = ""  # one of `POOLINGS`; empty: as the task or the protocol says
+    # read together: ``mean3-6`` is the mean of the vectors of layers 3 to 6, ``concat3+7`` those of layers 3 and 7 one
+    # after the other; empty: the arm's layer alone
     layers: str = ""
+    # ``256`` keeps the first 256, ``pca128`` the first 128 principal components of the corpus; empty: all
     dimensions: str = ""
+    # vectors are centred, rotated and scaled so that those of the corpus have the identity as covariance
     whitening: bool = False
+    # one of `STORAGES`; tasks see what an index would return: the stored numbers as float32, signs for ``binary``
     storage: str = "float32"
 
     def __post_init__(self) -> None:
@@ -83,13 +69,7 @@ class Readout:
     @classmethod
     @lru_cache(maxsize=4096)
     def parse(cls, name: str) -> Readout:
-        """The readout with this name; the inverse of ``str``.
-
-        Raises
-        ------
-        ConfigError
-            If a part is not known, comes twice, or is not at its place.
-        """
+        """The readout with this name, the inverse of ``str``; `ConfigError` for a wrong or misplaced part."""
         parts: dict[str, Any] = {}
         for text in name.split(",") if name else ():
             part, value = _part(text)
@@ -155,13 +135,7 @@ class Readout:
         return math.ceil(self.width(width) * STORAGES[self.storage])
 
     def check(self, width: int, corpus: int) -> None:
-        """Check that this is possible for pooled vectors of this width and a corpus of this many texts.
-
-        Raises
-        ------
-        ConfigError
-            With what was asked for, what there is, and the remedy.
-        """
+        """Check that this is possible for pooled vectors of this width and a corpus of this many texts."""
         whole, kept = self.joined_width(width), self.width(width)
         if kept > whole:
             raise ConfigError(f"Readout '{self}' keeps {kept:,} dimensions, but vectors have {whole:,}: keep fewer.")

@@ -32,18 +32,9 @@ PlacedRow = tuple[str, Mapping[str, Any]]
 def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
     """The rows of a table, whose suffix gives its format; also ``.csv.gz`` and the like.
 
-    Parameters
-    ----------
-    path : Path
-        A file with one of the suffixes of `READERS`. Values of CSV and TSV files are texts.
-    columns : sequence of str, optional
-        Columns that are needed. Of Parquet files no others are read.
-
-    Raises
-    ------
-    ConfigError
-        If the file does not exist, has another format, is damaged or is not UTF-8; if a row has more or fewer values
-        than the header has names, or a name stands twice. The message names the line.
+    Values of CSV and TSV files are texts. Of Parquet files only the needed ``columns`` are read, if any are named. A
+    `ConfigError` names the line if the file does not exist, has another format, is damaged or is not UTF-8, if a row
+    has more or fewer values than the header has names, or a name stands twice.
     """
     if not path.is_file():
         raise ConfigError(f"File '{path}' does not exist.")

@@ -29,6 +29,17 @@ def parse_walltime(text: str) -> int:
     return total
 
 
+def walltime_text(seconds: float) -> str:
+    """Seconds as Slurm writes a limit.
+
+    >>> walltime_text(14400), walltime_text(129600)
+    ('04:00:00', '1-12:00:00')
+    """
+    days, rest = divmod(int(seconds), 86400)
+    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
+
+
 def parse_duration(text: float | str | None) -> float | None:
     """Seconds of a number or text, None for None and ``none``; raises ConfigError for any other text.
 

@@ -6,11 +6,13 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from daskmetrics.core._files import RunFolder, atomic_write
+from daskmetrics.core._json import build, parse
 from daskmetrics.core._text import duration, plural
 from daskmetrics.execution._lock import holder
 from daskmetrics.execution._placement import QueuedUnit, WorkerState
@@ -40,10 +42,9 @@ class Capacity:
         return f"{self.known:,} known: {', '.join([f'{self.busy:,} busy', *idle, *waiting, *age])}"
 
 
-def capacity(workers: Collection[WorkerState], units: Iterable[QueuedUnit], now: float, stopping: bool) -> Capacity:
-    """The capacity of the workers of a loop, at a time of its clock."""
+def capacity(workers: Collection[WorkerState], waiting: Collection[QueuedUnit], now: float, stopping: bool) -> Capacity:
+    """The capacity of the workers of a loop and of the units that wait for one, at a time of its clock."""
     idle = [worker for worker in workers if not worker.placed]
-    waiting = [unit for unit in units if unit.task is None]
     # units of equal needs that are ready are alike
     ready = {
         (frozenset(each.unit.resources.items()), each.outgrown): each for each in waiting if each.not_before <= now
@@ -69,12 +70,11 @@ def _reason(worker: WorkerState, ready: Collection[QueuedUnit], stopping: bool) 
 
 
 def write(path: Path, state: Capacity) -> None:
-    atomic_write(path, json.dumps(asdict(state)))
+    atomic_write(path, json.dumps(asdict(state)), wait=False)  # it is written again in a moment
 
 
 def read(folder: RunFolder) -> Capacity | None:
-    """What the process that drives a run has written last; None if there is no such process, or it wrote nothing."""
-    try:
-        return Capacity(**json.loads(folder.workers.read_text(encoding="utf-8"))) if holder(folder.lock) else None
-    except FileNotFoundError:
-        return None
+    """What the process that drives a run has written last; None if there is no such process, or nothing to read."""
+    with suppress(FileNotFoundError, ValueError, AttributeError):  # a damaged file is replaced in a moment
+        return build(Capacity, parse(folder.workers.read_bytes())) if holder(folder.lock) else None
+    return None

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from daskmetrics.core._json import build, parse
 from daskmetrics.core.errors import LockedError
 
 NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file systems without flock
@@ -165,10 +166,10 @@ def _flock(lock: Path) -> int:
 
 def _read(path: Path) -> Holder | None:
     try:
-        return Holder(**json.loads(path.read_bytes()))
+        return build(Holder, parse(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError):
+    except (ValueError, AttributeError):
         # unreadable: treat it as of another machine, so that only `unlock` removes it
         since = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(path.stat().st_mtime))
         return Holder(0, "an unknown machine", since, None, "")

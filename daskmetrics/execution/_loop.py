@@ -88,7 +88,7 @@ class Loop:
         for record in self._recorder.known.values():
             self._durations.note(record.kind, record.seconds)
         self._failed_inputs: dict[Key, Record] = {}  # inputs that failed permanently
-        self._unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
+        self.unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
         self._tasks: dict[TaskId, QueuedUnit] = {}
         self._deadlines, self._patience = AttemptTimers(settings.grace), Patience(settings.patience)
         self._placement = Placement(self.workers, settings.ahead)
@@ -272,7 +272,7 @@ class Loop:
 
     def _fail_dependents(self) -> None:
         """Give up units that wait for an input that failed permanently; running units have it already."""
-        for item in list(self._unplaced.values()) if self._failed_inputs else ():
+        for item in list(self.unplaced.values()) if self._failed_inputs else ():
             given = item.unit.input
             if given and given.key in self._failed_inputs:
                 bad = self._failed_inputs[given.key]
@@ -283,7 +283,7 @@ class Loop:
         unit = item.unit
         self._recorder.add(Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result))
         self._unassign(item)
-        del self.units[unit.key], self._unplaced[unit.key]
+        del self.units[unit.key], self.unplaced[unit.key]
 
     def _unassign(self, item: QueuedUnit) -> None:
         """Take a unit from its worker, so that it waits again."""
@@ -294,7 +294,7 @@ class Loop:
             worker.remove(item)
             self._placement.update(worker)
         if not item.shared:
-            self._unplaced[item.unit.key] = item
+            self.unplaced[item.unit.key] = item
         del self._tasks[item.task]
         self._actions.append(Release(item.task))
         item.task = item.worker = item.begun = None
@@ -335,7 +335,7 @@ class Loop:
         if record := self._recorder.known.get(unit.key):
             self.source.tell(record)
             return
-        self.units[unit.key] = self._unplaced[unit.key] = self._queued(unit)
+        self.units[unit.key] = self.unplaced[unit.key] = self._queued(unit)
         if unit.input and unit.input.key not in (*self.inputs, *self._failed_inputs):
             self.inputs[unit.input.key] = self._queued(unit.input, shared=True)
 
@@ -345,7 +345,7 @@ class Loop:
 
     def _waiting(self) -> Iterator[QueuedUnit]:
         """Units that have no worker, or their inputs where these must run first; due or not."""
-        for item in sorted(self._unplaced.values(), key=lambda item: item.number):
+        for item in sorted(self.unplaced.values(), key=lambda item: item.number):
             before = self.inputs.get(item.unit.input.key) if item.unit.input else None
             if before and not before.held:
                 item = before
@@ -378,7 +378,7 @@ class Loop:
         worker.placed.append(item)
         worker.at_hand = item.unit.keeps or worker.at_hand
         self._placement.update(worker)
-        self._unplaced.pop(item.unit.key, None)
+        self.unplaced.pop(item.unit.key, None)
         self._tasks[item.task] = item
         if given:
             self.inputs.move_to_end(given.unit.key)

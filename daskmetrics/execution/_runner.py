@@ -157,6 +157,7 @@ class _DaskBackend:
         self.reported: set[TaskId] = set()  # attempts whose short result came with the report of their end
         # resources of the workers by address; only the event loop of the client uses it
         self.known: dict[str, Mapping[str, float]] = {}
+        self.leaving: set[str] = set()  # addresses of lost workers until the loop knows it
         self.metrics: Mapping[str, Mapping[str, Any]] = {}  # that the workers reported last, by name
         self.plain: set[str] = set()  # workers that were started without our resources
         self.over_memory: set[str] = set()  # workers that their nanny killed because they used too much memory
@@ -206,7 +207,7 @@ class _DaskBackend:
                 }
                 telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
-                now = capacity(loop.workers.values(), loop.units.values(), loop.now, loop.stopping)
+                now = capacity(loop.workers.values(), loop.unplaced.values(), loop.now, loop.stopping)
                 with suppress(OSError):  # a full disk pauses the run elsewhere
                     write(folder.workers, now)
             messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
@@ -241,6 +242,7 @@ class _DaskBackend:
                 if future := self.futures.pop(task, None):
                     future.release()
                 self.reported.discard(task)
+                self.shared.discard(task)
             case Kill(address):
                 self._post(self._kill(address))
             case Notice(text):
@@ -255,6 +257,7 @@ class _DaskBackend:
             self.events.put(Failed(submit.task, Fault.PERMANENT, reason))
             return
         assignment = worker.Assignment(submit.task, packed, self.topic, str(self.scratch), unit.timeout, submit.shared)
+        self.futures[submit.task] = None  # on a busy machine the report of its end can arrive before the future
         future = self.client.submit(
             worker.perform,
             assignment,
@@ -328,11 +331,12 @@ class _DaskBackend:
         except OSError:
             return  # the connection is lost; the client reports it
         self.metrics = {str(about["name"]): about["metrics"] for about in here.values()}
-        for address in here.keys() - self.known.keys():
+        for address in here.keys() - self.known.keys() - self.leaving:
             self.known[address] = here[address]["resources"]
             self._post(self._ask_versions(address, here[address]))
         for address in self.known.keys() - here.keys():
             del self.known[address]
+            self.leaving.add(address)
             self._post(self._report_left(address))
         for address, before in self.known.items():
             if (now := here[address]["resources"]) != before and address not in self.plain:
@@ -366,6 +370,8 @@ class _DaskBackend:
     async def _report_left(self, address: str) -> None:
         await asyncio.sleep(SETTLE)
         self.events.put(Left(address, last_words(self.scratch, address), address in self.over_memory))
+        self.leaving.remove(address)
+        self._post(self._look())  # another worker may have this address now
 
     def _post(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine on the event loop of the client, so that the driver never waits for a worker."""

@@ -10,7 +10,7 @@
 | `_fresh` | finalists on items that were kept back from the search |
 | `_worker`, `_embeddings` | the functions that run on workers, and what they return |
 | `_watch`, `_watch_answer` | a run whose grid grows; what each of its rounds says |
-| `_watch_log`, `_watch_trackers` | the events of a watch, for other programs; its rounds in MLflow and W&B |
+| `_watch_log` | the events of a watch, for other programs; its rounds in MLflow and W&B |
 | `_watch_process` | a watch beside a training loop, and beside a `Trainer` |
 | `_train` | suites that are trained by process groups |
 | `_direct` | one model in this process: its vectors, metrics and scores |

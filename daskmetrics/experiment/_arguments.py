@@ -30,12 +30,8 @@ def configured(
 ) -> tuple[Config, RunFolder]:
     """The configuration of the arguments of `daskmetrics.run`, and the folder of the run.
 
-    A table among the tasks is written into the folder: as its key is its content, equal tables are the same task.
-
-    Raises
-    ------
-    ConfigError
-        If an argument is unknown or not valid; it names the argument.
+    A table among the tasks is written into the folder: as its key is its content, equal tables are the same task. An
+    argument that is unknown or not valid is a `ConfigError` that names it.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     for name in given:
@@ -156,7 +152,6 @@ def _written(place: str, about: dict[str, Any], folder: RunFolder) -> str:
 
 
 def _lines(place: str, data: Any, roles: Mapping[str, Any]) -> str:
-    """A table as JSON lines."""
     import pandas
 
     frame = data if isinstance(data, pandas.DataFrame) else data.to_pandas()

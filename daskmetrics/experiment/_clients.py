@@ -20,21 +20,8 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
     That is ``CPU``; or ``GPU`` if no worker offers ``CPU``, since a machine with a GPU can score, too. The other way
     round there is no substitute: a worker that offers only ``CPU`` may stand beside GPU workers that come later.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    folder : Path
-        Folder of the run, which workers write to.
-    paths : sequence of str
-        Further files and folders of this machine that the workers must see.
-    patience : float
-        Seconds to wait for the first worker.
-
-    Raises
-    ------
-    ConfigError
-        If no worker arrives, workers are threads of this process, none offers a GPU slot, versions differ, or a file
-        is not visible.
+    The workers must see the run's ``folder`` and these ``paths`` of this machine. The first is awaited for ``patience``
+    seconds. Each reason that they cannot run the units is a `ConfigError`.
     """
     try:
         client.wait_for_workers(1, timeout=patience)

@@ -18,7 +18,7 @@ from typing import Any
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._content import digest_of
 from daskmetrics.core._files import SUFFIX
-from daskmetrics.core.errors import NO_ROOM, DataError
+from daskmetrics.core.errors import DataError
 from daskmetrics.execution import RetryPolicy
 from daskmetrics.execution._retry import Fault, GiveUp
 
@@ -55,10 +55,7 @@ class Remote:
     def read(self, name: str, start: int, end: int) -> Iterator[bytes]:
         """The bytes of a file from ``start`` to ``end``; after a failure it goes on where it was.
 
-        Raises
-        ------
-        DataError
-            If the hub refuses, or fails too often in a row.
+        A `DataError` says that the hub refuses, or fails too often in a row.
         """
         failures = 0
         while start < end:
@@ -264,10 +261,7 @@ def _smaller(part: Part, tensors: Mapping[str, Any], metadata: Any, data: int, k
 def fetch(part: Part, remote: Remote, folder: Path) -> None:
     """Write one file, going on with what an interrupted download left.
 
-    Raises
-    ------
-    DataError
-        If it cannot be downloaded, or what the hub sends is not what it lists, twice.
+    A `DataError` says that it cannot be downloaded, or that the hub twice sends something else than it lists.
     """
     path = folder / part.name
     partial = path.with_name(path.name + SUFFIX)
@@ -291,8 +285,3 @@ def fetch(part: Part, remote: Remote, folder: Path) -> None:
         f"{part.name} of {remote.source} at {remote.commit[:7]} was downloaded twice, and its hash is not the one that "
         "the hub lists: something between here and the hub changes files. 'daskmetrics retry' tries again."
     )
-
-
-def is_full(error: BaseException) -> bool:
-    """Whether an error means a full disk."""
-    return isinstance(error, OSError) and error.errno in NO_ROOM

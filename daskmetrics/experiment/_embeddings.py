@@ -58,7 +58,6 @@ class LayerEmbeddings:
 
     @property
     def in_memory(self) -> int:
-        """Bytes in memory."""
         return sum(each.nbytes for each in self._vectors or ())
 
     def put(self, texts: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]]) -> None:
@@ -146,7 +145,6 @@ class MemoryBudget:
 
     @property
     def in_memory(self) -> int:
-        """Bytes in memory."""
         return sum(each.in_memory for each in self._living())
 
     def _living(self) -> list[LayerEmbeddings]:

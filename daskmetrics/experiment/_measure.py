@@ -13,7 +13,7 @@ from daskmetrics.core.names import Checkpoint, Key, Suite, content_key
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._prepare import Experiment
-from daskmetrics.experiment._worker import Column, known_columns, known_sizes
+from daskmetrics.experiment._worker import known_columns, known_sizes
 
 
 def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
@@ -27,14 +27,27 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
     train = [unit for chain in sorted(chains.values(), key=_training_cost, reverse=True) for unit in chain.values()]
     following = _following(experiment, {record.key for record in records if record.ok})
     columns, sizes = known_columns(records), known_sizes(records)
+    metrics = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
     measure = []
     for suite in experiment.suites:
         for checkpoint in suite.checkpoints():
             states = experiment.states_key(suite, checkpoint)
-            spec = _measure_spec(
-                experiment, suite, checkpoint, folder, columns.get(states, {}), following.get(checkpoint)
+            spec = worker.MeasureSpec(
+                checkpoint=checkpoint,
+                location=experiment.locations[checkpoint],
+                layers=suite.layers,
+                metrics=metrics,
+                protocol=experiment.protocols[checkpoint],
+                prompts=str(folder.corpus.resolve()),
+                prompts_key=experiment.prompts_key,
+                store=str(folder.store.resolve()),
+                seed=experiment.config.seed,
+                states_key=states,
+                states=str(folder.states.resolve()) if experiment.config.keep_states else None,
+                known={key: column for key, column in columns.get(states, {}).items() if key in metrics},
+                size=sizes.get(states),
+                following=following.get(checkpoint),
             )
-            spec = replace(spec, size=sizes.get(states))
             training_unit = chains[suite.model].get(checkpoint.revision)
             unit = WorkUnit(
                 key=experiment.measure_keys[checkpoint],
@@ -87,29 +100,3 @@ def _training_cost(chain: Mapping[str, WorkUnit]) -> int:
     """Relative cost of a training chain, to start with the longest."""
     recipes = (unit.args[0] for unit in chain.values())
     return max((recipe.width**2 * recipe.depth * recipe.steps for recipe in recipes), default=0)
-
-
-def _measure_spec(
-    experiment: Experiment,
-    suite: Suite,
-    checkpoint: Checkpoint,
-    folder: RunFolder,
-    known: Mapping[Key, Column],
-    following: Location | None,
-) -> worker.MeasureSpec:
-    metrics = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
-    return worker.MeasureSpec(
-        checkpoint=checkpoint,
-        location=experiment.locations[checkpoint],
-        layers=suite.layers,
-        metrics=metrics,
-        protocol=experiment.protocols[checkpoint],
-        prompts=str(folder.corpus.resolve()),
-        prompts_key=experiment.prompts_key,
-        store=str(folder.store.resolve()),
-        seed=experiment.config.seed,
-        states_key=experiment.states_key(suite, checkpoint),
-        states=str(folder.states.resolve()) if experiment.config.keep_states else None,
-        known={key: column for key, column in known.items() if key in metrics},
-        following=following,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -152,14 +152,9 @@ def _tokenizer_of(model: Any) -> Any:
     """The tokenizer of the folder or hub id that a model was loaded from."""
     from transformers import AutoTokenizer
 
-    place = getattr(model, "name_or_path", "")
-    try:
-        return AutoTokenizer.from_pretrained(place, trust_remote_code=False) if place else _no_tokenizer(model)
-    except (OSError, ValueError):
-        return _no_tokenizer(model)
-
-
-def _no_tokenizer(model: Any) -> Any:
+    with suppress(OSError, ValueError):
+        if place := getattr(model, "name_or_path", ""):
+            return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
     raise ConfigError(f"No tokenizer was found beside this {type(model).__name__}: give it as 'tokenizer'.")
 
 

@@ -34,58 +34,26 @@ VERSION = 3  # of the computation: increase it when equal inputs no longer give 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A configuration with all its names resolved.
-
-    Attributes
-    ----------
-    config : Config
-    suites : tuple of Suite
-    locations : mapping of Checkpoint to Location
-    protocols : mapping of Checkpoint to ModelProtocol
-        How the texts of each checkpoint become vectors.
-    widths : mapping of str to int
-        Hidden size of each model.
-    trainings : mapping of str to TrainedSuite
-        The suites that this run trains, by model.
-    missing : mapping of str to tuple of str
-        Hub revisions of each model that are not on this machine.
-    metrics : tuple of Metric
-    tasks : tuple of Task
-    prompts : tuple of str
-        The texts whose states are measured.
-    policy : Policy
-        Chooses the cells of the search.
-    fresh : tuple of Task
-        The same tasks on the items that are kept back from the search; empty without ``search.confirm: fresh``.
-    aliases : mapping of Checkpoint to tuple of str
-        Revisions of equal content that are measured as one checkpoint, by the checkpoint.
-    warnings : tuple of str
-        What is doubtful about the weights of a model or the data of a task; each begins with its name.
-    likeness
-        How alike the tasks are, (T, T), as learned from ``search.prior``; empty without one.
-    offered : tuple of str
-        What kinds of weights the hub has for each model, in words.
-    scored_on : str
-        The resource of a worker that scoring occupies.
-    """
+    """A configuration with all its names resolved."""
 
     config: Config
     suites: tuple[Suite, ...]
     locations: Mapping[Checkpoint, Location]
-    protocols: Mapping[Checkpoint, ModelProtocol]
-    widths: Mapping[str, int]
-    trainings: Mapping[str, TrainedSuite]
-    missing: Mapping[str, tuple[str, ...]]
+    protocols: Mapping[Checkpoint, ModelProtocol]  # how the texts of each checkpoint become vectors
+    widths: Mapping[str, int]  # hidden size of each model
+    trainings: Mapping[str, TrainedSuite]  # the suites that this run trains, by model
+    missing: Mapping[str, tuple[str, ...]]  # hub revisions of each model that are not on this machine
     metrics: tuple[Metric, ...]
     tasks: tuple[Task, ...]
-    prompts: tuple[str, ...]
-    policy: Policy
-    fresh: tuple[Task, ...] = ()
+    prompts: tuple[str, ...]  # the texts whose states are measured
+    policy: Policy  # chooses the cells of the search
+    fresh: tuple[Task, ...] = ()  # the same tasks on the items that `search.confirm: fresh` keeps back from the search
+    # revisions of equal content that are measured as one checkpoint, by the checkpoint
     aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    likeness: tuple[tuple[float, ...], ...] = ()
-    offered: tuple[str, ...] = ()
-    scored_on: str = "CPU"
+    warnings: tuple[str, ...] = ()  # what is doubtful about weights or data; each begins with the model or task
+    likeness: tuple[tuple[float, ...], ...] = ()  # how alike the tasks are, (T, T), as learned from `search.prior`
+    offered: tuple[str, ...] = ()  # what kinds of weights the hub has for each model, in words
+    scored_on: str = "CPU"  # the resource of a worker that scoring occupies
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -97,13 +65,7 @@ class Experiment:
 
     @cached_property
     def baseline(self) -> Checkpoint:
-        """The checkpoint with whose layers scores are compared; its last layer is the default arm.
-
-        Raises
-        ------
-        ConfigError
-            If the configured checkpoint does not exist.
-        """
+        """The checkpoint with whose layers scores are compared; `ConfigError` if the configured one does not exist."""
         configured = self.config.search.baseline
         if configured is None:
             return self.suites[-1].checkpoints()[-1]
@@ -125,28 +87,19 @@ class Experiment:
 
     @cached_property
     def by_task(self) -> Mapping[str, Task]:
-        """Each task, by name."""
         return {task.name: task for task in self.tasks}
 
     @cached_property
     def by_model(self) -> Mapping[str, Suite]:
-        """Each suite, by model."""
         return {suite.model: suite for suite in self.suites}
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
-        """Kind of each task, by name."""
         return {task.name: task.kind for task in self.tasks}
 
     @cached_property
     def weights(self) -> tuple[float, ...]:
-        """Weights of the tasks in the search's objective.
-
-        Raises
-        ------
-        ConfigError
-            For an unknown name, or if all weights are zero.
-        """
+        """Weights of the tasks in the search's objective; `ConfigError` for an unknown name, or if all are zero."""
         search = self.config.search
         return tuple(task_weights(self.kinds, search.objective, search.weights)) if self.tasks else ()
 
@@ -185,7 +138,6 @@ class Experiment:
 
     @cached_property
     def metric_keys(self) -> tuple[Key, ...]:
-        """Content keys of the metrics."""
         views = [AUGMENTATION, self.config.seed]
         return tuple(content_key("metric", each.identity, views if each.views > 1 else None) for each in self.metrics)
 
@@ -235,20 +187,9 @@ class Experiment:
 def prepare(config: Config, policy: Policy | None = None, on_message: OnMessage | None = None) -> Experiment:
     """Resolve and check every name, folder and file of a configuration; nothing is started.
 
-    Parameters
-    ----------
-    config : Config
-    policy : Policy, optional
-        Your own policy in place of the configured one; the journal records its import path.
-    on_message : callable, optional
-        Called with a line of text before something that takes long.
-
-    Raises
-    ------
-    ConfigError
-        If a metric, task, policy, folder, revision or corpus does not exist; names the nearest match.
-    DataError
-        If the scores of ``search.prior`` are of too few of the tasks or arms.
+    A user's own ``policy`` replaces the configured one; the journal records its import path. ``on_message`` is called
+    with a line of text before something that takes long. What does not exist is a `ConfigError` with the nearest match;
+    a `DataError` says that the scores of ``search.prior`` are of too few of the tasks or arms.
     """
     if policy is None:
         policy = policy_named(config.search.policy)

@@ -15,7 +15,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,10 +23,11 @@ from daskmetrics.config._checkpoints import Location
 from daskmetrics.core._costs import DOWNLOAD_RATE
 from daskmetrics.core._events import succeeded
 from daskmetrics.core._files import atomic_write, private
+from daskmetrics.core._machine import variable
 from daskmetrics.core._text import size_text
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import NO_ROOM, DataError
 from daskmetrics.execution import Record, Source, WorkUnit
-from daskmetrics.experiment._download import DownloadStopped, Part, Remote, fetch, is_full, parts_of
+from daskmetrics.experiment._download import DownloadStopped, Part, Remote, fetch, parts_of
 
 POLL = 0.1  # seconds between two looks at files
 AT_ONCE = 2  # downloads of the driver
@@ -76,12 +77,8 @@ def held(location: Location, following: Location | None = None) -> Iterator[dict
     """Keep a checkpoint's files on this machine within the block; waits for their download.
 
     Gives what the download took, and the seconds that the caller waited for it; None for a checkpoint whose space is
-    not limited. Workers that download themselves begin with the ``following`` checkpoint meanwhile.
-
-    Raises
-    ------
-    DataError
-        If it cannot be downloaded.
+    not limited. Workers that download themselves begin with the ``following`` checkpoint meanwhile. A `DataError` says
+    why it cannot be downloaded.
     """
     if location.rolling is None:
         yield None
@@ -303,7 +300,7 @@ class Downloads:
         except DownloadStopped:
             return False
         except Exception as error:
-            if is_full(error):
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
                 self._on_message(f"No room on the disk of '{entry.folder.parent}': downloads wait until there is.")
                 self._stop.wait(FULL)
                 done = False
@@ -327,19 +324,10 @@ class Downloads:
             raise DownloadStopped
 
 
-@contextmanager
-def offline_workers(missing: Iterable[Location]) -> Iterator[None]:
+def offline_workers(missing: Iterable[Location]) -> AbstractContextManager[None]:
     """Keep new workers from sending requests to the hub, which can take minutes, unless they download ``missing``."""
-    before = os.environ.get("HF_HUB_OFFLINE")
-    if all(each.rolling and each.rolling.by == "driver" for each in missing):
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("HF_HUB_OFFLINE", None)
-        else:
-            os.environ["HF_HUB_OFFLINE"] = before
+    by_driver = all(each.rolling and each.rolling.by == "driver" for each in missing)
+    return variable("HF_HUB_OFFLINE", "1") if by_driver else nullcontext()
 
 
 class Expecting:

@@ -67,32 +67,9 @@ class RunResult:
 def run(experiment: Experiment, folder: RunFolder, display: Display, client: Client | None = None) -> RunResult:
     """Measure every checkpoint, search the best arm, and record the recommendation in the journal.
 
-    Recorded units are not computed again; a finished run is not changed.
-
-    Parameters
-    ----------
-    experiment : Experiment
-        The result of `prepare`.
-    folder : RunFolder
-        Created if it does not exist.
-    display : Display
-        Shows the progress.
-    client : distributed.Client, optional
-        Of an existing cluster, whose workers are checked first; by default the run starts the configured cluster and
-        ends it.
-
-    Raises
-    ------
-    ConfigError
-        If weights or a task's data are not available, no worker arrives, or the client's workers cannot run units.
-    LockedError
-        If another driver holds the run.
-    DiskFullError
-        If the disk is full.
-    ClusterLostError
-        If the connection to the scheduler is lost; run again to resume.
-    DaskmetricsError
-        If no checkpoint could be measured.
+    Recorded units are not computed again; a finished run is not changed. The workers of a given ``client`` are checked
+    first; by default the run starts the configured cluster and ends it. After a `DiskFullError` or a `ClusterLostError`
+    the same call resumes; a `DaskmetricsError` says that no checkpoint could be measured.
     """
     entries = list(read(folder.journal)) if folder.journal.exists() else []
     if is_finished(entries, experiment.key):

@@ -34,9 +34,8 @@ from daskmetrics.execution._display import Display
 from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment._prepare import Experiment, prepare
 from daskmetrics.experiment._run import continue_run, require_inputs
-from daskmetrics.experiment._watch_answer import RoundAnswer, answer_of
-from daskmetrics.experiment._watch_log import WatchLog
-from daskmetrics.experiment._watch_trackers import Numbers, numbers_of, require_trackers, trackers
+from daskmetrics.experiment._watch_answer import answer_of
+from daskmetrics.experiment._watch_log import Numbers, WatchLog, numbers_of, require_trackers, trackers
 
 UNFINISHED = 30.0  # seconds for which a watch waits, after the end of the training, for files that are not complete
 
@@ -50,31 +49,9 @@ def watch(
 ) -> str:
     """Measure and search each checkpoint of growing suites; returns why it ended.
 
-    Recorded units are not computed again: after a kill the same call goes on.
-
-    Parameters
-    ----------
-    config : Config
-        Its section ``watch`` says how to follow; its models have a ``source`` that may not exist yet.
-    folder : RunFolder
-        Created if it does not exist.
-    display : Display
-        Shows the progress.
-    client : distributed.Client, optional
-        Of an existing cluster; by default the configured cluster is started for the first checkpoint, and stays.
-    on_round : callable
-        Called after each round, for instance to write the report.
-
-    Raises
-    ------
-    ConfigError
-        If a name or a value of the configuration is not valid, or checkpoints cannot be read as they are.
-    LockedError
-        If another process drives the run.
-    ClusterLostError
-        If the connection to the scheduler is lost; call it again to go on.
-    KeyboardInterrupt
-        If the user stopped it.
+    Recorded units are not computed again: after a kill the same call goes on. The sources of the models may not exist
+    yet. Without a ``client`` the configured cluster is started for the first checkpoint, and stays. ``on_round`` is
+    called after each round, for instance to write the report. After a `ClusterLostError` the same call goes on.
     """
     follower = Follower(config.models, parse_duration(config.watch.settle) or 0.0)
     metrics.resolve(config.metrics)  # a wrong name is an error now
@@ -272,8 +249,5 @@ class _Watcher:
             self.log.write("best", checkpoints=plain["checkpoints"], **plain["best"], location=dict(ended.location))
         if answer.has_stopped and not (before.get("rise") or {}).get("stopped"):
             self.log.write("plateau", checkpoints=plain["checkpoints"], arm=plain["best"]["arm"], **plain["rise"])
-        self._show(answer)
-
-    def _show(self, answer: RoundAnswer) -> None:
         for line in answer.lines:
             self.display.message(escape(line))

@@ -61,7 +61,6 @@ class RoundAnswer:
 
     @property
     def lines(self) -> list[str]:
-        """The answer as sentences."""
         score = "" if self.score is None else f", {self.score:.3f} ± {self.stderr:.3f}"
         lines = [f"{self.best} is the best of {plural(self.checkpoints, 'checkpoint')}{score}."]
         if self.rise:

@@ -220,15 +220,8 @@ def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
     if path.exists():
         return path
     pooler = Pooler(encoder.model, encoder.protocol, texts, encoder.protocol.prompts.of(None), poolings)
-    shape = len(encoder.layers), len(texts)
-    kept = {name: np.empty((*shape, w), np.float32) for name, w in zip(spec.poolings, pooler.widths, strict=True)}
-
-    def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], _: NDArray[np.int64]) -> None:
-        for vectors, new in zip(kept.values(), pooled, strict=True):
-            vectors[:, rows] = new
-
-    pooler.read(encoder.layers, keep)
-    blocks = {f"{layer}{name}": v for name, vs in kept.items() for layer, v in zip(encoder.layers, vs, strict=True)}
+    kept = zip(spec.poolings, pooler.vectors(encoder.layers), strict=True)
+    blocks = {f"{layer}{name}": v for name, vs in kept for layer, v in zip(encoder.layers, vs, strict=True)}
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **blocks)
     with room_for(f"the corpus's vectors in '{path}'"):

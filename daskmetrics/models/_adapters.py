@@ -32,12 +32,7 @@ def changes(module: Any, weights: Mapping[str, Tensor], adapter: Adapter, place:
     """What an adapter makes of the parameters of a network, by their names.
 
     The product of the two matrices is scaled, then added, as ``merge_and_unload`` of peft does. Parameters of a head,
-    or of a decoder of which only the encoder is loaded, are left out.
-
-    Raises
-    ------
-    DataError
-        If the adapter is of another network.
+    or of a decoder of which only the encoder is loaded, are left out. An adapter of another network is a `DataError`.
     """
     parameters = dict(module.named_parameters())
     made: dict[str, Change] = {}

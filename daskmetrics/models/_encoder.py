@@ -88,32 +88,12 @@ class Encoder:
         corpus: Path | None = None,
         base: Mapping[str, Any] | None = None,
     ) -> Encoder:
-        """Load the arm that a run recorded.
+        """Load the arm that a run recorded: a layer of a folder or hub id, with the protocol as it was done then.
 
-        Parameters
-        ----------
-        path : str
-            Folder of the weights, or a hub id.
-        revision : str or None
-            Of the hub.
-        layer : int
-        protocol : mapping
-            What was done for the model, as the run recorded it.
-        pickled : bool
-            Whether pickled weights may be loaded.
-        readout : str
-            Name of the arm's readout.
-        corpus : Path, optional
-            The prompts that the run measured, on which a readout with principal components, whitening or int8 is fitted
-            again.
-        base : mapping, optional
-            ``path`` and ``revision`` of the model to which the weights in the folder, of a LoRA adapter, are added.
-
-        Raises
-        ------
-        DataError
-            If the weights cannot be loaded, the folder says something else than when the run began, or the prompts are
-            needed and missing.
+        The weights of a LoRA adapter are added to the model whose ``path`` and ``revision`` are its ``base``. On the
+        prompts that the run measured (``corpus``), a readout with principal components, whitening or int8 is fitted
+        again. It is a `DataError` if the weights cannot be loaded, the folder says something else than when the run
+        began, or the prompts are needed and missing.
         """
         # the network of another time may have had other weights, so the location is one of its own
         identity = uuid.uuid4().hex
@@ -285,17 +265,7 @@ class Encoder:
     ) -> NDArray[np.float32]:
         """Vectors (L, texts, D) of these layers."""
         texts = _checked(texts, least=1)
-        pooler = Pooler(self.model, self.protocol, texts, before, [pooling])
-        kept: list[NDArray[np.float32]] = []
-
-        def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], _: NDArray[np.int64]) -> None:
-            (vectors,) = pooled
-            if not kept:
-                kept.append(np.empty((len(layers), len(texts), vectors.shape[2]), np.float32))
-            kept[0][:, rows] = vectors
-
-        pooler.read(layers, keep)
-        return kept[0]
+        return Pooler(self.model, self.protocol, texts, before, [pooling]).vectors(layers)[0]
 
     def _prompt(self, name: str | None) -> str:
         prompts = self.protocol.prompts

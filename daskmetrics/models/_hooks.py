@@ -23,14 +23,9 @@ Prepare = Callable[[list[Any]], Any]
 class HookedModel:
     """Any network, whose layers are modules of it; what a module returns is its states, (B, T, D) or (B, D).
 
-    Parameters
-    ----------
-    network : torch.nn.Module
-    layers : mapping of str to torch.nn.Module
-        Modules of the network, by the names of the layers. If one is called several times, its last call counts.
-    prepare : callable, optional
-        From a list of items to what the network is called with. An ``attention_mask`` (B, T) among keywords says which
-        tokens count; otherwise all do. By default the items are tensors of one shape, which are stacked.
+    If a module is called several times, its last call counts. An ``attention_mask`` (B, T) among the keywords that
+    ``prepare`` makes says which tokens count; otherwise all do. By default items are tensors of one shape, which are
+    stacked.
     """
 
     def __init__(self, network: nn.Module, layers: Mapping[str, nn.Module], prepare: Prepare | None) -> None:
@@ -82,7 +77,6 @@ class HookedModel:
 
 
 def _stacked(items: list[Any]) -> Tensor:
-    """Tensors of one shape as one tensor."""
     try:
         return torch.stack([torch.as_tensor(item) for item in items])
     except (TypeError, ValueError, RuntimeError) as error:

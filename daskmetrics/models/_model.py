@@ -41,32 +41,17 @@ def _whole_float32() -> Iterator[None]:
 
 
 class LoadedModel:
-    """A loaded checkpoint that reads texts.
+    """A loaded checkpoint that reads texts; `DataError` if its weights or its tokenizer cannot be loaded.
 
     As a context manager, it returns its network for the next checkpoint of the same architecture.
-
-    Parameters
-    ----------
-    location : Location or InMemory
-    protocol : Protocol
-        How texts become vectors.
-    device : str, optional
-        By default the GPU, if there is one; that of a network in memory is its own.
-    following : Location, optional
-        The checkpoint that will probably be loaded next; its weights are read in the background.
-
-    Raises
-    ------
-    DataError
-        If the weights or the tokenizer cannot be loaded.
     """
 
     def __init__(
         self,
         location: Location | InMemory,
         protocol: Protocol,
-        device: str | None = None,
-        following: Location | None = None,
+        device: str | None = None,  # by default the GPU, if there is one; that of a network in memory is its own
+        following: Location | None = None,  # will probably be loaded next: its weights are read in the background
     ) -> None:
         self.protocol = protocol
         if isinstance(location, InMemory):
@@ -111,26 +96,12 @@ class LoadedModel:
         size = self.network.parts.size(layers)
         return size and {"whole": sum(each.numel() for each in self.network.module.parameters()), **size}
 
-    def prompt_length(self, prompt: str) -> int:
-        """Tokens of a prompt at the beginning of a text."""
-        return self.tokenizer.prompt_length(prompt)
-
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
-        """Run one forward pass over all texts, in batches of texts of similar length.
+        """Run one forward pass over all texts, in batches of texts of similar length, up to the deepest layer.
 
-        Parameters
-        ----------
-        texts : sequence of str
-        layers : sequence of int
-            No block after the deepest of them runs.
-        on_batch : callable
-            Called with each layer of each batch. Rows may come again: a batch that runs out of memory is repeated in
-            halves, and one that overflows in half precision is repeated in float32.
-
-        Raises
-        ------
-        DataError
-            If the final norm that the protocol asks for is not known, or distinct texts become the same tokens.
+        ``on_batch`` is called with each layer of each batch. Rows may come again: a batch that runs out of memory is
+        repeated in halves, and one that overflows in half precision is repeated in float32. It is a `DataError` if the
+        final norm that the protocol asks for is not known, or distinct texts become the same tokens.
         """
         if not texts or not layers:
             return

@@ -139,12 +139,8 @@ def parts_of(model: Any) -> NetworkParts:
 
     The blocks are the members of a list of modules that are called as often as there are blocks, each with the states
     that the one before returned. The final norm is the module outside the blocks that turns the states of the last
-    block into ``last_hidden_state``, each token by itself; there is none if these states are ``last_hidden_state``.
-
-    Raises
-    ------
-    DataError
-        If the network does not read token ids, or does not give the states of all its layers.
+    block into ``last_hidden_state``, each token by itself; there is none if these states are ``last_hidden_state``. A
+    network that does not read token ids, or does not give the states of all its layers, is a `DataError`.
     """
     reader = model.get_encoder() if model.config.is_encoder_decoder else model
     depth = int(reader.config.num_hidden_layers)

@@ -27,21 +27,8 @@ Pooled = Callable[[Tensor, Tensor, Tensor], Tensor]
 class Pooler:
     """Texts as a model is to read them, and their vectors from the states of any layer.
 
-    Parameters
-    ----------
-    model : LoadedModel
-    protocol : ModelProtocol
-    texts : sequence of str
-    prompts : str or sequence of str
-        What is put before the texts: one for all, or one for each.
-    poolings : sequence of str
-        Names of `daskmetrics.core._readouts.POOLINGS`; others than ``as_shipped`` are without what follows the pooling
-        of a folder of sentence-transformers. An empty name, by default the only one, is as the protocol says.
-
-    Attributes
-    ----------
-    texts : list of str
-        With their prompts, for the model's ``read``.
+    The poolings are names of `daskmetrics.core._readouts.POOLINGS`; others than ``as_shipped`` are without what follows
+    the pooling of a folder of sentence-transformers. An empty name is as the protocol says.
     """
 
     def __init__(
@@ -49,7 +36,7 @@ class Pooler:
         model: LoadedModel | HookedModel,
         protocol: ModelProtocol,
         texts: Sequence[str],
-        prompts: str | Sequence[str],
+        prompts: str | Sequence[str],  # what is put before the texts: one for all, or one for each
         poolings: Sequence[str] = ("",),
     ) -> None:
         each = [prompts] * len(texts) if isinstance(prompts, str) else list(prompts)
@@ -57,6 +44,7 @@ class Pooler:
         if shipped and shipped.lower_case:
             each, texts = [lower(prompt) for prompt in each], [lower(text) for text in texts]
         self.model = model
+        # with their prompts, for the model's `read`
         self.texts = [prompt + text if prompt else text for prompt, text in zip(each, texts, strict=True)]
         self._poolings = tuple(name or protocol.base.pooling for name in poolings)
         if "as_shipped" in self._poolings and shipped is None:
@@ -66,7 +54,7 @@ class Pooler:
         self._skipped: Tensor | None = None  # tokens at the beginning of each text that are not pooled
         if self._shipped and not self._shipped.include_prompt:
             assert isinstance(model, LoadedModel)  # a network that is read by hooks ships nothing
-            lengths = {prompt: model.prompt_length(prompt) for prompt in set(each)}
+            lengths = {prompt: model.tokenizer.prompt_length(prompt) for prompt in set(each)}
             self._skipped = torch.tensor([lengths[prompt] for prompt in each], device=model.device)
 
     @property
@@ -76,11 +64,6 @@ class Pooler:
         none = torch.zeros(0, 1, self.model.width, device=self.model.device)
         rows = torch.zeros(0, dtype=torch.long, device=self.model.device)
         return [self._pooled(name, rows, none, none[..., 0].bool()).shape[1] for name in self._poolings]
-
-    @property
-    def width(self) -> int:
-        """That of the first pooling."""
-        return self.widths[0]
 
     def read(self, layers: Sequence[int], on_vectors: OnVectors) -> None:
         """Read the texts, and call ``on_vectors`` with the vectors of each batch; rows may come again."""
@@ -97,6 +80,19 @@ class Pooler:
                 on_vectors(rows.cpu().numpy(), pooled, mask.sum(1).cpu().numpy())
 
         self.model.read(self.texts, layers, take)
+
+    def vectors(self, layers: Sequence[int]) -> list[NDArray[np.float32]]:
+        """The vectors (L, texts, D) of all texts at these layers, by pooling."""
+        kept: list[NDArray[np.float32]] = []
+
+        def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], _: NDArray[np.int64]) -> None:
+            if not kept:
+                kept.extend(np.empty((len(layers), len(self.texts), each.shape[2]), np.float32) for each in pooled)
+            for vectors, new in zip(kept, pooled, strict=True):
+                vectors[:, rows] = new
+
+        self.read(layers, keep)
+        return kept
 
     def __call__(self, rows: Tensor, states: Tensor, mask: Tensor) -> Tensor:
         """Vectors (B, D) of float32 of the texts ``rows`` (B,), from states (B, T, D) and mask (B, T).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from daskmetrics.config._checkpoints import Location
 from daskmetrics.config._protocol import ModelProtocol
@@ -148,7 +146,7 @@ def _save_modules(model: LoadedModel, protocol: ModelProtocol, fitted: Fitted, f
 def _whole_width(model: LoadedModel, protocol: ModelProtocol, pooling: str) -> int:
     """Numbers of a vector before any are left out, which sentence-transformers does last."""
     whole = replace(protocol.shipped, dimensions=None) if protocol.shipped else None
-    return Pooler(model, replace(protocol, shipped=whole), [], "", [pooling]).width
+    return Pooler(model, replace(protocol, shipped=whole), [], "", [pooling]).widths[0]
 
 
 def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
@@ -192,14 +190,8 @@ def _check_equal(model: LoadedModel, protocol: ModelProtocol, layer: int, folder
     module = load_module(Location(str(folder), None, "saved"), model.network.dtype).to(model.device)
     reader = module.get_encoder() if module.config.is_encoder_decoder else module
     pooler = Pooler(model, protocol, PROBE, protocol.prompts.of(None), [pooling])
-    wanted = np.empty((len(PROBE), pooler.width), np.float32)
-
-    def keep(rows: NDArray[np.intp], vectors: Sequence[NDArray[np.float32]], _: NDArray[np.int64]) -> None:
-        wanted[rows] = vectors[0][0]
-
-    pooler.read((layer,), keep)
     tokens = model.tokenizer(pooler.texts, model.max_length)
-    for row, vector in enumerate(wanted):
+    for row, vector in enumerate(pooler.vectors((layer,))[0][0]):
         ids = torch.tensor(tokens[row][None], device=model.device).long()
         mask = torch.ones_like(ids)
         states = reader(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -213,11 +205,10 @@ def _check_equal(model: LoadedModel, protocol: ModelProtocol, layer: int, folder
 
 
 def _card(model: LoadedModel, protocol: ModelProtocol, layer: int, network: Any, text: str, fitted: Fitted) -> str:
-    """The model card."""
     whole, kept = (sum(each.numel() for each in net.parameters()) for net in (model.network.module, network))
     source = model.network.location
     origin = source.path if isinstance(source, Location) else source.name
-    dimensions = fitted.readout.width(Pooler(model, protocol, [], "", [fitted.readout.pooling]).width)
+    dimensions = fitted.readout.width(Pooler(model, protocol, [], "", [fitted.readout.pooling]).widths[0])
     read = f"; readout: {fitted.readout}" if str(fitted.readout) else ""
     revision = f" (revision {source.revision})" if isinstance(source, Location) and source.revision else ""
     return f"""---

@@ -80,28 +80,23 @@ class Tokenizer:
     def __init__(self, location: Location | InMemory) -> None:
         if isinstance(location, InMemory):
             self._key: Hashable = object()  # not the location, which the cache would keep in memory
-            self._tokenizer = location.tokenizer
-            _check_vocabulary(self._tokenizer, f"of {location.name}")
+            self.of_transformers = location.tokenizer
+            _check_vocabulary(self.of_transformers, f"of {location.name}")
         else:
             self._key = _content_key(location)
-            self._tokenizer = _TOKENIZERS.get(self._key, lambda: _load(location))
-
-    @property
-    def of_transformers(self) -> Any:
-        """The tokenizer as transformers loads it."""
-        return self._tokenizer
+            self.of_transformers = _TOKENIZERS.get(self._key, lambda: _load(location))
 
     @property
     def pad(self) -> int:
         """The token id to pad with; some tokenizers have no padding token."""
-        tokenizer = self._tokenizer
+        tokenizer = self.of_transformers
         candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0)
         return next(int(token) for token in candidates if token is not None)
 
     @property
     def limit(self) -> int | None:
         """Tokens of the longest text that the tokenizer was made for; None if it states no such number."""
-        limit = self._tokenizer.model_max_length
+        limit = self.of_transformers.model_max_length
         return int(limit) if _SANE[0] <= limit <= _SANE[1] else None
 
     def __call__(self, texts: Sequence[str], max_length: int) -> Tokens:
@@ -111,14 +106,14 @@ class Tokenizer:
 
     def prompt_length(self, prompt: str) -> int:
         """Tokens of a prompt at the beginning of a text: without a special token at its end, such as ``[SEP]``."""
-        ids = self._tokenizer(prompt)["input_ids"] if prompt else []
-        return len(ids) - (bool(ids) and ids[-1] in self._tokenizer.all_special_ids)
+        ids = self.of_transformers(prompt)["input_ids"] if prompt else []
+        return len(ids) - (bool(ids) and ids[-1] in self.of_transformers.all_special_ids)
 
     def _tokenize(self, texts: list[str], max_length: int) -> Tokens:
         rows: list[np.ndarray] = []
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
-            encoded = self._tokenizer(chunk, truncation=True, max_length=max_length, padding=False)["input_ids"]
+            encoded = self.of_transformers(chunk, truncation=True, max_length=max_length, padding=False)["input_ids"]
             # a text without tokens becomes one padding token, so that it has a vector
             rows += [np.array(row or [self.pad], np.int32) for row in encoded]
         _check_distinct(texts, rows, max_length)
@@ -218,21 +213,8 @@ def plan_batches(
 ) -> list[list[int]]:
     """Rows of texts, sorted by length and cut into batches of at most ``budget`` padded tokens.
 
-    A text longer than the budget has a batch of its own.
+    A text longer than the budget has a batch of its own. With ``equal`` a batch has texts of one length only.
 
-    Parameters
-    ----------
-    lengths : sequence of int
-        Tokens of each text.
-    budget : int
-        Padded tokens per batch.
-    rows : iterable of int, optional
-        Texts to plan; by default all.
-    equal : bool
-        Whether a batch has texts of one length only.
-
-    Examples
-    --------
     >>> plan_batches([5, 1, 3, 2], budget=6)
     [[1, 3], [2], [0]]
     """
@@ -257,16 +239,8 @@ def reduced_budget(batch: Sequence[int], lengths: Sequence[int], budget: int) ->
 
 
 def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tensor]:
-    """Token ids (B, T) and mask (B, T), padded on the right or on the left.
+    """Token ids (B, T) and mask (B, T), padded on the ``right`` or on the ``left``.
 
-    Parameters
-    ----------
-    tokens : sequence of sequences of int, or of integer arrays
-    pad : int
-    side : {"left", "right"}
-
-    Examples
-    --------
     >>> pad_batch([[5, 6], [7]], pad=0, side="left")[0].tolist()
     [[5, 6], [0, 7]]
     """
@@ -285,8 +259,6 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
 
     ``mean`` over real tokens, the ``last`` real token, or the first (``cls``).
 
-    Examples
-    --------
     >>> pool(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]), "mean")
     tensor([[2.]])
     """

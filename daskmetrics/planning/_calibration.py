@@ -56,13 +56,9 @@ class Calibration:
     start: float = 0.0  # seconds until workers were ready
     overhead: float = 0.0  # time of a run beyond its units, as a share of the units' time
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Calibration:
-        """The inverse of `as_dict`; TypeError or KeyError if the data is something else."""
+        """From JSON values, as `asdict` gives them; TypeError or KeyError if the data is something else."""
         samples = tuple(Sample(**{**each, "seconds": tuple(each["seconds"])}) for each in data["samples"])
         return cls(**{**data, "samples": samples, "serial": tuple(data["serial"])})
 
@@ -112,7 +108,7 @@ def save(calibration: Calibration) -> Path:
     path = folder() / f"{calibration.at:.0f}-{calibration.device}-{os.getpid()}.json"
     with private():
         path.parent.mkdir(parents=True, exist_ok=True)
-    return atomic_write(path, json.dumps(calibration.as_dict(), indent=1))
+    return atomic_write(path, json.dumps(asdict(calibration), indent=1))
 
 
 def known() -> tuple[Calibration, ...]:

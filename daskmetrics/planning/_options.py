@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import compress
 
 from daskmetrics.core._estimate import Estimate, Interval, undominated
-from daskmetrics.core._text import duration, listed
+from daskmetrics.core._text import duration, listed, walltime_text
 from daskmetrics.planning._success import TrackRecord
 from daskmetrics.planning._workload import Workload
 
@@ -121,25 +121,14 @@ class Option:
     def walltime(self) -> str:
         """Time to request from Slurm: the upper bound and a margin in quarters of an hour, within the offer's limit."""
         seconds = math.ceil(MARGIN * self.run.interval.high / QUARTER) * QUARTER
-        return walltime_of(min(seconds, self.offer.limit or seconds))
+        minutes = math.ceil(min(seconds, self.offer.limit or seconds) / 60)  # whole ones, as Slurm counts
+        return walltime_text(60 * max(1, minutes))
 
     @property
     def jobs(self) -> int:
         """Number of jobs, one after the other, if each resumes where the time limit ended the one before."""
         limit = self.offer.limit
         return math.ceil(self.run.interval.high / limit) if limit else 1
-
-
-def walltime_of(seconds: float) -> str:
-    """Seconds in Slurm's form, rounded up to a minute.
-
-    >>> walltime_of(59), walltime_of(3600 * 30)
-    ('00:01:00', '1-06:00:00')
-    """
-    minutes = max(1, int(-(-seconds // 60)))
-    days, minutes = divmod(minutes, 24 * 60)
-    clock = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
-    return f"{days}-{clock}" if days else clock
 
 
 @dataclass(frozen=True)

@@ -57,14 +57,7 @@ class TrackRecord:
 def of_partition(partition: str | None, profile: Cluster, runs: Path, ask: bool = True) -> TrackRecord | None:
     """The record of one's own jobs on a partition by ``sacct``; where it does not answer, of the runs in a folder.
 
-    Parameters
-    ----------
-    partition : str or None
-        Of Slurm.
-    profile : Cluster
-    runs : Path
-    ask : bool
-        Whether the Slurm here is the one of the partition.
+    ``ask`` says whether the Slurm here is the one of the partition.
     """
     found = None
     if partition and ask:

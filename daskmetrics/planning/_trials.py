@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from math import fsum
@@ -22,7 +21,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Config
 from daskmetrics.core._events import records
 from daskmetrics.core._files import RunFolder
-from daskmetrics.core._machine import workers
+from daskmetrics.core._machine import variable, workers
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import Journal, Record, Settings, Sweep
@@ -207,17 +206,9 @@ def _run_quietly(prepared: Experiment, folder: RunFolder, client: Client) -> flo
     return time.perf_counter() - began
 
 
-@contextmanager
-def _cache(folder: Path) -> Iterator[None]:
+def _cache(folder: Path) -> AbstractContextManager[None]:
     """Use a cache folder of its own meanwhile, so that suites are trained again."""
-    before = os.environ.get("DASKMETRICS_CACHE")
-    os.environ["DASKMETRICS_CACHE"] = str(folder.resolve())
-    try:
-        yield
-    finally:
-        del os.environ["DASKMETRICS_CACHE"]
-        if before is not None:
-            os.environ["DASKMETRICS_CACHE"] = before
+    return variable("DASKMETRICS_CACHE", str(folder.resolve()))
 
 
 @contextmanager

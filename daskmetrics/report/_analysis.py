@@ -156,6 +156,12 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     return table
 
 
+def closest_first(table: Mapping[str, Mapping[str, tuple[float, int]]]) -> list[str]:
+    """The metrics of `correlations` by their absolute rho over all tasks; those without one come last."""
+    rho = {name: next(iter(row.values()))[0] for name, row in table.items()}
+    return sorted(table, key=lambda name: 1.0 if math.isnan(rho[name]) else -abs(rho[name]))
+
+
 def leader(run: RecordedRun) -> tuple[Arm, float] | None:
     """The arm with the greatest mean score so far, among those that were scored on every task."""
     return max(mean_scores(run).items(), key=lambda item: item[1], default=None)

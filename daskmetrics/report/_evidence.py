@@ -126,7 +126,9 @@ class Evidence:
     def gap(self, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
         """By how much an arm's mean raw score exceeds another's, on the tasks on which both were scored."""
         mine, theirs = (self.recorded.get(each, {}) for each in (arm, other))
-        return mean_difference([difference(mine[t], theirs[t]) for t in tasks if t in mine and t in theirs])
+        both = [task for task in tasks if task in mine and task in theirs]
+        apart = [difference(mine[task], theirs[task]) for task in both]
+        return mean_difference(apart, self.shares(both).tolist()) if both else None
 
     def simplicity(self, arm: Arm) -> tuple[Any, ...]:
         """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier checkpoint, bytes."""

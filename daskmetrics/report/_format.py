@@ -222,6 +222,15 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
     return text if stderr is None else f"{text} ± {stderr:.3f}"
 
 
+def signed(correlation: float) -> str:
+    """A correlation with its sign.
+
+    >>> signed(0.5), signed(-0.25)
+    ('+0.50', '−0.25')
+    """
+    return f"{correlation:+.2f}".replace("-", "\N{MINUS SIGN}")
+
+
 def scored(recorded: Mapping[str, Any] | None, without: str = "not measured") -> str:
     """The score of a cell with its standard error, as a journal or a result holds it.
 
@@ -252,6 +261,15 @@ def apart(difference: Difference | None, mark: str = " (unpaired)") -> str:
     if difference is None:
         return ""
     return number(difference.value, difference.stderr, sign=True) + ("" if difference.paired else mark)
+
+
+def size(difference: Difference) -> str:
+    """How large a difference is, whatever its sign.
+
+    >>> size(Difference(-0.02, 0.01, paired=False))
+    '0.020 ± 0.010 (unpaired)'
+    """
+    return number(abs(difference.value), difference.stderr) + ("" if difference.paired else " (unpaired)")
 
 
 def unpaired(differences: Iterable[Difference | None]) -> tuple[str, ...]:

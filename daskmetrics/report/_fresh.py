@@ -10,7 +10,7 @@ from daskmetrics.core._outcomes import Difference, difference, mean_difference, 
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import apart, number, percent
+from daskmetrics.report._format import apart, number, percent, size
 from daskmetrics.report._run import Run
 
 CLUSTERING = "A clustering scores higher on fewer texts: compare finalists, not the two columns."
@@ -57,10 +57,10 @@ class FreshItems:
         if best is chosen:
             second = max(rivals, key=lambda each: each.fresh.value)
             assert second.lead
-            return f"The choice holds: the next finalist, {second.arm}, is lower by {_size(second.lead)}."
+            return f"The choice holds: the next finalist, {second.arm}, is lower by {size(second.lead)}."
         assert best.lead
         limit = NormalDist().inv_cdf(1 - LEVEL / len(rivals))
-        above = f"{best.arm} is higher by {_size(best.lead)}"
+        above = f"{best.arm} is higher by {size(best.lead)}"
         if -best.lead.value <= limit * best.lead.stderr:
             return f"The choice holds within the error: {above}, less than {limit:.1f} standard errors."
         return f"The choice does not hold: {above}, more than {limit:.1f} standard errors. Prefer {best.arm}."
@@ -120,7 +120,3 @@ def _finalist(run: Run, arm: Arm, chosen: Arm) -> Finalist:
     leads = [difference(run.fresh[chosen][task], run.fresh[arm][task]) for task in weights]
     lead = None if arm == chosen else mean_difference(leads, list(weights.values()))
     return Finalist(arm, searched, fresh, change, lead)
-
-
-def _size(lead: Difference) -> str:
-    return number(abs(lead.value), lead.stderr) + ("" if lead.paired else " (unpaired)")

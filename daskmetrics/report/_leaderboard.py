@@ -209,7 +209,7 @@ class Leaderboard:
         >>> board.plot().set_title("My layers")  # doctest: +SKIP
         """
         need_matplotlib()
-        from daskmetrics.report.plots._leaderboard import along_layers, best_arms
+        from daskmetrics.report.plots._points import along_layers, best_arms
 
         ranked = [each for each in self.arms if each.mean is not None]
         if not ranked:

@@ -113,29 +113,7 @@ class Plots:
     ) -> Any:
         """A quantity of a model by checkpoint (from left to right) and layer (from below).
 
-        Parameters
-        ----------
-        what : str
-            ``score``, or the name of a task or a metric.
-        model : str, optional
-            By default the model of the best arm, or the last one.
-        ax : matplotlib.axes.Axes, optional
-        interactive : bool
-            Whether to make a Bokeh figure with tooltips and zoom, which needs no matplotlib.
-        readout : str, optional
-            Name of a readout, such as ``last,256d``; by default of each layer the one with the best mean score.
-
-        Returns
-        -------
-        matplotlib.axes.Axes or bokeh.plotting.figure
-
-        Raises
-        ------
-        ConfigError
-            If there is no such model, task, metric or readout, if matplotlib is not installed, or if an interactive
-            figure gets axes.
-        DataError
-            If nothing is measured yet.
+        Parameters, result and errors are those of `layers`.
 
         Examples
         --------
@@ -222,7 +200,7 @@ class Plots:
             suites, arms = analysis.suites(self._run), [each.arm for each in found.arms]
             shown, against = mean_field(self._run), cost_field(self._run, arms, COST_NAMES[cost])
             return comparison(arms_source(arms, suites, shown, against), suites, shown, against)
-        from daskmetrics.report.plots._tradeoffs import trade_off_axes
+        from daskmetrics.report.plots._points import trade_off_axes
 
         return trade_off_axes(found, COST_NAMES[cost], ax)
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
-from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._format import over
-from daskmetrics.report._leaderboard import Leaderboard
+from daskmetrics.report._format import over, signed
+from daskmetrics.report._leaderboard import Leaderboard, RankedArm
 from daskmetrics.report._run import Run
 from daskmetrics.report.plots._fields import EXPECTED, Field
 
@@ -22,21 +21,11 @@ Number = tuple[float | None, float | None]  # a value and its error
 
 
 @dataclass(frozen=True)
-class Row:
-    """An arm of the leaderboard: its rank if it was scored on every task, whether it is tied with the best, numbers."""
-
-    arm: Arm
-    rank: int | None
-    tied: bool
-    cells: tuple[Number, ...]
-
-
-@dataclass(frozen=True)
 class Board:
-    """Rows of arms below a header, and what the columns say."""
+    """Arms with the numbers of their row below a header, and what the columns say."""
 
     header: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[tuple[RankedArm, tuple[Number, ...]], ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -51,7 +40,7 @@ def leaderboard(run: Run, fields: Sequence[Field]) -> Board:
     for each in board.arms[:MOST_ROWS]:
         believed = [(expected.values.get(each.arm), expected.errors.get(each.arm))] if expected else []
         scores = [each.scores.get(task, (None, None)) for task in tasks]
-        rows.append(Row(each.arm, each.rank, bool(each.tied), ((each.mean, each.stderr), *believed, *scores)))
+        rows.append((each, ((each.mean, each.stderr), *believed, *scores)))
     header = ("rank", "arm", "mean score", *(["expected"] if expected else []), *tasks)
     return Board(header, tuple(rows), tuple(_notes(run, board, expected, len(tasks))))
 
@@ -90,15 +79,10 @@ def metrics_table(run: Run) -> Table:
 def predictors(run: Run) -> Table:
     """How well each metric ranks arms as the scores do, the closest first."""
     table = analysis.correlations(run) if run.recorded else {}
-    groups = tuple(dict.fromkeys(group for row in table.values() for group in row))
-    names = sorted(table, key=lambda name: -_size(table[name][groups[0]][0]))
-    rows = [(name, *(_cell(*table[name][group]) for group in groups)) for name in names]
+    groups = tuple(next(iter(table.values()), {}))
+    rows = [(name, *(_cell(*table[name][group]) for group in groups)) for name in analysis.closest_first(table)]
     return Table(("metric", *groups), tuple(rows), notes=(analysis.ABOUT_RHO,))
 
 
-def _size(rho: float) -> float:
-    return -1.0 if math.isnan(rho) else abs(rho)
-
-
 def _cell(rho: float, count: int) -> str:
-    return "too few" if math.isnan(rho) else f"{rho:+.2f} ({count:,})".replace("-", "\N{MINUS SIGN}")
+    return "too few" if math.isnan(rho) else f"{signed(rho)} ({count:,})"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskmetrics.core._outcomes import Difference, mean_difference
+from daskmetrics.core._outcomes import Difference, mean_difference, mean_score
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
@@ -33,6 +33,8 @@ class Standing:
         ``all tasks``, a kind of task, or a task.
     tasks : tuple of str
         The tasks; over all, those of the objective.
+    weights : tuple of float
+        Weight of each task in means over them, with the sum 1: that of the objective.
     arm : Arm
         The best arm: the highest mean of the objective, or the search's choice while not all arms are scored.
     score, stderr : float or None
@@ -64,19 +66,20 @@ class Standing:
 
     what: str
     tasks: tuple[str, ...]
+    weights: tuple[float, ...]
     arm: Arm
-    score: float | None
-    stderr: float | None
-    tied: tuple[Arm, ...]
-    worse: tuple[Arm, ...]
-    maybe: tuple[Arm, ...]
-    unseen: int
-    next: Arm | None
-    lead: Difference | None
-    loss: Difference | None
-    most_lost: float
-    gain: Difference | None
-    critical: float
+    score: float | None = None
+    stderr: float | None = None
+    tied: tuple[Arm, ...] = ()
+    worse: tuple[Arm, ...] = ()
+    maybe: tuple[Arm, ...] = ()
+    unseen: int = 0
+    next: Arm | None = None
+    lead: Difference | None = None
+    loss: Difference | None = None
+    most_lost: float = 0.0
+    gain: Difference | None = None
+    critical: float = 0.0
     over_best: Difference | None = None
 
     @property
@@ -98,6 +101,14 @@ class Standing:
     def tested(self) -> int:
         """The number of arms that the test compared."""
         return len(self.tied) + len(self.worse)
+
+
+class Wording(NamedTuple):
+    """Which arm is the best, in words."""
+
+    answer: str  # short
+    reason: str  # what follows the answer
+    headline: str  # both, in one sentence
 
 
 @dataclass(frozen=True)
@@ -139,32 +150,17 @@ class Verdict:
     @property
     def answer(self) -> str:
         """The best arm, or how many are tied and the simplest of them; short, and without a full stop."""
-        one, best = self.overall, _capital(place(self.overall.arm, self.arms))
-        if not one.tied:
-            return f"{best} is expected to be the best"
-        if len(one.tied) > 1:
-            simplest = place(one.simplest, self.arms)
-            return f"{len(one.tied):,} arms are tied for the best; the simplest is {simplest}"
-        return f"{best} is the best{'' if one.next else ' by the model of the search'}"
+        return self._wording.answer
 
     @property
     def explanation(self) -> str:
         """The whole verdict after the `answer`, which it does not repeat."""
-        one = self.overall
-        if not one.tied:
-            first = "It is the best by the model of the search, but lacks tasks"
-        elif len(one.tied) > 1:
-            first = f"The tied arms are {in_words(one.tied, self.arms)}{self._worse}"
-        elif one.next is None or one.lead is None:
-            first = "No other arm was scored on all tasks"
-        else:
-            first = f"It is {self._ahead(one.lead, one.next)}"
-        return " ".join(filter(None, (f"{first}.", self.advice, self.doubts, self.split)))
+        return " ".join(filter(None, (f"{self._wording.reason}.", self.advice, self.doubts, self.split)))
 
     @property
     def headline(self) -> str:
         """The best arm and by how much it is ahead, or the tied arms; and which arms are worse."""
-        return f"{self._first()}{self._worse if len(self.tied) > 1 else ''}."
+        return f"{self._wording.headline}."
 
     @property
     def text(self) -> str:
@@ -206,7 +202,7 @@ class Verdict:
         """The mean gain over the default arm with the best arm of each task; None if a task has none."""
         gains = {part.tasks[0]: part.gain for part in self.parts if len(part.tasks) == 1}
         known = [gain for task in self.overall.tasks if (gain := gains.get(task))]
-        return mean_difference(known) if len(known) == len(self.overall.tasks) else None
+        return mean_difference(known, self.overall.weights) if len(known) == len(self.overall.tasks) else None
 
     @property
     def basis(self) -> str:
@@ -270,18 +266,25 @@ class Verdict:
         named = named if ", and" not in named else f"the other {plural(count, 'arm')} scored on all tasks"
         return f"; {named} {_are(count)} worse"
 
-    def _ahead(self, lead: Difference, following: Arm) -> str:
-        return f"{apart(lead)}{self._unit} above the next best, {in_words([following], self.arms)}"
-
-    def _first(self) -> str:
-        one, best = self.overall, _capital(in_words([self.overall.arm], self.arms))
+    @property
+    def _wording(self) -> Wording:
+        one = self.overall
+        short, best = _capital(place(one.arm, self.arms)), _capital(in_words([one.arm], self.arms))
         if not one.tied:
-            return f"{best} is the best by the model of the search, but lacks tasks"
+            known = "the best by the model of the search, but lacks tasks"
+            return Wording(f"{short} is expected to be the best", f"It is {known}", f"{best} is {known}")
         if len(one.tied) > 1:
-            return f"{_capital(in_words(one.tied, self.arms))} are tied for the best"
+            tied, simplest = in_words(one.tied, self.arms), place(one.simplest, self.arms)
+            return Wording(
+                f"{len(one.tied):,} arms are tied for the best; the simplest is {simplest}",
+                f"The tied arms are {tied}{self._worse}",
+                f"{_capital(tied)} are tied for the best{self._worse}",
+            )
         if one.next is None or one.lead is None:
-            return f"{best} is the best by the model of the search: no other arm was scored on all tasks"
-        return f"{best} is the best: {self._ahead(one.lead, one.next)}"
+            known, why = "the best by the model of the search", "no other arm was scored on all tasks"
+            return Wording(f"{short} is {known}", _capital(why), f"{best} is {known}: {why}")
+        ahead = f"{apart(one.lead)}{self._unit} above the next best, {in_words([one.next], self.arms)}"
+        return Wording(f"{short} is the best", f"It is {ahead}", f"{best} is the best: {ahead}")
 
 
 def verdict_of(evidence: Evidence) -> Verdict:
@@ -313,14 +316,17 @@ def verdict_of(evidence: Evidence) -> Verdict:
 
 def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: float, chosen: Arm | None) -> Standing:
     """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts while arms lack tasks."""
-    arms = evidence.complete(tasks)
-    if not arms:
-        return _untested(evidence, what, tasks, chosen)
-    partial, beyond = len(arms) < len(evidence.arms), []
-    if partial and chosen is not None and chosen not in arms:
-        return _untested(evidence, what, tasks, chosen)
+    arms, shares = evidence.complete(tasks), evidence.shares(tasks)
+    weights = dict(zip(tasks, shares.tolist(), strict=True))
+    partial = len(arms) < len(evidence.arms)
+    if not arms or (partial and chosen is not None and chosen not in arms):  # known from the model alone
+        arm = chosen or evidence.answer.best_arm
+        maybe, unseen = _by_model(evidence, [arm]) if what == OVERALL else ((), 0)
+        gain = evidence.gap(arm, evidence.default, tasks)
+        return Standing(what, tasks, tuple(weights.values()), arm, maybe=maybe, unseen=unseen, gain=gain)
+    beyond = []
     if len(arms) > MOST:
-        order = np.argsort(-evidence.values(arms, tasks) @ evidence.shares(tasks), kind="stable")
+        order = np.argsort(-evidence.values(arms, tasks) @ shares, kind="stable")
         arms, beyond = ([arms[i] for i in np.sort(part)] for part in (order[:MOST], order[MOST:]))
     means = evidence.means(arms, tasks)
     tie, highest = means.tied(level), int(means.mean.argmax())
@@ -330,14 +336,15 @@ def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: floa
     others = np.delete(np.arange(len(arms)), best)
     second = int(others[means.mean[others].argmax()]) if len(others) else None
     simplest = arms.index(tied[0])
-    scores = [evidence.recorded[arms[best]][task] for task in tasks]
+    score, stderr = mean_score(evidence.recorded[arms[best]], weights) or (None, None)
     maybe, unseen = _by_model(evidence, [*arms, *beyond]) if what == OVERALL else ((), 0)
     return Standing(
         what=what,
         tasks=tasks,
+        weights=tuple(weights.values()),
         arm=arms[best],
-        score=float(np.mean([each["score"] for each in scores])),
-        stderr=float(np.linalg.norm([each["stderr"] for each in scores])) / len(scores),
+        score=score,
+        stderr=stderr,
         tied=(*tied, *sorted(as_good, key=evidence.simplicity)),
         worse=tuple(sorted({*arms, *beyond} - {*tied, *as_good}, key=evidence.simplicity)),
         maybe=maybe,
@@ -349,14 +356,6 @@ def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: floa
         gain=evidence.gap(arms[best], evidence.default, tasks),
         critical=tie.critical,
     )
-
-
-def _untested(evidence: Evidence, what: str, tasks: tuple[str, ...], chosen: Arm | None) -> Standing:
-    """The standing where the search's choice, which lacks tasks, is known from the model alone."""
-    arm = chosen or evidence.answer.best_arm
-    maybe, unseen = _by_model(evidence, [arm]) if what == OVERALL else ((), 0)
-    gain = evidence.gap(arm, evidence.default, tasks)
-    return Standing(what, tasks, arm, None, None, (), (), maybe, unseen, None, None, None, 0.0, gain, 0.0)
 
 
 def _by_model(evidence: Evidence, tested: Sequence[Arm]) -> tuple[tuple[Arm, ...], int]:

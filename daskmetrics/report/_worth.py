@@ -13,7 +13,7 @@ from daskmetrics.core._readouts import POOLINGS, STORAGES, Readout
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import apart, choices, number, over, unpaired
+from daskmetrics.report._format import apart, choices, number, over, size, unpaired
 from daskmetrics.report._ties import LEVEL
 
 Recorded = Mapping[Arm, Mapping[str, Mapping[str, Any]]]  # scores by arm and task
@@ -229,6 +229,5 @@ def _said(one: Worth) -> str:
     """
     if one.beyond:
         verb = one.verdict.removesuffix("s") if one.choice == "dimensions" else one.verdict
-        mark = "" if one.difference.paired else " (unpaired)"
-        return f"{one.value} {verb} {number(abs(one.difference.value), one.difference.stderr)}{mark}"
+        return f"{one.value} {verb} {size(one.difference)}"
     return f"{one.value}: {one.verdict} ({apart(one.difference)})"

@@ -26,6 +26,9 @@ from daskmetrics.store._template import Axis, Block, Template
 PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 """The three arrays of ``metrics`` and of ``scores``: the suffix of the name, and the part of a block."""
 
+# the checksum of every byte detects any flipped bit, before zstd takes the memory that damaged bytes ask for
+_COMPRESSORS = zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()
+
 FORMAT = 1  #: of the store, kept in its root attributes; docs/faults.md says which formats a version reads
 
 
@@ -107,13 +110,13 @@ def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axi
             fill_value=fill,
             dimension_names=("checkpoint", rows, dimension),
             attributes={"coordinates": "step arm_layer readout" if rows == "arm" else "step", **attributes},
-            # the checksum of every byte detects any flipped bit
-            compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],
+            compressors=_COMPRESSORS,
         )
 
 
 def _coordinate(group: zarr.Group, name: str, dimension: str, values: np.ndarray, attributes: dict[str, Any]) -> None:
-    group.create_array(name, data=values, dimension_names=(dimension,), attributes=attributes)
+    kinds: dict[str, Any] = {"dimension_names": (dimension,), "attributes": attributes, "compressors": _COMPRESSORS}
+    group.create_array(name, data=values, **kinds)
 
 
 def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:

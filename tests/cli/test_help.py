@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics.cli import SECTIONS, main
-from daskmetrics.cli._help import Sections
+from daskmetrics.cli._common import Sections
 
 
 def commands(group: click.Group, path: str = "daskmetrics") -> Iterator[tuple[str, click.Command]]:

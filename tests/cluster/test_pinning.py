@@ -13,8 +13,7 @@ from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.cluster import Pins, pin_workers, require
-from daskmetrics.cluster._numa import cpus_of_node, node_of_gpu
-from daskmetrics.cluster._pinning import claim, usable_cpus
+from daskmetrics.cluster._pinning import claim, cpus_of_node, node_of_gpu, usable_cpus
 from daskmetrics.core._machine import visible_gpus
 from daskmetrics.core.errors import ConfigError
 
@@ -98,7 +97,8 @@ def test_the_memory_node_of_a_gpu_is_read_from_the_system(tmp_path):
 
 def test_memory_is_preferred_on_a_node():
     code = (
-        "import ctypes; from daskmetrics.cluster._numa import prefer_memory; prefer_memory(0); mode = ctypes.c_int();"
+        "import ctypes; from daskmetrics.cluster._pinning import prefer_memory; prefer_memory(0);"
+        "mode = ctypes.c_int();"
         "ctypes.CDLL(None).syscall(239, ctypes.byref(mode), None, 0, 0, 0); print(mode.value)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

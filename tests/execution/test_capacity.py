@@ -13,7 +13,7 @@ GPU, CPU = {"GPU": 1}, {"CPU": 1}
 
 def now(bench: Bench) -> dict[str, int]:
     loop = bench.loop
-    state = capacity(loop.workers.values(), loop.units.values(), loop.now, loop.stopping)
+    state = capacity(loop.workers.values(), loop.unplaced.values(), loop.now, loop.stopping)
     assert state.busy + sum(state.idle.values()) == state.known == len(loop.workers)
     return dict(state.idle)
 

@@ -75,6 +75,20 @@ def journal(tmp_path):
         yield journal
 
 
+def test_a_unit_that_ends_before_its_submission_returns_is_recorded(client, journal, monkeypatch):
+    submit = client.submit
+
+    def late(*args, **options):
+        future = submit(*args, **options)
+        while not future.done():
+            time.sleep(0.01)
+        return future
+
+    monkeypatch.setattr(client, "submit", late)
+    run(Sweep([unit(str(i), square, i) for i in range(3)]), client, journal, SETTINGS)
+    assert values(journal) == {"0": 0, "1": 1, "2": 4}
+
+
 def values(journal) -> dict[str, object]:
     return {record.key: record.value for record in journal.records() if record.ok}
 

@@ -117,11 +117,9 @@ def test_an_enlarged_configuration_counts_only_what_is_new(prepared, tmp_path):
 def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
     *_, last = finish(small, folder, cells=3)
-    fields = SearchEnded.__dataclass_fields__
-    with Journal(folder.journal, folder.lock) as journal:
-        journal.append(SearchEnded(**{**dict.fromkeys(fields), "key": small.key}))
+    ended = SearchEnded(**{**dict.fromkeys(SearchEnded.__dataclass_fields__), "key": small.key})
     failed = Record(last.key, last.name, "score", "oom")
-    entries = [entry for entry in read(folder.journal) if entry != last]
+    entries = [entry for entry in (*read(folder.journal), ended) if entry != last]
     assert cells_left(small, [*entries, failed, RunFinished(small.key, 2.0)], 100.0) == 0
     assert cells_left(small, [*entries, failed, UnitsRetried([last.key])], 100.0) == 1
 

@@ -53,7 +53,7 @@ def run_until_full(place: Path, limit: int) -> str:
         )
         while process.poll() is None and "No room" not in said.read_text():
             time.sleep(0.2)
-        if process.poll() is None:  # it waits for room
+        if process.poll() is None and "Error:" not in said.read_text():  # it waits for room
             process.send_signal(signal.SIGINT)
         process.wait(timeout=120)
     assert process.returncode != 0

@@ -285,6 +285,7 @@ def readers(scratch: Path) -> dict[str, Reader]:
         "nodes.txt": slurm_text("23.11-nodes.txt"),
     }
     stored = store_files(scratch)
+    chunks = tuple(name for name in stored if not name.endswith("zarr.json"))
     return {
         "configuration": Reader(read_config, {"x.yaml": yaml.safe_dump(CONFIG).encode()}),
         "items (CSV)": Reader(lambda folder: read_items(folder / "x.csv", items), {"x.csv": as_csv(TEXTS)}),
@@ -302,6 +303,7 @@ def readers(scratch: Path) -> dict[str, Reader]:
         "journal (forged)": Reader(read_journal, runs, pack=sealed),
         "scores of a run (forged)": Reader(read_run_scores, runs, pack=sealed),
         "store metadata": Reader(read_store, stored, tuple(name for name in stored if name.endswith("zarr.json"))),
+        "store chunks": Reader(read_store, stored, chunks),
         "model folder": Reader(read_model, model_files()),
         "adapter": Reader(read_adapter, adapter_files(), TUNED),
         "results of mteb": Reader(lambda folder: score_tables.read(folder), layered),

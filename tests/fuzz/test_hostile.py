@@ -118,9 +118,10 @@ def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_p
         assert "<script>alert(1)" not in page.read_text(encoding="utf-8")
 
 
-def test_the_page_on_security_names_tests_that_exist():
+@pytest.mark.parametrize("page", ["security.md", "faults.md"])
+def test_the_pages_on_security_and_faults_name_tests_that_exist(page):
     root = Path(__file__).parents[2]
-    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs" / "security.md").read_text(encoding="utf-8"))
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs" / page).read_text(encoding="utf-8"))
     assert len(named) > 20
     for path, test in named:
         assert f"def {test}" in (root / path).read_text(encoding="utf-8"), (path, test)

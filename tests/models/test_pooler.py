@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
@@ -40,14 +39,7 @@ def shipped_vectors(folder: Path, role: str | None, layers: Any, texts: Any = TE
     assert protocol.shipped is not None
     with LoadedModel(Location(str(folder), None, str(folder)), protocol.base) as read:
         pooler = Pooler(read, protocol, texts, protocol.prompts.of(role))
-        vectors = torch.empty(len(layers), len(texts), pooler.width)
-        place = {layer: i for i, layer in enumerate(layers)}
-        read.read(
-            pooler.texts,
-            layers,
-            lambda layer, rows, states, mask: vectors[place[layer]].index_copy_(0, rows, pooler(rows, states, mask)),
-        )
-    return vectors.numpy()
+        return pooler.vectors(layers)[0]
 
 
 def theirs(model: SentenceTransformer, role: str | None, texts: Any = TEXTS) -> np.ndarray:

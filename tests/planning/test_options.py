@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from daskmetrics.core._estimate import Estimate, Interval
 from daskmetrics.planning import Limits, Offer, Phase, Workload, front, options, suggestions
 from daskmetrics.planning._calibration import Calibration, Sample, calibrated
-from daskmetrics.planning._options import NO_WAIT, available_now, break_even, expense, walltime_of
+from daskmetrics.planning._options import NO_WAIT, available_now, break_even, expense
 from daskmetrics.planning._plan import Proposal
 from daskmetrics.planning._report import proposal_table
 from daskmetrics.planning._workload import DEVICES, speed
@@ -64,7 +66,6 @@ def test_the_walltime_has_a_margin_and_ends_at_the_limit():
     free, limited = planned(offer(8), offer(8, limit=4 * HOUR))
     assert (free.walltime, free.jobs) == ("09:45:00", 1)
     assert (limited.walltime, limited.jobs) == ("04:00:00", 2)
-    assert walltime_of(1.0) == "00:01:00"
 
 
 def test_the_break_even_wait_is_the_run_time_saved():
@@ -118,7 +119,7 @@ def test_the_newest_calibration_of_the_model_counts():
 
 def test_a_calibration_survives_a_round_trip():
     one = Calibration("cpu", "h", 1.0, {"torch": "2"}, (Sample("measure", "a", (1.0, 2.0), 1.0),), 2, (0.0, 0.1, 0.2))
-    assert Calibration.from_dict(one.as_dict()) == one
+    assert Calibration.from_dict(asdict(one)) == one
 
 
 def test_the_plan_says_how_many_workers_a_search_can_use():

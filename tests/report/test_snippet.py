@@ -119,9 +119,8 @@ def test_the_snippet_of_a_sentence_transformers_folder(tmp_path, kind, layer, in
     prompt = space["prompts"]["query"]
     with LoadedModel(Location(str(folder), None, str(folder)), protocol.base) as model:
         pooler = Pooler(model, protocol, TEXTS, prompt)
-        vectors = torch.empty(len(TEXTS), pooler.width)
-        model.read(pooler.texts, [layer], lambda _, rows, *states: vectors.index_copy_(0, rows, pooler(rows, *states)))
-    agree(space["embed"](TEXTS, prompt).numpy(), vectors.numpy())
+        vectors = pooler.vectors([layer])[0][0]
+    agree(space["embed"](TEXTS, prompt).numpy(), vectors)
 
 
 @pytest.mark.parametrize("readout", ["weighted", "max,16d", "last,8d,float16", "cls,binary"])

@@ -134,7 +134,7 @@ def test_page_and_notebook_have_the_table(run):
 
 def test_the_panels_are_of_the_costs_that_differ(run):
     pytest.importorskip("matplotlib")
-    from daskmetrics.report.plots._tradeoffs import COST_OF, trade_off_panels
+    from daskmetrics.report.plots._points import COST_OF, trade_off_panels
 
     found = run.trade_offs()
     assert [ax.get_xlabel() for ax in trade_off_panels(found).axes] == list(COST_OF)[:-1]

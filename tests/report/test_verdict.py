@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.core._outcomes import mean_difference
+from daskmetrics.core._outcomes import mean_difference, means_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.report import Run, best_text, summary_text, write
@@ -176,6 +176,17 @@ def test_tasks_outside_of_the_objective_do_not_decide(verdicts):
     verdict = verdict_of(replace(evidence, config=config))
     assert layers(verdict.tied) == [3] and verdict.overall.tasks == TASKS[:2]
     assert "for stdlib:retrieval layer 6 exceeds layer 3" in verdict.split
+
+
+def test_means_of_a_verdict_have_the_weights_of_the_objective(verdicts):
+    evidence, weights = verdicts["split"]._evidence, dict(zip(TASKS, (1.0, 2.0, 5.0), strict=True))
+    config = {**evidence.config, "search": {**evidence.config["search"], "weights": weights}}
+    verdict = verdict_of(replace(evidence, config=config))
+    assert (verdict.overall.score, verdict.overall.stderr) == means_of(evidence.recorded, weights)[verdict.overall.arm]
+    gaps = verdicts["split"].differences(verdict.overall.arm, verdict.default)
+    assert verdict.overall.gain == mean_difference([gaps[task] for task in TASKS], list(weights.values()))
+    gains = {part.what: part.gain for part in verdict.parts}
+    assert verdict.by_task == mean_difference([gains[task] for task in TASKS], list(weights.values()))
 
 
 def test_arms_beyond_the_pairs_that_are_tested_are_compared_with_the_highest(verdicts, monkeypatch):

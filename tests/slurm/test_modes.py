@@ -57,7 +57,7 @@ def call(place: Path, *words: str, before: tuple[str, ...] = (), code: int = 0) 
 
 def driver(run: Path) -> driver_job.Submitted:
     """The job that was submitted to drive a run."""
-    job = driver_job.submitted(driver_job.DriverFiles(run / "driver"))
+    job = driver_job.submitted(run / "driver")
     assert job is not None
     return job
 

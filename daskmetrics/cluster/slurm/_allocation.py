@@ -18,9 +18,8 @@ from typing import Any
 from distributed import Client, Scheduler, Security, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
-from daskmetrics.cluster import _preload_worker as preload_worker
 from daskmetrics.cluster._certificates import INHERITED, cluster_security, inherited_settings
-from daskmetrics.cluster._dask_config import RESOURCES
+from daskmetrics.cluster._dask_config import worker_command
 from daskmetrics.cluster._links import PrivateDashboard
 from daskmetrics.cluster.slurm._commands import parse_pairs, slurm, time_of
 from daskmetrics.cluster.slurm._partitions import parse_gpus, require_interface
@@ -147,17 +146,12 @@ class JobSteps:
     def command(self, scheduler: str, name: str) -> Sequence[str]:
         """The command that starts a worker."""
         profile = self.profile
-        resources = ",".join(f"{resource}={amount}" for resource, amount in RESOURCES.items())
         return [
             *("srun", "--quiet", "--jobid", self.room.job, "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
             *(f"--cpus-per-task={profile.threads}", "--mem=0", "--job-name", name),  # the job's memory is shared
             *(["--gres=gpu:1"] if self.room.gpus else ["--gres=none"]),
             *("--output", str(self.log(name)), "--open-mode=append", "--unbuffered"),
-            *(sys.executable, "-P", "-m", "distributed.cli.dask_worker", scheduler, "--name", name),
-            *("--preload", preload_worker.__name__),
-            *("--nthreads", "1", "--nanny", "--death-timeout", "60", "--resources", resources),
-            *("--memory-limit", profile.memory or "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
-            *(["--interface", profile.interface] if profile.interface else []),
+            *(sys.executable, *worker_command(scheduler, name, profile.memory, profile.interface)),
         ]
 
 

@@ -20,6 +20,7 @@ from daskmetrics.config import Cluster
 from daskmetrics.core._files import atomic_write, private
 from daskmetrics.core.errors import ConfigError
 
+SUBMITTED = "job.json"  # the latest job, in the folder of a run's driver
 WARNING = 120  # seconds before its time limit at which Slurm signals the driver to stop
 
 
@@ -32,29 +33,9 @@ class Submitted:
     since: str  # when it was submitted, local time with the offset from UTC
 
 
-@dataclass(frozen=True)
-class DriverFiles:
-    """Files of a driver's job, below the run's folder."""
-
-    folder: Path
-
-    @property
-    def script(self) -> Path:
-        return self.folder / "driver.sbatch"
-
-    @property
-    def config(self) -> Path:
-        """The configuration at the time of submission: later changes of the user's file do not reach the job."""
-        return self.folder / "config.yaml"
-
-    @property
-    def submitted(self) -> Path:
-        return self.folder / "job.json"
-
-
-def script(profile: Cluster, name: str, files: DriverFiles, command: Iterable[str], comment: str) -> str:
+def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], comment: str) -> str:
     """The script of a driver's job, exactly as ``sbatch`` gets it; the profile's account also applies to the driver."""
-    directives = [f"--job-name={job_name(name)}", f"--comment={comment}", *_directives(profile, files)]
+    directives = [f"--job-name={job_name(name)}", f"--comment={comment}", *_directives(profile, folder)]
     lines = ["#!/usr/bin/env bash", *(f"#SBATCH {directive}" for directive in directives)]
     # Slurm's signals reach the driver itself: it finishes running work, and cancels its workers' jobs
     return "\n".join([*lines, "", f"exec {shlex.join(command)}", ""])
@@ -64,7 +45,7 @@ def job_name(run: str) -> str:
     return f"daskmetrics:driver:{run}"  # no run's own name contains a colon
 
 
-def _directives(profile: Cluster, files: DriverFiles) -> list[str]:
+def _directives(profile: Cluster, folder: Path) -> list[str]:
     needs = profile.driver
     optional = {
         "partition": needs.partition,
@@ -78,43 +59,42 @@ def _directives(profile: Cluster, files: DriverFiles) -> list[str]:
         f"--cpus-per-task={needs.cpus}",
         f"--time={needs.walltime}",
         *(f"--{option}={value}" for option, value in optional.items() if value),
-        output(files.folder, "%j.log"),
+        output(folder, "%j.log"),
         f"--signal=B:TERM@{WARNING}",
         "--no-requeue",  # it would be a second driver beside the first one's jobs
         *needs.directives,
     ]
 
 
-def submit(profile: Cluster, name: str, files: DriverFiles, config: str) -> Submitted:
-    """Write the driver's job and the configuration (YAML) into the run's folder, and submit the job.
+def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
+    """Write the driver's job and the configuration (YAML) into its folder, and submit the job.
 
-    ConfigError if a driver's job of this run is waiting or running; SlurmError if Slurm refuses the job.
+    Later changes of the user's configuration do not reach the job. It is a ConfigError if a driver's job of this run is
+    waiting or running, and a SlurmError if Slurm refuses the job.
     """
-    folder = files.folder.parent
-    before = submitted(files)
+    run, before = folder.parent, submitted(folder)
     if before and (state := commands.job_state(before.job)) and not state.ended:
         raise ConfigError(
             f"Job {before.job} already drives this run ({state.name.lower()}). Follow it with: daskmetrics attach "
-            f"{folder}, or end it with: scancel {before.job}"
+            f"{run}, or end it with: scancel {before.job}"
         )
     with private():
-        files.folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(files.config, config)
+        folder.mkdir(parents=True, exist_ok=True)
+    kept = atomic_write(folder / "config.yaml", config)
     # -P: a module of the working folder must not replace one of Python's own
-    command = [sys.executable, "-P", "-u", "-m", "daskmetrics", "run", str(files.config), "--folder", str(folder)]
+    command = [sys.executable, "-P", "-u", "-m", "daskmetrics", "run", str(kept), "--folder", str(run)]
     comment = secrets.token_hex(8)
-    written = atomic_write(files.script, script(profile, name, files, command, comment))
+    written = atomic_write(folder / "driver.sbatch", script(profile, name, folder, command, comment))
     job = commands.submit(written, job_name(name), comment)
-    result = Submitted(job, str(files.folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
-    atomic_write(files.submitted, json.dumps(asdict(result)))
+    result = Submitted(job, str(folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
+    atomic_write(folder / SUBMITTED, json.dumps(asdict(result)))
     return result
 
 
-def submitted(files: DriverFiles) -> Submitted | None:
-    """The latest driver's job of a run, or None if it never had one."""
-    if not files.submitted.is_file():
-        return None
-    return Submitted(**json.loads(files.submitted.read_text(encoding="utf-8")))
+def submitted(folder: Path) -> Submitted | None:
+    """The latest driver's job in a run's folder of them, or None if it never had one."""
+    file = folder / SUBMITTED
+    return Submitted(**json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
 
 
 def describe(job: Submitted, state: JobState | None) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from daskmetrics.cluster.slurm._commands import parse_pairs, slurm
 from daskmetrics.core._json import readable
+from daskmetrics.core._machine import interfaces
 from daskmetrics.core._text import parse_walltime
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
@@ -151,32 +152,22 @@ def first_node(hosts: str) -> tuple[str, str]:
 
 def interface_to(address: str) -> str | None:
     """The network interface of this machine that leads to an address, or None if it cannot be determined."""
-    import psutil
-
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))  # sends nothing: it only asks the system for a route
             local = probe.getsockname()[0]
     except OSError:
         return None
-    interfaces = psutil.net_if_addrs().items()
-    return next((name for name, addresses in interfaces if local in [each.address for each in addresses]), None)
+    return next((name for name, addresses in interfaces().items() if local in addresses), None)
 
 
 def require_interface(name: str | None) -> None:
     """Raise ConfigError if this machine has no network interface of this name, or none with an address."""
-    import psutil
-
-    up = {
-        each: [address for address in addresses if address.family == socket.AF_INET]
-        for each, addresses in psutil.net_if_addrs().items()
-    }
-    if name is not None and not up.get(name):
-        problem = (
-            f"has no address on {socket.gethostname()}" if name in up else f"does not exist on {socket.gethostname()}"
-        )
+    known = interfaces()
+    if name is not None and not known.get(name):
+        problem = f"{'has no address' if name in known else 'does not exist'} on {socket.gethostname()}"
         raise ConfigError(
-            f"The network interface '{name}' {problem}; it has {', '.join(each for each in up if up[each])}. Set "
+            f"The network interface '{name}' {problem}; it has {', '.join(each for each in known if known[each])}. Set "
             "cluster.interface to one that leads to the nodes; 'daskmetrics cluster show PROFILE' says where the "
             "present one comes from."
         )

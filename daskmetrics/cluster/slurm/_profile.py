@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from daskmetrics.cluster.slurm._partitions import Nodes, Partition, Site
+from daskmetrics.core._text import walltime_text
 from daskmetrics.core.errors import ConfigError
 
 WALLTIME = 4 * 3600.0  # long enough to be worth a wait, short enough to be backfilled
@@ -56,7 +57,7 @@ def profile_text(
     lines = [f"# Written by `daskmetrics cluster init` from the output of sinfo and scontrol of Slurm {site.version}."]
     lines += ["# Test it with: daskmetrics cluster test FILE", "#", "# Partitions:"]
     for each in site.partitions:
-        limit = "no time limit" if each.longest is None else f"up to {format_walltime(each.longest)}"
+        limit = "no time limit" if each.longest is None else f"up to {walltime_text(each.longest)}"
         only = f", only for accounts {','.join(each.accounts)}" if each.accounts else ""
         lines.append(f"#   {each.name}{'*' if each.default else ''}: {limit}{'' if each.up else ', not up'}{only}")
         lines += [f"#     {_describe(nodes)}" for nodes in each.nodes]
@@ -87,7 +88,7 @@ def _body(partition: Partition, nodes: Nodes, interface: str | None, jobqueue: M
     lines += [f"gpu_type: {kind}{_comment('also available', others)}"] if kind else []
     lines += [f"threads: {min(CPUS, max(1, nodes.cpus // per_node))}"]
     lines += [f"memory: {memory}GiB"] if memory else []
-    lines += [f'walltime: "{format_walltime(min(WALLTIME, partition.longest or WALLTIME))}"']
+    lines += [f'walltime: "{walltime_text(min(WALLTIME, partition.longest or WALLTIME))}"']
     if prologue := jobqueue.get("job-script-prologue"):
         lines += [f"prologue: {json.dumps(prologue)}{FROM}"]
     if own := jobqueue.get("interface"):
@@ -99,14 +100,3 @@ def _body(partition: Partition, nodes: Nodes, interface: str | None, jobqueue: M
 def _comment(label: str, names: Iterable[str]) -> str:
     text = ", ".join(names)
     return f"  # {label}: {text}" if text else ""
-
-
-def format_walltime(seconds: float) -> str:
-    """A time span as Slurm writes it.
-
-    >>> format_walltime(14400), format_walltime(129600)
-    ('04:00:00', '1-12:00:00')
-    """
-    days, rest = divmod(int(seconds), 86400)
-    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
-    return f"{days}-{text}" if days else text

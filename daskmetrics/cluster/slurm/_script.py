@@ -13,14 +13,12 @@ from dask.utils import parse_bytes
 from daskmetrics import config
 from daskmetrics.cluster import _preload_memory as preload_memory
 from daskmetrics.cluster import _preload_nanny as preload_nanny
-from daskmetrics.cluster import _preload_worker as preload_worker
-from daskmetrics.cluster._dask_config import WORKER_SETTINGS
+from daskmetrics.cluster._dask_config import WORKER_SETTINGS, worker_command
 from daskmetrics.cluster._pinning import THREADS
 from daskmetrics.config import Cluster
 from daskmetrics.core._text import parse_walltime
 from daskmetrics.core.errors import ConfigError
 
-DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and its job with it
 EARLY = 60.0  # seconds before its job's time limit at which a worker takes no more work; less for a short job
 
 
@@ -52,7 +50,6 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
     """
     pool, launch = pool or pools(profile)[0], launch or LaunchInfo()
     exports = {**dict.fromkeys(THREADS, str(pool.threads)), **WORKER_SETTINGS, **profile.allocator, **profile.exports}
-    arguments = " ".join(_arguments(profile, pool, launch))
     lines = [
         "#!/usr/bin/env bash",
         *(f"#SBATCH {directive}" for directive in _directives(profile, pool, launch)),
@@ -62,9 +59,8 @@ def script(profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo 
         f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {parse_walltime(pool.walltime)}))}}",
         f"export SLURM_JOB_END_TIME=$((end - {early(pool)}))",
         *profile.prologue,
-        # exec, so that signals of Slurm reach the worker itself; -P, so that a module of the working folder does not
-        # replace one of Python's own
-        f"exec {shlex.quote(launch.python)} -P -m distributed.cli.dask_worker {arguments}",
+        # exec, so that signals of Slurm reach the worker itself
+        shlex.join(["exec", launch.python, *_command(profile, pool, launch)]),
     ]
     if wrong := [line for line in lines if not line.isprintable()]:
         raise ConfigError(
@@ -119,21 +115,16 @@ def _directives(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Itera
     yield from pool.directives  # of two equal ones Slurm takes the last
 
 
-def _arguments(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
-    yield from (shlex.quote(launch.scheduler), "--name", shlex.quote(launch.worker))
+def _command(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
+    memory = str(parse_bytes(pool.memory)) if pool.memory else None  # Slurm's own limit applies
+    yield from worker_command(launch.scheduler, launch.worker, memory, profile.interface, pool.resources)
     if pool.processes > 1:
         yield from ("--nworkers", str(pool.processes), "--preload-nanny", preload_nanny.__name__)
-    yield from ("--preload-nanny", preload_memory.__name__, "--preload", preload_worker.__name__)
-    yield from ("--nthreads 1 --nanny --death-timeout", str(DEATH_TIMEOUT))
-    yield from ("--memory-limit", str(parse_bytes(pool.memory)) if pool.memory else "0")  # Slurm's own limit applies
-    yield "--no-dashboard --dashboard-address 127.0.0.1:0"  # a worker's pages would be open to the whole network
-    yield from ("--resources", ",".join(f"{name}={amount}" for name, amount in pool.resources.items()))
-    if profile.interface:
-        yield from ("--interface", profile.interface)
+    yield from ("--preload-nanny", preload_memory.__name__)
     if profile.scratch:
-        yield from ("--local-directory", shlex.quote(profile.scratch))
+        yield from ("--local-directory", profile.scratch)
     for name, file in launch.tls.items():
-        yield from (f"--tls-{name}", shlex.quote(file))
+        yield from (f"--tls-{name}", file)
 
 
 @dataclass(frozen=True)

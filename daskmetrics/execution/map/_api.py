@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,17 +166,21 @@ def _published(source: MapSource, client: Client) -> Iterator[None]:
     counts = Counter(result.status for result in source.tracker.results())
     given, due, total = source.on_result, 0.0, len(source.tracker.results()) + len(source.tracker.unfinished())
 
+    def publish() -> None:
+        with suppress(OSError):  # the scheduler is gone: the loop notices and ends the run with a message
+            client.log_event(MAP, {"items": total, "counts": dict(counts)})
+
     def on_result(result: ItemResult) -> None:
         nonlocal due
         given(result)
         counts[result.status] += 1
         if time.monotonic() >= due:
             due = time.monotonic() + PUBLISH_EVERY
-            client.log_event(MAP, {"items": total, "counts": dict(counts)})
+            publish()
 
     source.on_result = on_result
     yield
-    client.log_event(MAP, {"items": total, "counts": dict(counts)})
+    publish()
 
 
 def _settings(spec: MapSpec) -> Settings:

@@ -98,13 +98,7 @@ class Subject:
 
 
 def subject(text: str) -> Subject:
-    """The subject that the command line names: a run's folder, an experiment's YAML, a profile's name or YAML, a run.
-
-    Raises
-    ------
-    ConfigError
-        If it is none of these.
-    """
+    """The subject that the command line names: a run, an experiment's YAML, or a profile, by name or file."""
     path = Path(text)
     run = RunFolder(path)
     if run.journal.is_file():
@@ -127,7 +121,6 @@ def subject(text: str) -> Subject:
 
 
 def _has_models(path: Path) -> bool:
-    """Whether a YAML file is an experiment's."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -136,19 +129,7 @@ def _has_models(path: Path) -> bool:
 
 
 def collect(subject: Subject, start_worker: bool = False) -> Facts:
-    """Collect the facts of a subject.
-
-    Parameters
-    ----------
-    subject : Subject
-    start_worker : bool
-        Whether to start a worker and collect the facts of its machine, too.
-
-    Raises
-    ------
-    ConfigError
-        If a worker is started and does not arrive.
-    """
+    """Collect the facts of a subject, and with ``start_worker`` those of the machine of a worker, too."""
     profile, suites = subject.profile, _collect.suites(subject.config)
     worker, unseen = _collect.worker(profile, subject.run, suites) if start_worker else (None, None)
     return Facts(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from daskmetrics.cluster._clock import compare_clocks
+from daskmetrics.cluster._selftest import compare_clocks
 from daskmetrics.cluster.slurm import _partitions, _slurm
 from daskmetrics.cluster.slurm._batch import in_each_partition
 from daskmetrics.cluster.slurm._partitions import Site
@@ -27,7 +27,7 @@ from daskmetrics.config import Cluster, Config
 from daskmetrics.config._checkpoints import is_hub_id, locate
 from daskmetrics.core._events import is_finished, records
 from daskmetrics.core._files import RunFolder, cache_folder
-from daskmetrics.core._machine import gpu_models, infiniband_ports
+from daskmetrics.core._machine import gpu_models, infiniband_ports, interfaces
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution._journal import holder, read
 from daskmetrics.planning.doctor._facts import (
@@ -74,13 +74,6 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "none"
-
-
-def interfaces() -> Mapping[str, tuple[str, ...]]:
-    """The first IPv4 address of each interface of this machine, if it has one."""
-    known = psutil.net_if_addrs()
-    names = [name for _, name in socket.if_nameindex()]
-    return {name: tuple(a.address for a in known.get(name, ()) if a.family == socket.AF_INET)[:1] for name in names}
 
 
 def _port_problem(addresses: tuple[str, ...]) -> str | None:

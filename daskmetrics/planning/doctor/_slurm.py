@@ -9,7 +9,7 @@ from dask.utils import parse_bytes
 
 from daskmetrics.cluster.slurm._partitions import Partition, parse_gpus
 from daskmetrics.core._machine import VISIBLE, split_gpus
-from daskmetrics.core._text import duration, parse_walltime, plural
+from daskmetrics.core._text import duration, parse_walltime, plural, walltime_text
 from daskmetrics.core.errors import unknown
 from daskmetrics.planning.doctor._facts import Facts, Finding, failure, good, warning
 
@@ -122,8 +122,7 @@ def walltime(facts: Facts) -> Finding | None:
     requested = float(parse_walltime(facts.profile.walltime))
     if requested > chosen.longest:
         message = f"jobs request {duration(requested)}, {chosen.name} allows {duration(chosen.longest)}"
-        hours, minutes = divmod(int(chosen.longest // 60), 60)
-        return failure(message, f"--set 'cluster.walltime=\"{hours:02d}:{minutes:02d}:00\"'")
+        return failure(message, f"--set 'cluster.walltime=\"{walltime_text(chosen.longest)}\"'")
     return good(f"{duration(requested)} of at most {duration(chosen.longest)}")
 
 

@@ -4,8 +4,7 @@
 `_style`        size, colours and fonts of all figures; figures as files
 `_heatmaps`     a quantity by layer and checkpoint
 `_lines`        quantities along the layers, the search's path, losses
-`_leaderboard`  mean scores of the best arms, or along the layers
-`_tradeoffs`    scores against costs
+`_points`       mean scores of the best arms, along the layers, and against costs
 `_correlations` metrics against scores
 `_telemetry`    what the workers used over time, and their units
 `_figures`      which figures a run has as files, with captions

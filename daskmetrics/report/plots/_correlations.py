@@ -14,7 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from daskmetrics.core.names import Arm
-from daskmetrics.report._analysis import FEWEST, rank_correlation
+from daskmetrics.report._analysis import FEWEST, closest_first, rank_correlation
+from daskmetrics.report._format import signed
 from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, blank
 
 COLUMNS = 3
@@ -55,14 +56,10 @@ def _panel(ax: Axes, metric: Mapping[Arm, float], scores: Mapping[Arm, float], m
         ax.plot([x for x, _ in points], [y for _, y in points], **_style(i))
     rho = "too few arms"
     if len(arms) >= FEWEST:
-        rho = f"Spearman's ρ = {_signed(rank_correlation([metric[a] for a in arms], [scores[a] for a in arms]))}"
+        rho = f"Spearman's ρ = {signed(rank_correlation([metric[a] for a in arms], [scores[a] for a in arms]))}"
     ax.set_title(f"{rho} (n = {len(arms)})", loc="right")
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.yaxis.set_major_locator(MaxNLocator(5))
-
-
-def _signed(rho: float) -> str:
-    return f"{rho:+.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _style(model: int) -> dict[str, Any]:
@@ -73,8 +70,7 @@ def _style(model: int) -> dict[str, Any]:
 @rc_context({**STYLE, "axes.grid": False})
 def correlation_table(correlations: Correlations) -> Figure:
     """A row per metric, a column per kind of task: Spearman's rho, and the number of cells that it rests on."""
-    groups = list(dict.fromkeys(group for row in correlations.values() for group in row))
-    names = sorted(correlations, key=lambda name: np.nan_to_num(abs(correlations[name][groups[0]][0]), nan=-1))
+    groups, names = list(next(iter(correlations.values()))), closest_first(correlations)[::-1]
     figure = blank(0.5 + 0.3 * len(names))
     ax = figure.subplots()
     rho = np.array([[correlations[name][group][0] for group in groups] for name in names])
@@ -82,7 +78,7 @@ def correlation_table(correlations: Correlations) -> Figure:
     ax.pcolormesh(np.ma.masked_invalid(rho), cmap=colours, vmin=-1, vmax=1, edgecolors="white", linewidth=1.2)
     for (row, column), value in np.ndenumerate(rho):
         count = correlations[names[row]][groups[column]][1]
-        text = "too few" if np.isnan(value) else f"{_signed(value)}  ({count:,})"
+        text = "too few" if np.isnan(value) else f"{signed(value)}  ({count:,})"
         style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 8}
         ax.text(column + 0.5, row + 0.5, text, color="white" if abs(value) > LIGHT else "#1c2128", **style)
     ax.set_xticks(np.arange(len(groups)) + 0.5, groups)

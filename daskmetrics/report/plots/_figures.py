@@ -17,9 +17,9 @@ from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots._correlations import correlation_table, metric_against_score
 from daskmetrics.report.plots._heatmaps import Quantity, heat_maps
 from daskmetrics.report.plots._lines import layer_curves, search_path, training_loss
+from daskmetrics.report.plots._points import trade_off_panels
 from daskmetrics.report.plots._style import rendered
 from daskmetrics.report.plots._telemetry import telemetry_panels
-from daskmetrics.report.plots._tradeoffs import trade_off_panels
 
 NAMES = frozenset(
     ("scores", "tradeoffs", "metrics", "layers", "predictors", "agreement", "path", "training", "telemetry")

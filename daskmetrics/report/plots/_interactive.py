@@ -28,6 +28,7 @@ FIRST = 75  # shade of the first line, which is seen on dark and on light pages
 LINES = 8  # checkpoints of a model that have a line
 MOST_STEPS, MOST_LAYERS = 14, 13  # labels along the two axes
 TOOLS = "pan,box_zoom,wheel_zoom,tap,lasso_select,reset,save"
+ZOOM = "pan,box_zoom,wheel_zoom,reset,save"
 TIPS = [("", "@name"), ("value", "@value{0.[0000]a} ± @error{0.[0000]}")]
 
 
@@ -67,7 +68,7 @@ def columns(shown: Field, arms: Sequence[Arm]) -> dict[str, Any]:
 
 def heat_map(source: Any, suite: Suite, shown: Field, marks: Mapping[str, Arm]) -> Any:
     """Layers by checkpoints of one model, with the best and the default arm; `axes_of` has the axes of the others."""
-    fig = _blank("map", "training step", "layer", 330, TOOLS)
+    fig = _blank("map", "training step", "layer", 330, TOOLS, x_range=(0, 1), y_range=(0, 1))
     one = models.GroupFilter(column_name="model", group=suite.model, name="one")
     view = models.CDSView(filter=one)
     mapper = models.LinearColorMapper(palette=Cividis256, nan_color=NO_VALUE, name="colours", **span(shown))
@@ -126,12 +127,11 @@ def set_axes(fig: Any, axes: Mapping[str, Any]) -> None:
 
 def layer_lines(source: Any, suite: Suite, shown: Field) -> Any:
     """A quantity along the layers: a line for each of a few checkpoints, the later the lighter."""
-    fig = _blank("lines", "layer (0 is the embedding)", shown.label, 300, "pan,box_zoom,wheel_zoom,reset,save")
-    fig.x_range, fig.y_range = models.DataRange1d(), models.DataRange1d()
+    fig = _blank("lines", "layer (0 is the embedding)", shown.label, 300, ZOOM)
     lines = models.ColumnDataSource(lines_of(source, axes_of(suite)["lines"]), name="line-data")
     drawn = fig.multi_line("xs", "ys", source=lines, line_color="colour", line_width=2.2)
     fig.add_tools(models.HoverTool(renderers=[drawn], tooltips=[("step", "@label"), ("layer, value", "$x{0}, $y")]))
-    fig.xaxis.ticker = models.BasicTicker(mantissas=[1, 2, 5], min_interval=1, num_minor_ticks=0)
+    fig.xaxis.ticker = _whole_numbers()
     return fig
 
 
@@ -153,7 +153,7 @@ def lines_of(source: Any, lines: Sequence[Sequence[str]]) -> dict[str, Any]:
 def layer_points(source: Any, suites: Sequence[Suite], shown: Field) -> Any:
     """A quantity of single checkpoints by layer: points with standard errors, all models side by side."""
     fig = _blank("points", "layer (0 is the embedding)", shown.label, 340, TOOLS)
-    fig.x_range, fig.y_range = models.DataRange1d(), models.DataRange1d(name="fitted")
+    fig.y_range.name = "fitted"
     drawn = []
     for i, suite in enumerate(suites):
         view = models.CDSView(filter=models.GroupFilter(column_name="model", group=suite.model))
@@ -165,7 +165,7 @@ def layer_points(source: Any, suites: Sequence[Suite], shown: Field) -> Any:
         drawn.append(fig.scatter(x, "value", source=source, view=view, nonselection_alpha=0.15, **look,
                                  legend_label=suite.model))  # fmt: skip
     fig.add_tools(models.HoverTool(renderers=drawn, tooltips=TIPS))
-    fig.xaxis.ticker = models.BasicTicker(mantissas=[1, 2, 5], min_interval=1, num_minor_ticks=0)
+    fig.xaxis.ticker = _whole_numbers()
     _legend(fig, len(suites))
     return fig
 
@@ -173,7 +173,6 @@ def layer_points(source: Any, suites: Sequence[Suite], shown: Field) -> Any:
 def comparison(source: Any, suites: Sequence[Suite], shown: Field, against: Field) -> Any:
     """One quantity of the arms against another."""
     fig = _blank("comparison", against.label, shown.label, 340, TOOLS)
-    fig.x_range, fig.y_range = models.DataRange1d(), models.DataRange1d()
     drawn = []
     for i, suite in enumerate(suites):
         view = models.CDSView(filter=models.GroupFilter(column_name="model", group=suite.model))
@@ -187,8 +186,7 @@ def comparison(source: Any, suites: Sequence[Suite], shown: Field, against: Fiel
 
 def search_path(path: SearchPath, expected: Mapping[Arm, float]) -> Any:
     """The score of the best arm so far by cost, and every decision at the score that is expected of its arm."""
-    fig = _blank("search", f"cost spent, {path.unit}", "mean score", 300, "pan,box_zoom,wheel_zoom,reset,save")
-    fig.x_range, fig.y_range = models.DataRange1d(), models.DataRange1d()
+    fig = _blank("search", f"cost spent, {path.unit}", "mean score", 300, ZOOM)
     best = np.array([np.nan if point.best is None else point.best for point in path.points])
     stages = dict.fromkeys(point.stage for point in path.points)
     dots = []
@@ -221,8 +219,7 @@ def search_path(path: SearchPath, expected: Mapping[Arm, float]) -> Any:
 
 def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
     """Loss by training step, a line for each model; step 0 stands beside the logarithmic steps."""
-    fig = _blank("losses", "training step", "loss, nats per token", 260, "pan,box_zoom,wheel_zoom,reset,save")
-    fig.x_range, fig.y_range = models.DataRange1d(), models.DataRange1d()
+    fig = _blank("losses", "training step", "loss, nats per token", 260, ZOOM)
     revisions = [f"step{step}" for step in sorted({step for points in losses.values() for step, _ in points})]
     at = dict(zip(revisions, positions(revisions, "log"), strict=True))
     drawn = []
@@ -242,10 +239,10 @@ def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
     return fig
 
 
-def _blank(name: str, x_label: str, y_label: str, height: int, tools: str) -> Any:
+def _blank(name: str, x_label: str, y_label: str, height: int, tools: str, **ranges: Any) -> Any:
     """An empty figure; a transparent one, since the page is light or dark."""
     fig = figure(
-        name=name, height=height, sizing_mode="stretch_width", tools=tools, x_range=(0, 1), y_range=(0, 1),
+        name=name, height=height, sizing_mode="stretch_width", tools=tools, **ranges,
         background_fill_color=None, border_fill_color=None, outline_line_color=None, min_border_left=48,
     )  # fmt: skip
     fig.toolbar.logo = None
@@ -256,6 +253,10 @@ def _blank(name: str, x_label: str, y_label: str, height: int, tools: str) -> An
     for axis in (fig.xaxis, fig.yaxis):
         axis.axis_label_text_font_style = "normal"
     return fig
+
+
+def _whole_numbers() -> Any:
+    return models.BasicTicker(mantissas=[1, 2, 5], min_interval=1, num_minor_ticks=0)
 
 
 def _legend(fig: Any, entries: int) -> None:

@@ -8,7 +8,7 @@ import yaml
 
 from daskmetrics import config
 from daskmetrics.cluster.slurm._commands import JobState, parse_job_state
-from daskmetrics.cluster.slurm._driver_job import DriverFiles, script, submit, submitted
+from daskmetrics.cluster.slurm._driver_job import script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 
 RECORDED = Path(__file__).parent / "recorded" / "driver.sbatch"
@@ -22,7 +22,7 @@ SITE = {
 
 def test_the_script_of_a_driver_is_as_recorded():
     command = ["/env/bin/python", "-P", "-u", "-m", "daskmetrics", "run", "/data/my runs/demo/driver/config.yaml"]
-    text = script(config.cluster(SITE), "demo", DriverFiles(Path("/data/my runs/demo/driver")), command, "COMMENT")
+    text = script(config.cluster(SITE), "demo", Path("/data/my runs/demo/driver"), command, "COMMENT")
     if os.environ.get("DASKMETRICS_RECORD"):
         RECORDED.parent.mkdir(exist_ok=True)
         RECORDED.write_text(text)
@@ -31,7 +31,7 @@ def test_the_script_of_a_driver_is_as_recorded():
 
 def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused():
     with pytest.raises(ConfigError, match="cannot be written into a job script"):
-        script(config.cluster(SITE), "demo", DriverFiles(Path('/data/a"\n#SBATCH --uid=0')), ["true"], "COMMENT")
+        script(config.cluster(SITE), "demo", Path('/data/a"\n#SBATCH --uid=0'), ["true"], "COMMENT")
 
 
 def test_a_misspelt_key_of_the_section_is_named():
@@ -63,7 +63,7 @@ def test_the_state_of_a_job_is_parsed(printed, state):
 
 def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    files = DriverFiles(tmp_path / "driver")
+    folder = tmp_path / "driver"
     with pytest.raises(ConfigError, match="'sbatch' is not on PATH"):
-        submit(config.cluster(SITE), "demo", files, "name: demo\n")
-    assert submitted(files) is None
+        submit(config.cluster(SITE), "demo", folder, "name: demo\n")
+    assert submitted(folder) is None

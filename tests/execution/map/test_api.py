@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from distributed.comm import CommClosedError
 
 import daskmetrics as dm
 from daskmetrics.core._events import MapStarted, StoreRepaired
@@ -50,6 +51,19 @@ def test_each_item_has_one_result(client, tmp_path):
     assert by_item(results) == {i: ("ok", 2 * i) for i in range(25)}
     assert sorted(result.index for result in results) == list(range(25))
     assert all(result.worker in ("0", "1") and result.seconds is not None for result in results)
+
+
+def test_a_lost_scheduler_does_not_end_a_map_where_its_counts_are_published(client, tmp_path, monkeypatch):
+    published = []
+
+    def lost(self, topic, msg):
+        published.append(msg)
+        raise CommClosedError("Connection reset by peer")
+
+    monkeypatch.setattr(type(client), "log_event", lost)
+    results = list(dm.map(twice, range(4), client=client, journal=tmp_path))
+    assert by_item(results) == {i: ("ok", 2 * i) for i in range(4)}
+    assert published[-1]["counts"] == {"ok": 4}
 
 
 def test_the_disk_is_waited_for_once_an_interval(client, tmp_path, monkeypatch):

@@ -144,7 +144,7 @@ BROKEN = {
     "account": (profile(account="other"), True, "cluster.account=abc"),
     "job-limit": (slurm(max_jobs=4), True, "cluster.max_jobs=4"),
     "gres": (profile(gpu_type="h100"), True, "cluster.gpu_type=l40s"),
-    "walltime": (profile(walltime="2-00:00:00"), True, "24:00:00"),
+    "walltime": (profile(walltime="2-00:00:00"), True, "1-00:00:00"),
     "memory": (profile(memory="900GiB"), True, "cluster.memory"),
     "cpus": (profile(threads=99), True, "cluster.threads=32"),
     "task-layout": (profile(directives=["--gres=gpu:l40s:4"]), True, "gpus_per_job: 4"),

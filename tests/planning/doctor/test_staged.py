@@ -131,7 +131,7 @@ class TestSlurm:
             ({"gpus_per_job": 9}, "gres", "cluster.gpus_per_job=4"),
             ({"interface": "ib7"}, "interface", "cluster.interface=lo"),
             ({"directives": ["--gres=gpu:l40s:4"]}, "task-layout", "gpus_per_job: 4"),
-            ({"walltime": "9-00:00:00"}, "walltime", "24:00:00"),
+            ({"walltime": "9-00:00:00"}, "walltime", "1-00:00:00"),
             ({"partition": "paid"}, "account", "cluster.account=abc123"),
         ],
     )
