@@ -53,6 +53,7 @@ from daskmetrics.execution._units import Source
 
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
 PLAIN = {"GPU": 1.0, "CPU": 1.0}  # what a worker that offers none of these counts as
+LOST = "The scheduler was lost. Nothing recorded is lost: run the same command again to resume."
 DECADE = 3e8  # seconds
 SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0  # seconds for a new worker to answer: importing can be slow on a shared file system
@@ -220,9 +221,7 @@ class _DaskBackend:
             while True:
                 events.append(self.events.get_nowait())
         if self.client.status != "running":
-            raise ClusterLostError(
-                "The scheduler was lost. Nothing recorded is lost: run the same command again to resume."
-            )
+            raise ClusterLostError(LOST)
         messages = []
         for event in events:
             if isinstance(event, BaseException):

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client
+from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core._events import MAP, UnitAsked
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._machine import workers
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._clients import client_of
-from daskmetrics.execution._runner import PLAIN
+from daskmetrics.execution._runner import LOST, PLAIN
 from daskmetrics.execution._worker import describe
 from daskmetrics.execution.map._batch import load_function, run_batch
 from daskmetrics.execution.map._folder import begin, restore
@@ -224,6 +225,8 @@ def _check_function(spec: MapSpec, client: Client) -> None:
         except TimeoutError:
             offered = f" that offers {resources}" if resources else ""
             raise ConfigError(f"No worker{offered} answered within {PROBE_SECONDS:.0f} s.") from None
+        except (FutureCancelledError, OSError):
+            raise ClusterLostError(LOST) from None
         except KilledWorker as killed:  # a coincidence, or the module ends its process: try again
             error = describe(killed)
     if error is not None:

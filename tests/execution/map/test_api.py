@@ -12,7 +12,7 @@ from distributed.comm import CommClosedError
 
 import daskmetrics as dm
 from daskmetrics.core._events import MapStarted, StoreRepaired
-from daskmetrics.core.errors import ConfigError, LockedError
+from daskmetrics.core.errors import ClusterLostError, ConfigError, LockedError
 from daskmetrics.execution import Journal
 from daskmetrics.execution._journal import read
 from daskmetrics.execution.map import results as recorded_results
@@ -64,6 +64,19 @@ def test_a_lost_scheduler_does_not_end_a_map_where_its_counts_are_published(clie
     results = list(dm.map(twice, range(4), client=client, journal=tmp_path))
     assert by_item(results) == {i: ("ok", 2 * i) for i in range(4)}
     assert published[-1]["counts"] == {"ok": 4}
+
+
+def test_a_scheduler_that_is_lost_while_the_function_is_checked_is_named(client, tmp_path, monkeypatch):
+    submit = type(client).submit
+
+    def lost(self, *args, **options):
+        future = submit(self, int, resources={"none": 1}, pure=False)
+        self.cancel([future])  # as a client does that loses its scheduler
+        return future
+
+    monkeypatch.setattr(type(client), "submit", lost)
+    with pytest.raises(ClusterLostError, match="The scheduler was lost"):
+        list(dm.map(twice, range(4), client=client, journal=tmp_path))
 
 
 def test_the_disk_is_waited_for_once_an_interval(client, tmp_path, monkeypatch):
