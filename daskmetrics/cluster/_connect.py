@@ -149,7 +149,9 @@ def _wait_for_workers(client: Client, profile: Cluster) -> None:
 @contextmanager
 def _quiet_disconnects() -> Iterator[None]:
     """Hide the messages of lost connections: of a cluster that closes, of a browser that closes a page."""
-    loggers = map(logging.getLogger, ("distributed", "tornado.application", "asyncio", "bokeh"))
+    # each has a level of its own
+    names = "distributed", "distributed.client", "tornado.application", "asyncio", "bokeh"
+    loggers = map(logging.getLogger, names)
     levels = {logger: logger.level for logger in loggers}
     for logger in levels:
         logger.setLevel(logging.CRITICAL)

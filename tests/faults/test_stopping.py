@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -122,6 +123,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_with_a_clear_message(tmp_path, 
     def kill(record) -> None:
         seen.append(record.key)
         if len(seen) == 3:
+            assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)  # it prints a traceback
             scheduler.kill()
 
     with (
