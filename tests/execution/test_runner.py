@@ -249,8 +249,8 @@ def test_an_attempt_that_failed_leaves_its_worker_and_traceback(client, journal,
     (entry,) = (entry for entry in journal.entries if isinstance(entry, AttemptFailed))
     assert entry.worker in ("0", "1") and "in fail_until" in entry.trace and "RuntimeError" in entry.trace
     workers = [entry for entry in journal.entries if isinstance(entry, WorkerJoined)]
-    assert {entry.name for entry in workers} == {"0", "1"}
-    assert all(entry.versions["daskmetrics"] for entry in workers)
+    assert entry.worker in {each.name for each in workers}  # the other one may answer after the end
+    assert all(each.versions["daskmetrics"] for each in workers)
 
 
 def test_what_cannot_be_sent_is_an_error_of_its_own(client, journal):
