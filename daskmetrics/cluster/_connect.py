@@ -7,7 +7,7 @@ import secrets
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib import import_module
 
 from distributed import Client, LocalCluster
@@ -25,6 +25,7 @@ from daskmetrics.core._machine import workers
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 
 POLL = 0.1  # seconds between two checks for the first worker
+CLOSE_AGAIN = 10.0  # seconds for a cluster whose worker did not end in time
 
 log = logging.getLogger(__name__)
 
@@ -204,4 +205,5 @@ def _closing(cluster: _LocalCluster) -> Iterator[None]:
             cluster.close()
         except TimeoutError:  # a loaded machine, or a process that waits for its disk
             cluster.status = Status.failed  # the nanny has given the process up; Dask closes the rest
-            cluster.close()
+            with suppress(TimeoutError):  # before 2026.8 it would wait for this nanny for ever
+                cluster.close(timeout=CLOSE_AGAIN)

@@ -104,7 +104,7 @@ def fit(readout: Readout, corpus: Vectors | None = None) -> Fitted:
     if readout.storage != "int8":
         return Fitted(readout, mean, basis)
     low = projected.min(axis=0)
-    return Fitted(readout, mean, basis, low, (projected.max(axis=0) - low) / LEVELS)
+    return Fitted(readout, mean, basis, low, (projected.max(axis=0) - low) / np.float32(LEVELS))
 
 
 def _projection(readout: Readout, corpus: Vectors) -> tuple[Vectors, Vectors] | tuple[None, None]:

@@ -65,7 +65,9 @@ class Observer:
     def outcomes(self, score: float, draws: Sequence[float] = ()) -> Array | None:
         """Outcomes whose mean is this score; from draws of a clustering if there are any; None if there are none."""
         parts = [np.mean(part, axis=0) for part in self._parts.values()]
-        found = np.concatenate([*parts, *([measures.draw_outcomes(draws)] if draws and not parts else [])] or [[]])
+        if draws and not parts:
+            parts = [measures.draw_outcomes(draws)]
+        found = np.concatenate(parts or [np.empty(0)])
         return found if len(found) > 1 and abs(found.mean() - score) <= TOLERANCE else None
 
     def _add(self, items: ArrayLike, outcomes: Array) -> None:

@@ -87,7 +87,7 @@ def test_a_worker_that_does_not_end_in_time_is_no_failure(monkeypatch):
     monkeypatch.setattr(WorkerProcess, "kill", kill_late)
     with connect(Cluster(workers=1)) as client:
         cluster = client.cluster
-    assert cluster.status.name == "closed"
+    assert cluster.status.name in ("closed", "closing")  # before 2026.8 Dask waits for this nanny
 
 
 def test_the_dashboard_link_is_printed_before_any_worker_arrives():

@@ -77,15 +77,15 @@ def test_a_probe_is_fitted_to_the_items_of_the_search_and_tested_on_the_others(b
 
 
 def test_documents_are_candidates_in_both_parts_and_queries_in_one(built_in):
-    _, searched, fresh = ({task.name: task.examples() for task in tasks} for tasks in built_in)
-    for name, documents in (("stdlib:retrieval", 295), ("stdlib:candidates", None)):
+    whole, searched, fresh = ({task.name: task.examples() for task in tasks} for tasks in built_in)
+    every = whole["stdlib:candidates"]
+    for name, documents in (("stdlib:retrieval", every.queries), ("stdlib:candidates", None)):
         queries = [set(part[name].texts[: part[name].queries]) for part in (searched, fresh)]
-        assert not queries[0] & queries[1] and sum(map(len, queries)) == 295
+        assert not queries[0] & queries[1] and sum(map(len, queries)) == every.queries > 200
         for part in (searched[name], fresh[name]):
             assert documents in (None, len(part.texts) - part.queries)
             assert all(query < part.queries for query, _, _ in part.judgements)
-    whole = next(task for task in built_in[0] if task.name == "stdlib:candidates").examples()
-    pairs = {(whole.texts[q], whole.texts[whole.queries + d], r) for q, d, r in whole.judgements}
+    pairs = {(every.texts[q], every.texts[every.queries + d], r) for q, d, r in every.judgements}
     for part in (searched["stdlib:candidates"], fresh["stdlib:candidates"]):
         assert {(part.texts[q], part.texts[part.queries + d], r) for q, d, r in part.judgements} < pairs
 
@@ -99,8 +99,9 @@ def test_the_two_parts_average_to_the_whole_where_a_score_is_a_mean_over_items(b
         )
         for part in (whole, searched, fresh)
     ]
-    assert scores[0].n == scores[1].n + scores[2].n == 295
-    assert (scores[1].value * scores[1].n + scores[2].value * scores[2].n) / 295 == pytest.approx(scores[0].value)
+    assert scores[0].n == scores[1].n + scores[2].n > 200
+    mean = (scores[1].value * scores[1].n + scores[2].value * scores[2].n) / scores[0].n
+    assert mean == pytest.approx(scores[0].value)
 
 
 def _texts_and_vectors(task):
