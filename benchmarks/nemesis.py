@@ -189,7 +189,7 @@ def damage(path: Path, how: str, draw: random.Random) -> None:
     """Delete, cut, replace by a copy, or change one bit of a file; nothing if there is none."""
     if how == "delete":
         path.unlink(missing_ok=True)
-    elif not path.exists() or how != "replace" and not size(path):  # the lock is empty
+    elif not path.exists() or (how != "replace" and not size(path)):  # the lock is empty
         return
     elif how == "cut":
         os.truncate(path, draw.randrange(size(path)))
