@@ -187,10 +187,10 @@ def size(path: Path) -> int:
 
 def damage(path: Path, how: str, draw: random.Random) -> None:
     """Delete, cut, replace by a copy, or change one bit of a file; nothing if there is none."""
-    if not size(path):
-        return
     if how == "delete":
-        path.unlink()
+        path.unlink(missing_ok=True)
+    elif not path.exists() or (how != "replace" and not size(path)):  # the lock is empty
+        return
     elif how == "cut":
         os.truncate(path, draw.randrange(size(path)))
     elif how == "replace":

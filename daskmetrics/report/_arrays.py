@@ -55,7 +55,7 @@ def _by_readout(node: xarray.Dataset) -> xarray.Dataset:
     """The scores of a model with the dimensions layer and readout, in place of that of its arms."""
     if "arm" not in node.dims:
         return node.expand_dims(readout=[""], axis=2)
-    status = [name for name in map(str, node) if name.endswith("_status")]
-    found = node.set_index(arm=["arm_layer", "readout"]).unstack("arm", fill_value=dict.fromkeys(status, 0))
+    missing = {name: 0 if str(name).endswith("_status") else np.nan for name in node}
+    found = node.set_index(arm=["arm_layer", "readout"]).unstack("arm", fill_value=missing)
     order = dict.fromkeys(node["readout"].values.tolist())
     return found.rename(arm_layer="layer").sel(readout=list(order)).transpose("checkpoint", "layer", "readout", ...)
