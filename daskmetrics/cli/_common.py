@@ -61,11 +61,18 @@ def say(text: object = "", err: bool = False, nl: bool = True) -> None:
     click.echo(printable_lines(str(text)), err=err, nl=nl)
 
 
+def path_of(config: Path | None) -> Path:
+    """CONFIG, or the demo's without it."""
+    from daskmetrics.config import folder
+
+    return config or folder() / "demo.yaml"
+
+
 def configuration(config: Path | None, settings: Sequence[str]) -> Config:
     """What CONFIG asks for, or the demo without it, with the settings."""
-    from daskmetrics import config as configurations
+    from daskmetrics.config import load
 
-    return configurations.load(config or configurations.folder() / "demo.yaml", settings)
+    return load(path_of(config), settings)
 
 
 def friendly(command: Callable[..., None]) -> Callable[..., None]:

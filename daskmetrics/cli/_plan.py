@@ -19,6 +19,7 @@ from daskmetrics.cli._common import (
     end_as_by_ctrl_c,
     example,
     friendly,
+    path_of,
     say,
     settings_option,
 )
@@ -191,11 +192,10 @@ def plan(config: Path | None, submit: int | None, replace: str | None, probe: bo
     """
     import time
 
-    from daskmetrics import config as configurations
     from daskmetrics.planning._plan import PlanRequest, propose
     from daskmetrics.planning._report import proposal_document, proposal_table
 
-    path = config or configurations.folder() / "demo.yaml"
+    path = path_of(config)
     if replace and submit is None:
         raise ConfigError("--replace needs --submit NUMBER: it cancels a job only to start another one.")
     request = PlanRequest(
