@@ -10,7 +10,7 @@ Mathematics of numbers: nothing here uses futures, files or model weights. Impor
 `_kernel`                             the Gaussian process prior, and how its parameters are estimated
 `_posterior`, `_incremental`          the posterior of every arm; how it grows during a search
 `_policy`                             what a policy sees (`State`) and returns (`Choice`)
-`_coverage`                           which kinds of task the leader and its rivals were scored on
+`_coverage`                           a first look at every model; kinds of task that contenders were scored on
 `policies`                            the policies: `race` is the default
 `_recommend`, `_objectives`           the best arm and its confidence; the best arm of every kind of task
 `_learner`                            the decisions of a search: ``ask`` and ``tell``
@@ -21,7 +21,7 @@ Mathematics of numbers: nothing here uses futures, files or model weights. Impor
 """
 
 from daskmetrics.bandit._features import arm_features
-from daskmetrics.bandit._learner import Budget, Learner, Pick
+from daskmetrics.bandit._learner import Budget, Learner, Pick, least_budget
 from daskmetrics.bandit._objectives import champions, task_weights
 from daskmetrics.bandit._outlook import metrics_worth, outlook
 from daskmetrics.bandit._policy import Choice, Policy, State
@@ -42,6 +42,7 @@ __all__ = [
     "arm_features",
     "champions",
     "installed_policies",
+    "least_budget",
     "metrics_worth",
     "outlook",
     "policy_named",

@@ -11,14 +11,16 @@ import numpy as np
 
 from daskmetrics.bandit._clock import AssumedWorkers
 from daskmetrics.bandit._costs import PaidCosts
+from daskmetrics.bandit._coverage import MissingLooks, cover, covering_costs
 from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._policy import Choice, Policy, State, Why, ask
-from daskmetrics.bandit._problem import Outcome, Problem
+from daskmetrics.bandit._problem import ROUNDING, Outcome, Problem
 from daskmetrics.bandit._recommend import WITHIN, Recommendation, leader_confidence, recommend
+from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, without_default
 
-Stage = Literal["baseline", "search", "confirm"]
+Stage = Literal["baseline", "cover", "search", "confirm"]
 
 BASELINE = 0.25  #: share of the budget that the baseline stage may take
 CHECK = 8  #: number of outcomes after which the confidence is computed again
@@ -59,6 +61,32 @@ class Budget:
         share = exhaustive if self.share is None else self.share * exhaustive
         return min(share, exhaustive if self.cost is None else self.cost, exhaustive)
 
+    def require_cover(self, problem: Problem) -> None:
+        """Check that the budget pays for a score of each model on each kind of task; a `ConfigError` otherwise."""
+        costs, whole = covering_costs(problem), problem.exhaustive_cost
+        allowed, least = self.within(whole) / whole, least_budget(problem) / whole
+        models, kinds = costs.shape
+        what = "a single score, with its encoding"
+        if models > 1:
+            each = f"each of {models} models on {'each kind' if kinds > 1 else 'one kind'} of task"
+            what = f"a first score of {each}, without which no model can be ruled out"
+        if allowed < least * (1 - ROUNDING):
+            raise ConfigError(
+                f"The search may spend {allowed:.1%} of the cost of every score, but {what}, takes {least:.1%}. Allow "
+                f"that with search.budget={min(1.0, math.ceil(1000 * least) / 1000):g}, or let the search choose its "
+                "budget with search.budget=auto."
+            )
+        if self.cells is not None and self.cells < costs.size:
+            raise ConfigError(
+                f"The search may compute {plural(self.cells, 'score')}, but {what}, takes {costs.size}: set "
+                f"search.cells={costs.size} or more."
+            )
+
+
+def least_budget(problem: Problem) -> float:
+    """The cost of a score of each model on each kind of task, each with an encoding and a load of its own."""
+    return min(float(covering_costs(problem).sum()), problem.exhaustive_cost)
+
 
 @dataclass(frozen=True)
 class Pick:
@@ -88,14 +116,16 @@ class Pick:
 class Learner:
     """A search as a sequence of decisions: `ask` for cells to score, `tell` their outcomes.
 
-    A search has three stages. (1) ``baseline``, for the reward ``zscore`` only: all layers of the baseline checkpoint
+    A search has four stages. (1) ``baseline``, for the reward ``zscore`` only: all layers of the baseline checkpoint
     on one task after the other, cheapest first, with at most a quarter of the budget; the other tasks take their scale
-    from these. (2) ``search``: the policy chooses until no cell is worth its cost, the required confidence is reached,
-    or the budget is spent, less what confirming the leader costs (if that is at most a tenth of it). (3) ``confirm``:
-    the missing cells of the leader, of a new leader if it changes, and then of the default arm, as far as the budget
-    allows. A search that is to spend more than that goes on with the most informative cells of the negligible rivals,
-    and then with the cheapest ones. A budget that pays for every cell is spent on every cell, unless a ``confidence``
-    is required.
+    from these. (2) ``cover``: the cheapest score of each model, before any comparison. (3) ``search``: the policy
+    chooses until no cell is worth its cost, the required confidence is reached, or the budget is spent, less what is
+    kept for a score of each model on each kind of task, and for confirming the leader (if that is at most a tenth of
+    the budget). Then these scores are paid for, again as ``cover``, and the policy is asked again. (4) ``confirm``: the
+    missing cells of the leader, of a new leader if it changes, and then of the arm that it is compared with, as far as
+    the budget allows. A search that is to spend more than that goes on with the most informative cells of the
+    negligible rivals, and then with the cheapest ones. A budget that pays for every cell is spent on every cell, unless
+    a ``confidence`` is required.
 
     Decision i is based on the outcomes that would have arrived if ``window`` workers had processed the earlier
     decisions and each cell had taken as long as it costs; all other outcomes count as pending, even if they have
@@ -127,7 +157,8 @@ class Learner:
     Raises
     ------
     ConfigError
-        If the budget, the window or the confidence is out of range.
+        If the budget, the window or the confidence is out of range, or if the budget does not pay for the stage
+        ``cover``.
     DataError
         If ``decided`` does not fit the problem.
 
@@ -169,6 +200,8 @@ class Learner:
             raise ConfigError(f"The share that a search is to spend must be between 0 and 1, got {spend}.")
         self.problem, self.seed, self.window = problem, seed, window
         self.budget = limits.within(problem.exhaustive_cost)  # from here on in units of cost
+        if not decided:
+            limits.require_cover(problem)
         self.confidence, self.within, self.free_running = confidence, within, free_running
         is_whole = limits.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
         # loading a checkpoint twice may cost more than the exhaustive cost, in which it counts once
@@ -182,7 +215,8 @@ class Learner:
         self._cells: list[tuple[int, int]] = []  # indices of the picks' cells
         self._outcomes: dict[int, Outcome] = {}  # in the order of arrival
         self._arrived = 0  # of the outcomes that the next decision needs, how many of the first ones have arrived
-        self._baseline = _baseline(problem, BASELINE * self.budget)
+        self._look_costs = covering_costs(problem)
+        self._baseline = _baseline(problem, min(BASELINE * self.budget, self.budget - least_budget(problem)))
         self._is_confident: dict[int, bool] = {}  # by number of outcomes
         self._decided_on = -1  # number of outcomes that the next decision was computed from
         self._choice: tuple[Stage, Choice] | None = None
@@ -294,10 +328,17 @@ class Learner:
         if len(self._picks) < len(self._baseline) and self._cells == self._baseline[: len(self._cells)]:
             return "baseline", Choice(*self._baseline[len(self._picks)])
         state = self._state(known)
-        if self._has_confidence(known, state):
-            return None
-        if choice := ask(self._policy, state):
+        looks = MissingLooks.of(state)
+        kept = float(self._look_costs[looks.all].sum())
+        if choice := cover(state, looks.first, kept):
+            return "cover", choice
+        is_confident = self._has_confidence(known, state)
+        if not is_confident and (choice := ask(self._policy, replace(state, remaining=state.remaining - kept))):
             return "search", choice
+        if choice := cover(state, looks.all, kept):
+            return "cover", choice
+        if is_confident:
+            return None
         if choice := _confirmation(state):
             return "confirm", choice
         if self._insists and (choice := ask(self._policy, replace(state, insists=True)) or _cheapest(state)):
@@ -358,9 +399,9 @@ class Learner:
 
 
 def _confirmation(state: State) -> Choice | None:
-    """The cheapest missing cell of the leader, or else of the default arm, if all missing cells are affordable."""
+    """The cheapest missing cell of the leader, or else of what is compared with it, if all of these are affordable."""
     needed = state.problem.in_objective
-    for arm in (state.leader, state.problem.default_arm):
+    for arm in (state.leader, int(state.problem.default_arms[state.recommended])):
         missing = np.flatnonzero(~state.paid[arm] & needed)
         if len(missing) and state.usable[arm]:
             affordable = state.cost[arm, needed].sum() <= state.remaining + 1e-9 * state.problem.exhaustive_cost

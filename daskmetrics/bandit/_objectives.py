@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskmetrics.bandit._policy import State, best_by_scores
-from daskmetrics.bandit._posterior import first_max, fit_posterior
+from daskmetrics.bandit._policy import State, recommended_arm
+from daskmetrics.bandit._posterior import fit_posterior
 from daskmetrics.bandit._problem import Bools
 from daskmetrics.bandit._recommend import confidence
 from daskmetrics.core.errors import ConfigError, unknown
@@ -89,7 +89,7 @@ def _champion(state: State, of_kind: Bools, kind: str) -> Champion:
     weighted = (of_kind & problem.in_objective).any()
     weights = of_kind * problem.objective_weights if weighted else of_kind.astype(float)
     posterior = fit_posterior(replace(problem, weights=tuple(weights.tolist())), seen)
-    arm = best_by_scores(posterior.problem, seen, first_max(posterior.mean, state.usable))
+    arm = recommended_arm(posterior, seen, state.usable)
     own = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
     return Champion(
         kind=kind,

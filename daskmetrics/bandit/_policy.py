@@ -110,19 +110,16 @@ class State:
 
     @cached_property
     def leader(self) -> int:
-        """The usable arm with the greatest expected objective; the default arm before the first score."""
-        if not len(self.observations) and self.usable[self.problem.default_arm]:
-            return self.problem.default_arm
+        """The usable arm with the greatest expected objective; the last model's default arm before the first score."""
+        default_arm = int(self.problem.default_arms[-1])
+        if not len(self.observations) and self.usable[default_arm]:
+            return default_arm
         return first_max(self.posterior.mean, self.usable)
 
     @cached_property
     def recommended(self) -> int:
-        """The arm that is reported: the leader or, if the leader is `scored`, the best scored arm by such scores.
-
-        So a report does not contradict the scores that it shows. The posterior also uses the scores of other arms, and
-        may expect another arm to be better; policies decide by this `leader`.
-        """
-        return best_by_scores(self.problem, self.observations, self.leader)
+        """The arm that is reported; see `recommended_arm`. Policies decide by the `leader`."""
+        return recommended_arm(self.posterior, self.observations, self.usable)
 
     @cached_property
     def measured(self) -> Floats:
@@ -158,10 +155,20 @@ class State:
         return np.random.default_rng(seed_of("bandit", self.seed, len(self.cells)))
 
 
-def best_by_scores(problem: Problem, seen: Observations, leader: int) -> int:
-    """The best arm by its scores among those scored on every task of the objective; the leader if it is not one."""
-    scored = _all_scored(problem, seen)
-    return first_max(measured_objectives(problem, seen), scored) if scored[leader] else leader
+def recommended_arm(posterior: Posterior, seen: Observations, usable: Bools) -> int:
+    """The arm that a search reports: one rule for every report, so that none contradicts the scores that it shows.
+
+    Of the arms scored on every task of the objective it is the one with the greatest mean by these scores. If there
+    are none, it is the arm with a score whose expected objective is the greatest, a usable one if possible. An arm
+    without a score is never reported, whatever the posterior expects of it.
+    """
+    problem = posterior.problem
+    is_complete = _all_scored(problem, seen)
+    if is_complete.any():
+        return first_max(measured_objectives(problem, seen), is_complete)
+    has_score = np.isin(np.arange(len(problem.arms)), seen.arm)
+    is_candidate = has_score & usable
+    return first_max(posterior.mean, is_candidate if is_candidate.any() else has_score)
 
 
 def _all_scored(problem: Problem, seen: Observations) -> Bools:

@@ -17,6 +17,8 @@ from daskmetrics.core.names import Arm, Cell, Checkpoint
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
+ROUNDING = 1e-9  #: relative difference below which sums of costs count as equal
+
 Reward = Literal["mean", "zscore", "running", "rank", "harmonic", "robust"]
 
 
@@ -36,7 +38,10 @@ class Problem:
         Cost of scoring one layer's embeddings. Costs may have any unit. They are assumed and not measured, so that two
         runs make the same decisions however fast the machine is.
     baseline : Checkpoint
-        Its last layer is the default arm: what one would use without a search.
+        The reward ``zscore`` compares scores with those of its layers.
+    default : Checkpoint or None
+        Every arm is compared with its last layer; None for the last checkpoint of the arm's own model, which is what
+        one would use without a search.
     reward : {"mean", "zscore", "running", "rank", "harmonic", "robust"}
         How the scores of different tasks become comparable; see `daskmetrics.bandit._rewards`.
     kinds : tuple of str, length T, or None
@@ -68,6 +73,7 @@ class Problem:
     load_cost: Floats | None = None
     kinds: tuple[str, ...] | None = None
     likeness: Floats | None = None
+    default: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         cells = (len(self.arms), len(self.tasks))
@@ -93,8 +99,9 @@ class Problem:
             raise DataError(f"load_cost must be {cells[0]} numbers, none negative; got shape {self.load_costs.shape}.")
         if (self.load_costs != self.load_costs[self.first_of_checkpoint]).any():
             raise DataError("load_cost must be equal for all layers of a checkpoint, which are loaded together.")
-        if not len(self.baseline_arms):
-            raise DataError(f"The baseline {self.baseline} has no arm among the {cells[0]} arms of the search.")
+        for checkpoint in {self.baseline, self.default or self.baseline}:
+            if not len(self._layers_of(checkpoint)):
+                raise DataError(f"The baseline {checkpoint} has no arm among the {cells[0]} arms of the search.")
         weights = (1.0,) * cells[1] if self.weights is None else self.weights
         if len(weights) != cells[1] or not all(0 <= w < math.inf for w in weights) or not sum(weights) > 0:
             raise DataError(
@@ -205,16 +212,22 @@ class Problem:
     @cached_property
     def baseline_arms(self) -> Ints:
         """Indices of the baseline checkpoint's arms, by layer; of the readouts of a layer the first."""
+        return self._layers_of(self.baseline)
+
+    @cached_property
+    def default_arms(self) -> Ints:
+        """Index of the arm that each arm is compared with: what one would use of its model without a search (A,)."""
+        last_checkpoint = {arm.model: self.default or arm.checkpoint for arm in self.arms}
+        default = {model: int(self._layers_of(checkpoint)[-1]) for model, checkpoint in last_checkpoint.items()}
+        return np.array([default[arm.model] for arm in self.arms], dtype=np.intp)
+
+    def _layers_of(self, checkpoint: Checkpoint) -> Ints:
+        """Indices of a checkpoint's arms, by layer; of the readouts of a layer the first."""
         first: dict[int, int] = {}
         for i, arm in enumerate(self.arms):
-            if arm.checkpoint == self.baseline:
+            if arm.checkpoint == checkpoint:
                 first.setdefault(arm.layer, i)
         return np.array([first[layer] for layer in sorted(first)], dtype=np.intp)
-
-    @property
-    def default_arm(self) -> int:
-        """Index of the last layer of the baseline checkpoint."""
-        return int(self.baseline_arms[-1])
 
     @cached_property
     def arm_cost(self) -> Floats:

@@ -58,12 +58,13 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The arm with the greatest expected objective or, if that has all its scores, the best by such scores.
+    """The best arm by its scores on all tasks or, if no arm has these, the scored arm that is expected to be the best.
 
     Attributes
     ----------
     best, default : ArmSummary
-        The recommended arm, and the last layer of the baseline checkpoint.
+        The recommended arm, and what one would take without a search: by default the last layer of the last checkpoint
+        of its own model.
     confirmed : bool
         Whether the best arm has a score on every task of the objective. Then no arm that has them all scored higher.
     probability_best : float
@@ -123,7 +124,8 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
         raise UndefinedError(
             f"No arm can be recommended: no cell was measured and {failed} failed. See the journal for the reasons."
         )
-    posterior, best, default = state.posterior.without_pending(), state.recommended, problem.default_arm
+    posterior, best = state.posterior.without_pending(), state.recommended
+    default = int(problem.default_arms[best])
     certainty = leader_confidence(state, within)
     common = np.intersect1d(seen.task[seen.arm == best], seen.task[seen.arm == default])
     common = common[problem.in_objective[common]]

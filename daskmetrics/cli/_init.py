@@ -11,7 +11,7 @@ import click
 from daskmetrics.cli._common import PATH, example, friendly, say
 from daskmetrics.core.errors import ConfigError
 
-TASKS, BUDGET, CLUSTER = "stdlib:demo", 0.3, "local"
+TASKS, BUDGET, CLUSTER = "stdlib:demo", "auto", "local"
 
 Ask = Callable[..., Any]
 
@@ -27,7 +27,7 @@ Ask = Callable[..., Any]
 @click.option("--text", metavar="COLUMN", help="The column of --data with the texts.  [default: recognised by name]")
 @click.option("--label", metavar="COLUMN", help="The column of --data with the labels.  [default: recognised by name]")
 @click.option("--tasks", metavar="NAME,NAME,...", help=f"Tasks, as `tasks` lists them.  [default: {TASKS}, or --data]")
-@click.option("--budget", type=click.FloatRange(0, 1, min_open=True), help=f"Share to spend.  [default: {BUDGET}]")
+@click.option("--budget", metavar="SHARE", help=f"Share of the cost of every score, or auto.  [default: {BUDGET}]")
 @click.option("--cluster", metavar="PROFILE", help=f"Where to run.  [default: {CLUSTER}]")
 @click.option("-o", "--output", type=PATH, help="File to write.  [default: NAME-OF-THE-MODEL.yaml]")
 @click.option("--yes", is_flag=True, help="Ask nothing: take the defaults for what is not given.")
@@ -39,7 +39,7 @@ def init(
     text: str | None,
     label: str | None,
     tasks: str | None,
-    budget: float | None,
+    budget: str | None,
     cluster: str | None,
     output: Path | None,
     yes: bool,
@@ -55,7 +55,7 @@ def init(
     sources = [starter.require_source(source) for source in models or _asked_model(ask)]
     names = _tasks(ask, data, text, label, tasks)
     if budget is None:
-        budget = float(ask("Share of the full cost to spend on scores, between 0 and 1", BUDGET))
+        budget = str(ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET))
     cluster = cluster or ask("Cluster profile, or its YAML file", CLUSTER)
     output = output or Path(ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml"))
     content = starter.starter(output, sources, names, budget, cluster)

@@ -51,7 +51,7 @@ folder_option = click.option("--folder", type=PATH, help="Folder of the run.  [d
 @cluster_option
 @workers_option
 @click.option("--policy", help="Search policy; short for --set search.policy=NAME. `sweep` scores every cell.")
-@click.option("--budget", type=float, help="Share of the exhaustive cost; short for --set search.budget=SHARE.")
+@click.option("--budget", metavar="SHARE", help="Share of the cost of every score, or auto: --set search.budget=SHARE.")
 @click.option("--spend", type=float, help="Spend this share even if sure earlier; short for --set search.spend=SHARE.")
 @click.option("--confidence", type=float, help="Stop at this confidence; short for --set search.confidence=P.")
 @click.option("--within", type=float, help="Tolerance of --confidence; short for --set search.within=W.")
@@ -162,7 +162,7 @@ def _show_summary(run: Run) -> None:
 @settings_option
 @cluster_option
 @workers_option
-@click.option("--budget", type=float, help="Share of the exhaustive cost; short for --set search.budget=SHARE.")
+@click.option("--budget", metavar="SHARE", help="Share of the cost of every score, or auto: --set search.budget=SHARE.")
 @click.option("--until-idle", metavar="TIME", help="End without a new checkpoint for this time, such as 10m.")
 @click.option("--keep", metavar="best(N)", help="Name checkpoints that may be deleted. Nothing is deleted.")
 @click.option("--poll", metavar="TIME", help="Time between two looks at the folders.  [default: 5s]")

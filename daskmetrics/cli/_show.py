@@ -147,13 +147,12 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
 @click.option(
     "--within",
     metavar="SHARE",
-    help="Show the shallowest and the earliest arm that lose at most this share, such as 1%.",
+    help="Show the simplest arm that loses at most this share of the score in the worst case, such as 1%.",
 )
-@click.option("--sure", type=float, default=0.8, show_default=True, help="Least probability that --within holds.")
 @click.option("--pareto", is_flag=True, help="Show the arms that no other arm beats in both score and cost.")
 @click.option("--output", type=PATH, metavar="FILE.png", help="Draw scores against costs; with --pareto.")
 @answering
-def best(run: Path, within: str | None, sure: float, pareto: bool, output: Path | None) -> Answer:
+def best(run: Path, within: str | None, pareto: bool, output: Path | None) -> Answer:
     """Print the best arm of RUN and the Python that loads it."""
     from daskmetrics import report
     from daskmetrics.report import _documents as documents
@@ -173,8 +172,8 @@ def best(run: Path, within: str | None, sure: float, pareto: bool, output: Path 
         return Answer(lambda: documents.best_document(loaded), lambda: say(report.best_text(loaded)))
     share = _share(within)
     return Answer(
-        lambda: documents.near_best_document(loaded, share, sure),
-        lambda: say(near_best_text(loaded, share, sure)),
+        lambda: documents.near_best_document(loaded, share),
+        lambda: say(near_best_text(loaded, share)),
     )
 
 

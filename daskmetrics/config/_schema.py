@@ -188,8 +188,12 @@ class Search(Section):
     """Which task evaluations are paid for, and when to stop."""
 
     policy: str = Field("race", description="Name of a policy, or `package.module:function`.", examples=["thompson"])
-    budget: float = Field(
-        0.3, ge=1e-6, le=1, description="Share of the cost of evaluating every cell that may be spent.", examples=[0.01]
+    budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = Field(
+        "auto",
+        description="Share of the cost of every score that may be spent. `auto` computes every score where there are "
+        "few checkpoints, where all scores take less than five minutes (assumed), or where a first look at every model "
+        "takes half of that, and else allows 30 %.",
+        examples=[0.01],
     )
     spend: float | None = Field(
         None,
@@ -240,8 +244,9 @@ class Search(Section):
     )
     baseline: str | None = Field(
         None,
-        description="MODEL@REVISION whose last layer is the default arm, and whose layers the reward `zscore` compares "
-        "with. By default the last checkpoint of the last model.",
+        description="MODEL@REVISION whose last layer every arm is compared with, and whose layers the reward `zscore` "
+        "compares with. By default the last checkpoint of the recommended arm's own model, and for `zscore` of the "
+        "last model.",
         examples=["pythia-410m@step143000"],
     )
     confirm: Literal["leader", "fresh"] = Field(
@@ -282,7 +287,7 @@ class Search(Section):
 
     @model_validator(mode="after")
     def _check_spend(self) -> Search:
-        if (self.spend or 0) > self.budget:
+        if self.budget != "auto" and (self.spend or 0) > self.budget:
             raise ValueError(
                 f"'search.spend' is {self.spend:g}, but 'search.budget' allows only {self.budget:g} of the exhaustive "
                 f"cost: add --budget {self.spend:g}, or spend less"

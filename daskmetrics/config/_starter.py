@@ -40,17 +40,17 @@ tasks: {tasks}
 # corpus: {{source: prompts.txt, prompts: 500}}
 
 search:
-  budget: {budget} # of the cost of scoring every layer of every checkpoint on every task; 1 scores all
+  budget: {budget} # a share of the cost of every score; auto: all of a small grid, else 0.3; 1: every score
   # confidence: 0.95 # end earlier, when the best arm is known with this probability
 
 cluster: {cluster} # where to run: a profile of `daskmetrics cluster list`, or your own YAML file
 """
 
 
-def starter(path: Path, sources: Sequence[str], tasks: Sequence[str], budget: float, cluster: str) -> str:
+def starter(path: Path, sources: Sequence[str], tasks: Sequence[str], budget: str, cluster: str) -> str:
     """The text of a configuration that is to be written to a path, which gives it its name.
 
-    >>> text = starter(Path("mine.yaml"), ["EleutherAI/pythia-14m"], ["stdlib:demo"], 0.3, "local")
+    >>> text = starter(Path("mine.yaml"), ["EleutherAI/pythia-14m"], ["stdlib:demo"], "auto", "local")
     >>> print(text.splitlines()[6])
     name: mine # results are in runs/mine
     """

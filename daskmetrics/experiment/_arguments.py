@@ -69,13 +69,15 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
         changes["models"] = [_model(number, each) for number, each in enumerate(_listed("models", changes["models"]))]
     if "budget" in changes:
         budget, search = changes.pop("budget"), changes.get("search", {})
-        if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget <= 1:
+        is_share = isinstance(budget, int | float) and not isinstance(budget, bool) and 0 < budget <= 1
+        if budget != "auto" and not is_share:
             raise ConfigError(
-                f"budget: got {budget!r}; pass the share of the exhaustive cost that may be spent, such as 0.2."
+                f"budget: got {budget!r}; pass the share of the cost of every score that may be spent, such as 0.2, or "
+                "'auto'."
             )
         if not isinstance(search, Mapping) or "budget" in search:
             raise ConfigError("budget: the argument 'search' has one, too, or is no mapping. Pass one of them.")
-        changes["search"] = {**search, "budget": float(budget)}
+        changes["search"] = {**search, "budget": budget}
     return changes
 
 

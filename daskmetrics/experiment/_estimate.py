@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from daskmetrics import config
+from daskmetrics.bandit import Problem
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, DOWNLOAD_RATE, UNKNOWN_TASK, CostModel, TextSize, weight_bytes
 from daskmetrics.core._events import Event, SearchEnded, UnitAsked, is_finished, records, standing
@@ -73,9 +73,10 @@ def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
     for unit in left:
         for kind, seconds in _unit_work(experiment, unit.kind, unit.name, costs).items():
             work[kind] += seconds
-    exhaustive = search.build_problem(experiment, experiment.suites).exhaustive_cost if experiment.tasks else 0.0
+    problem = search.build_problem(experiment, experiment.suites) if experiment.tasks else None
+    exhaustive = problem.exhaustive_cost if problem else 0.0
     everything = fresh.allotment_of(experiment).exhaustive if experiment.fresh else exhaustive
-    if cells := cells_left(experiment, entries, exhaustive):
+    if problem and (cells := cells_left(experiment, entries, problem)):
         work["search"] = cells * exhaustive / (len(experiment.arms) * len(experiment.tasks))
     missing, size = _downloads(experiment) if work else ((), 0.0)
     sizes_listed = all(each.rolling for each in experiment.missing_locations)
@@ -113,7 +114,7 @@ def units_left(experiment: Experiment, folder: RunFolder, entries: Sequence[Even
     return [unit for unit in measure.units(experiment, folder, known) if unit.key not in done]
 
 
-def cells_left(experiment: Experiment, entries: Sequence[Event], exhaustive: float) -> int:
+def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Problem) -> int:
     """The scores that the search will still pay for: what its budget allows, less those that this run has.
 
     The budget for the finalists on fresh items is counted as so many scores of the search.
@@ -133,7 +134,8 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], exhaustive: flo
         # `retry` took results back: the search makes its decisions again
         asked = {e.key: e.name for e in standing(entries) if isinstance(e, UnitAsked) and e.pick and e.key not in done}
         return sum(is_ours(name, key) for key, name in asked.items())
-    cells, budget = len(arms) * len(experiment.tasks), search.budget(experiment.config.search)
+    cells, exhaustive = len(arms) * len(experiment.tasks), problem.exhaustive_cost
+    budget = search.budget(experiment.config.search, problem)
     total = fresh.allotment_of(experiment, exhaustive).total if experiment.fresh else budget.within(exhaustive)
     allowed = min(total / exhaustive * cells, budget.cells or math.inf)
     scored = sum(is_ours(r.name, r.key, r.kind) for r in records(entries) if r.kind in tasks)
@@ -256,7 +258,7 @@ def _rows(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -
     if tasks:
         yield "texts", texts_of(experiment)
     yield "measuring", f"{plan.units:,} units, {plan.remaining:,} to do"
-    yield "search", _limits(experiment.config.search) if tasks else "none: the run has no tasks"
+    yield "search", _limits(experiment) if tasks else "none: the run has no tasks"
     yield "workers", f"{plan.workers} ({experiment.config.cluster.kind})"
     yield "time", _time(plan)
     if plan.missing:
@@ -312,16 +314,28 @@ def _vectors(experiment: Experiment) -> str:
     return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in models.items())
 
 
-def _limits(search: config.Search) -> str:
+def _limits(experiment: Experiment) -> str:
     """The policy, and what ends the search."""
-    limits = [
-        f"{search.budget:.1%} of the exhaustive cost",
-        f"{search.cells:,} cells" if search.cells else "",
-        f"{search.gpu_hours:g} hours of workers" if search.gpu_hours else "",
-        f"{search.wall_hours:g} h of wall time" if search.wall_hours else "",
-        f"{search.confidence:.0%} confidence to be within {search.within:.1%}" if search.confidence else "",
-    ]
-    least = f"; at least {search.spend:.1%} even if it is sure earlier" if search.spend else ""
-    kept = f"; {search.fresh_share:.0%} of the items are kept back from it, for the finalists"
-    more = least + (kept if search.confirm == "fresh" else "")
-    return f"{search.policy}, up to {' or '.join(filter(None, limits))}{more}"
+    limits = experiment.config.search
+    parts = [f"budget {budget_text(experiment)}"]
+    if limits.cells:
+        parts.append(f"up to {plural(limits.cells, 'score')}")
+    if limits.gpu_hours:
+        parts.append(f"up to {limits.gpu_hours:g} hours of workers")
+    if limits.wall_hours:
+        parts.append(f"up to {limits.wall_hours:g} h of wall time")
+    if limits.confidence:
+        parts.append(f"until {limits.confidence:.0%} confidence to be within {limits.within:.1%}")
+    if limits.spend:
+        parts.append(f"at least {limits.spend:.1%} even if it is sure earlier")
+    if limits.confirm == "fresh":
+        parts.append(f"{limits.fresh_share:.0%} of the items are kept back from it, for the finalists")
+    return f"{limits.policy}, {'; '.join(parts)}"
+
+
+def budget_text(experiment: Experiment) -> str:
+    """What the search may spend and, if it has chosen that itself, why."""
+    share = experiment.config.search.budget
+    if share == "auto":
+        return str(search.automatic_budget(search.build_problem(experiment, experiment.suites)))
+    return f"{share:.1%} of the cost of every score"

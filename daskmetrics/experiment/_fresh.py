@@ -69,11 +69,14 @@ def allotment(limits: Budget, exhaustive: float, few: float, most: float) -> All
 
 def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> Allotment:
     """The division of an experiment's budget, for a search whose cells cost ``exhaustive`` on some device."""
-    assumed = search.build_problem(experiment, experiment.suites).exhaustive_cost
+    preview = search.build_problem(experiment, experiment.suites)
+    assumed = preview.exhaustive_cost
     scale = 1.0 if exhaustive is None else exhaustive / assumed
     fresh = problem(experiment)
     few, most = (scale * _dearest(fresh, arms) for arms in (2, FINALISTS))
-    return allotment(search.budget(experiment.config.search), scale * assumed, few, most)
+    divided = allotment(search.budget(experiment.config.search, preview), scale * assumed, few, most)
+    Budget(cost=divided.search / scale).require_cover(preview)
+    return divided
 
 
 def problem(experiment: Experiment) -> Problem:

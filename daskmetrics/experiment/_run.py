@@ -268,7 +268,9 @@ class _RunDriver:
         config = self.experiment.config.search
         problem = search.problem(self.experiment, self.journal.records())
         key = search.search_key(self.experiment, problem)
-        limits, allotted = search.budget(config, problem if self.grows else None), None
+        limits, allotted = search.budget(config, problem, self.grows), None
+        if config.budget == "auto":
+            self._say(f"Budget {search.automatic_budget(problem)}.")
         if self.experiment.fresh:
             allotted = fresh.allotment_of(self.experiment, problem.exhaustive_cost)
             limits = replace(limits, share=None, cost=allotted.search)

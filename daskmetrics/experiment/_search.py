@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,15 @@ import numpy as np
 from dask.utils import parse_bytes
 
 from daskmetrics import config
-from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features
+from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features, least_budget
 from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.bandit._features import measured, metrics_of_arms
 from daskmetrics.config import Protocol
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core._events import Event, PosteriorUpdated, RunStarted, UnitAsked, succeeded
 from daskmetrics.core._readouts import Readout
-from daskmetrics.core._text import duration
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core._text import duration, plural
+from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.names import Arm, Cell, Key, Suite, content_key, grid
 from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.experiment import _rolling as rolling
@@ -32,6 +33,9 @@ from daskmetrics.tasks import Task
 from daskmetrics.tasks._mteb import MtebTask
 
 MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
+FEW_CHECKPOINTS = 3  # of which every score is computed with `budget: auto`
+SMALL_COST = 300.0  # assumed seconds of all scores, below which the same holds
+USUAL_SHARE = 0.3  # of the cost of every score that `budget: auto` allows elsewhere
 NORMAL_95 = 1.645  # one-sided 95 % quantile of the normal distribution
 
 
@@ -123,7 +127,7 @@ def score_unit(
 
 
 def check(experiment: Experiment) -> None:
-    """Check that the search can pay for a score and its encoding, as far as the sizes of the tasks are known.
+    """Check that the budget pays for a first look at every model, as far as the sizes of the tasks are known.
 
     With many readouts or layers and one checkpoint, most of the cost is one encoding. A user's policy is asked once,
     since it may be any function.
@@ -138,26 +142,48 @@ def check(experiment: Experiment) -> None:
     if experiment.fresh:
         return
     preview = build_problem(experiment, experiment.suites)
-    limit = budget(experiment.config.search).within(preview.exhaustive_cost)
-    least = float((preview.encode_cost + preview.score_cost)[:, preview.in_objective].min())
-    if limit < least * (1 - 1e-9):
-        needed = math.ceil(100 * least / preview.exhaustive_cost) / 100
-        raise ConfigError(
-            f"The search may spend {duration(limit)} (assumed), but one score takes {duration(least)} with its "
-            f"encoding. Allow at least that: --set search.budget={min(1.0, needed):g} for the least, 1 for every score."
-        )
+    budget(experiment.config.search, preview).require_cover(preview)
 
 
-def budget(search: config.Search, growing: Problem | None = None) -> Budget:
+@dataclass(frozen=True)
+class AutomaticBudget:
+    """What `search.budget: auto` allows: a share of the cost of every score, and the reason in a few words."""
+
+    share: float
+    reason: str
+
+    def __str__(self) -> str:
+        allowed = "every score" if self.share == 1 else f"{self.share:.0%} of the cost of every score"
+        return f"auto: {allowed}, since {self.reason}"
+
+
+def automatic_budget(problem: Problem) -> AutomaticBudget:
+    """The budget that a search chooses itself: where the grid is small, scoring everything is the best search."""
+    checkpoints = len(np.unique(problem.checkpoint_index))
+    whole, first_look = problem.exhaustive_cost, least_budget(problem)
+    if checkpoints <= FEW_CHECKPOINTS:
+        return AutomaticBudget(1.0, f"there is no more than {plural(checkpoints, 'checkpoint')}")
+    if whole <= SMALL_COST:
+        return AutomaticBudget(1.0, f"all scores take about {duration(whole)} (assumed)")
+    if whole <= 2 * first_look:
+        return AutomaticBudget(1.0, f"a first look at every model takes {first_look / whole:.0%} of that")
+    share = max(USUAL_SHARE, 2 * first_look / whole)
+    return AutomaticBudget(share, f"all scores take about {duration(whole)} (assumed)")
+
+
+def budget(search: config.Search, problem: Problem, grows: bool = False) -> Budget:
     """The budget of a search; the smallest of the configured limits applies.
 
-    Of a growing problem it is at least the cost of one arm on all tasks: a share of a single checkpoint may pay for no
-    cell.
+    That of a problem that grows pays at least for one arm on all tasks, and for a first look at every model: a share
+    of a single checkpoint may pay for no cell.
     """
-    least = growing.arm_cost.min() / growing.exhaustive_cost * (1 + 1e-6) if growing is not None else 0.0
-    return Budget(
-        min(1.0, max(search.budget, float(least))), 3600 * search.gpu_hours if search.gpu_hours else None, search.cells
-    )
+    share = automatic_budget(problem).share if search.budget == "auto" else search.budget
+    share = max(share, search.spend or 0.0)
+    if grows:
+        least = max(float(problem.arm_cost.min()), least_budget(problem)) / problem.exhaustive_cost
+        share = max(share, least * (1 + 1e-6))
+    cost = 3600 * search.gpu_hours if search.gpu_hours else None
+    return Budget(min(1.0, share), cost, search.cells)
 
 
 def window(experiment: Experiment, entries: Iterable[Event]) -> int:
@@ -237,17 +263,18 @@ def build_problem(
     Without metrics it is a preview that reads no task's data. By default costs are those of the configured device.
     """
     arms = grid(suites)
+    checkpoints = {arm.checkpoint for arm in arms}
+    baseline = experiment.baseline if experiment.baseline in checkpoints else arms[-1].checkpoint
     sizes = [task_size(task, experiment.config.protocol, read=metrics is not None) for task in experiment.tasks]
     encode, score = _costs(experiment, arms, sizes, costs or CostModel(experiment.config.search.device))
-    checkpoints = {arm.checkpoint for arm in arms}
     return Problem(
         arms=arms,
         tasks=tuple(experiment.by_task),
         features=arm_features(suites, metrics),
         encode_cost=encode,
         score_cost=score,
-        # the configured baseline, or the last checkpoint if the baseline could not be measured
-        baseline=experiment.baseline if experiment.baseline in checkpoints else arms[-1].checkpoint,
+        baseline=baseline,  # the last checkpoint if the configured baseline could not be measured
+        default=baseline if experiment.config.search.baseline else None,
         reward=experiment.config.search.reward,
         weights=experiment.weights,
         kinds=tuple(experiment.kinds.values()),

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import yaml
 
+from daskmetrics.bandit import Problem
 from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.config import Cluster, Recipe
 from daskmetrics.core._costs import CostModel
@@ -155,12 +156,12 @@ def _searching(experiment: Experiment, entries: Sequence[Event], device: str) ->
     if not experiment.tasks:
         return
 
-    exhaustive = cache(partial(_exhaustive_cost, experiment))
+    problem_on = cache(partial(_problem_on, experiment))
     cells = len(experiment.arms) * len(experiment.tasks)
-    left = cells_left(experiment, entries, exhaustive(CostModel(device)))
+    left = cells_left(experiment, entries, problem_on(CostModel(device)))
     useful = useful_workers(experiment.config.search.policy)
     at_once = _search.fixed_window(experiment, entries) or (int(useful) if useful < math.inf else None)
-    yield _Remaining("search", "cells", left, lambda on: exhaustive(on) / cells, at_once)
+    yield _Remaining("search", "cells", left, lambda costs: problem_on(costs).exhaustive_cost / cells, at_once)
 
 
 def samples(experiment: Experiment, entries: Sequence[Event], workers: int | None = None) -> tuple[Sample, ...]:
@@ -202,12 +203,13 @@ def _search_sample(experiment: Experiment, finished: Sequence[Record], entries: 
             cell = Cell.parse(record.name)
             encoded[cell.arm.checkpoint, cell.task] = record.value["encode_seconds"]
         seconds = fsum(record.seconds for record in scores) + fsum(encoded.values())
-        cpu, assumed = (_exhaustive_cost(experiment, costs) for costs in (CPU, None))
+        cpu, assumed = (_problem_on(experiment, costs).exhaustive_cost for costs in (CPU, None))
         yield Sample("search", "cells", (seconds / len(scores),), spent / len(scores) * cpu / assumed)
 
 
-def _exhaustive_cost(experiment: Experiment, costs: CostModel | None) -> float:
-    return _search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost
+def _problem_on(experiment: Experiment, costs: CostModel | None) -> Problem:
+    """The search of an experiment with the costs of a device; by default of the configured one."""
+    return _search.build_problem(experiment, experiment.suites, costs=costs)
 
 
 def _weights_gib(experiment: Experiment, size: int) -> float:

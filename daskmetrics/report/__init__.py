@@ -20,7 +20,6 @@
 `_leaderboard`   `Leaderboard`: arms ordered by their mean score, with errors and ties
 `_evidence`      what a verdict rests on
 `_verdict`       the best and the tied arms, over all tasks, by kind and by task
-`_settle`        what would settle a tie, with its cost and a command
 `_worth`         `Worths`: what each choice of a readout is worth, paired
 `_explain`       why the search chose an arm; which cheaper arms are nearly as good
 `_compare`       runs side by side, or a run and published scores

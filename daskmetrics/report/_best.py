@@ -18,12 +18,10 @@ from daskmetrics.report._snippet import snippet
 if TYPE_CHECKING:
     from daskmetrics.models import Encoder
 
-NOISE = 2.0  #: standard errors; a smaller difference is within the error
-
 
 @dataclass(frozen=True)
 class Best:
-    """The recommended arm: the best of the arms scored on every task, or one that is expected to be better.
+    """The recommended arm: the best of those scored on every task or, without any, of those with a score.
 
     Attributes
     ----------
@@ -35,13 +33,13 @@ class Best:
     probability : float
         That no other arm is better, under the search's posterior.
     confirmed : bool
-        Whether this arm has a score on every task of the objective. If not, it is expected to be the best by the
-        search's statistical model.
+        Whether this arm has a score on every task of the objective. If not, no arm has, and it is expected to be the
+        best of those with a score by the search's statistical model.
     measured : float or None
         Its objective by its own scores, in units of the reward; None if it is not confirmed. No arm that the search
         scored on every task has a greater one.
     default : Arm
-        The arm that one takes without a search: the last layer of the last checkpoint.
+        What one takes without a search: by default the last layer of the last checkpoint of the arm's own model.
     default_score, default_stderr : float or None
         Mean raw score of the default arm over the same tasks.
     default_scores : mapping
@@ -50,6 +48,9 @@ class Best:
         Weights of the tasks of the objective.
     reward : str
         What the search compared the arms by; ``mean`` is the mean of the raw scores.
+    relation : str
+        Whether the difference from the default arm is ``within the error`` or ``beyond the error``, by the test of the
+        verdict.
     differences : mapping
         By how much the recommended arm's score exceeds the default arm's, by task; see `Run.differences`.
     share : float
@@ -76,6 +77,7 @@ class Best:
     default_scores: Mapping[str, Mapping[str, float]]
     weights: Mapping[str, float]
     reward: str
+    relation: str
     differences: Mapping[str, Difference]
     share: float
     outlook: Mapping[str, str]
@@ -165,12 +167,12 @@ class Best:
         """The arm, called the best only if it was scored on every task."""
         if self.confirmed:
             return f"best arm {self.arm}"
-        return f"arm {self.arm}, expected to be the best, {self._scored}"
+        return f"best arm so far {self.arm}, {self._scored}"
 
     @property
     def label(self) -> str:
         """The heading of the arm's scores."""
-        return "best" if self.confirmed else "expected"
+        return "best" if self.confirmed else "best so far"
 
     @property
     def _scored(self) -> str:
@@ -189,7 +191,8 @@ class Best:
             return "None: the recommended arm is the default arm."
         if self.gain is None:
             return "Unknown: the two arms have no scored task in common."
-        return f"{apart(self.gain)}. {self._verdict(self.gain.value, self.gain.stderr)}"
+        optimism = " Somewhat optimistic: the same scores selected the arm." if self.gain.value > 0 else ""
+        return f"{apart(self.gain)}, {self.relation}.{optimism}"
 
     @property
     def certainty(self) -> str:
@@ -199,25 +202,11 @@ class Best:
             "from the search's statistical model of all arms, not from a test on fresh data."
         )
         if not self.confirmed:
-            return f"The arm is expected to be the best; it was {self._scored}. {text}"
+            return f"The arm is expected to be the best of those with a score; it was {self._scored}. {text}"
         if self.measured is None:  # a run of an earlier version
             return text
         unit = "mean score" if self.reward == "mean" else f"mean in units of the reward ({self.reward})"
         return f"The arm has the greatest {unit} of the arms that the search scored on every task. {text}"
-
-    def _verdict(self, gain: float, error: float) -> str:
-        if abs(gain) <= NOISE * error:
-            return "The difference is within the error: it is less than 2 standard errors."
-        if gain < 0 and len(self.shared) < len(self.weights):
-            return "The default arm is better on these tasks; the search expects it to be worse over all tasks."
-        if gain < 0:
-            return (
-                f"The default arm has the higher mean score; the search compared the arms by its reward, {self.reward}."
-            )
-        errors = f" ({gain / error:.1f} standard errors)" if error else ""
-        return (
-            f"The difference exceeds the error{errors}, but is somewhat optimistic: the same scores selected the arm."
-        )
 
     def _repr_html_(self) -> str:
         rows = {
@@ -235,6 +224,7 @@ def best_of(
     result: SearchEnded,
     config: Mapping[str, Any],
     weights: Mapping[str, float],
+    relation: str,
     differences: Mapping[str, Difference],
     outlook: Mapping[str, str],
     folder: RunFolder,
@@ -259,6 +249,7 @@ def best_of(
         default_scores=default["scores"],
         weights=weights,
         reward=result.reward,
+        relation=relation,
         differences=differences,
         share=result.spent / result.exhaustive,
         outlook=outlook,

@@ -7,8 +7,7 @@ from typing import Any
 from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._explain import arms_near_best
-from daskmetrics.report._posterior import posterior_of
+from daskmetrics.report._explain import simpler_arms
 from daskmetrics.report._run import Run
 from daskmetrics.report._terminal import idle_now
 from daskmetrics.report._tradeoffs import TradeOff
@@ -16,11 +15,9 @@ from daskmetrics.report._worth import Worth
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """The verdict of a run and what would settle a tie, as plain JSON values for other programs."""
-    if run.result is None:
-        return {"name": run.start.name, "state": run.state, "verdict": None, "settle": None}
-    settle = vars(run.settlement) if run.settlement else None
-    return {"name": run.start.name, "state": run.state, "verdict": run.verdict.as_dict(), "settle": settle}
+    """The verdict of a run, as plain JSON values for other programs."""
+    verdict = run.verdict.as_dict() if run.result else None
+    return {"name": run.start.name, "state": run.state, "verdict": verdict}
 
 
 def status_document(run: Run) -> dict[str, Any]:
@@ -92,11 +89,18 @@ def _worth_document(one: Worth) -> dict[str, Any]:
     return {**vars(one), **apart, "verdict": one.verdict}
 
 
-def near_best_document(run: Run, within: float, sure: float) -> dict[str, Any]:
-    """The arms that are nearly as good as the best, cheapest forward pass first."""
-    near = arms_near_best(posterior_of(run), within, sure)
-    arms = [{**arm_document(one.arm), "probability": one.chance, "cost": one.cost} for one in near]
-    return {"name": run.start.name, "within": within, "sure": sure, "arms": arms}
+def near_best_document(run: Run, within: float) -> dict[str, Any]:
+    """The simpler arms that lose at most a share of the best arm's score in the worst case, simplest first."""
+    arms = [
+        {
+            **arm_document(simpler.arm),
+            "loss": simpler.loss,
+            "most_lost": simpler.most_lost,
+            "cost": run.cost_of(simpler.arm),
+        }
+        for simpler in simpler_arms(run, within)
+    ]
+    return {"name": run.start.name, "within": within, "best": arm_document(run.verdict.overall.arm), "arms": arms}
 
 
 def trade_offs_document(run: Run) -> dict[str, Any]:

@@ -82,6 +82,18 @@ class Evidence:
         seen = Observations.of((arm, self._columns[task], e["score"], e["stderr"]) for arm, task, e in cells)
         return reward_scale(problem, seen)
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that were compared, in the order of the configuration."""
+        return tuple(dict.fromkeys(arm.model for arm in (*self.arms, *self.recorded)))
+
+    def last_layer(self, model: str) -> Arm:
+        """What one takes of a model without a search: the last layer of its last checkpoint, by the first readout."""
+        arms = [arm for arm in (*self.arms, *self.recorded) if arm.model == model]
+        revision = max(arms, key=lambda arm: self._order[arm.revision]).revision
+        layer = max(arm.layer for arm in arms if arm.revision == revision)
+        return next(arm for arm in arms if (arm.revision, arm.layer) == (revision, layer))
+
     def complete(self, tasks: Iterable[str]) -> list[Arm]:
         """The arms that were scored on all of these tasks, sorted."""
         scored = np.isfinite(self._scores[0][:, [self._columns[task] for task in tasks]]).all(axis=1)

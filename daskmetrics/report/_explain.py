@@ -1,22 +1,20 @@
-"""Why the search chose an arm, or did not: its rank, metrics and scores; and which cheaper arms are nearly as good."""
+"""Why the search chose an arm, or did not: its rank, metrics and scores; and which simpler arms lose little."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from daskmetrics.core._table import Table
+from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import layer_of
-from daskmetrics.report._format import WIDTH, fact, number, percent, place, probability, si
+from daskmetrics.report._format import WIDTH, apart, fact, number, percent, place, probability, si
 from daskmetrics.report._posterior import RunPosterior, posterior_of
 from daskmetrics.report._recorded import cell_of
 from daskmetrics.report._run import Run
-from daskmetrics.report._tradeoffs import HEADER, ArmCost, on_front
+from daskmetrics.report._tradeoffs import HEADER, on_front
+from daskmetrics.report._verdict import CheaperArm
 
 
 def explain_text(run: Run, name: str) -> str:
@@ -96,58 +94,32 @@ def _metrics(run: Run, arm: Arm) -> str:
 TABLE_WIDTH = 132  # columns, since a row has nine cells
 
 
-@dataclass(frozen=True)
-class NearBest:
-    """An arm that is nearly as good as the best one."""
-
-    arm: Arm
-    chance: float  # posterior probability that it is nearly as good
-    cost: ArmCost
+def simpler_arms(run: Run, within: float) -> list[CheaperArm]:
+    """The arms simpler than the best one that lose at most a share of its score in the worst case, simplest first."""
+    most = within * abs(run.verdict.score_unit)
+    return [simpler for simpler in run.verdict.overall.simpler if simpler.most_lost <= most]
 
 
-def arms_near_best(posterior: RunPosterior, within: float, sure: float) -> list[NearBest]:
-    """Every arm that is nearly as good as the best one, cheapest forward pass first.
-
-    With a posterior probability of at least ``sure`` it loses at most the share ``within`` of the best mean score.
-    """
-    arms = posterior.problem.arms
-    chances = posterior.chance_within(range(len(arms)), within)
-    chances[posterior.leader] = 1.0
-    near = []
-    for arm, chance in zip(arms, chances.tolist(), strict=True):
-        if chance >= sure:
-            near.append(NearBest(arm, chance, posterior.run.cost_of(arm)))
-    return sorted(near, key=lambda one: (one.cost.flops, -one.chance))
-
-
-def near_best_text(run: Run, within: float, sure: float) -> str:
-    """The best arm, and the shallowest and the earliest arm that are nearly as good, for a terminal."""
-    posterior = posterior_of(run)
-    near = arms_near_best(posterior, within, sure)
-    steps = {one.arm: math.inf if one.arm.checkpoint.step is None else one.arm.checkpoint.step for one in near}
-    earliest = min(near, key=lambda one: (steps[one.arm], one.cost.flops))
-    best = next(one for one in near if one.arm == posterior.problem.arms[posterior.leader])
-    text = (
-        f"{len(near):,} of {len(posterior.problem.arms):,} arms are within {percent(within)} of the best arm's mean "
-        f"score with a probability of at least {percent(sure)}, by the search's statistical model. The estimate for an "
-        "arm with few scores relies on its neighbours: score an arm on your tasks before you use it."
+def near_best_text(run: Run, within: float) -> str:
+    """The best arm, and the simplest that loses at most a share of its score, for a terminal."""
+    verdict = run.verdict
+    one, cheaper, count = verdict.overall, verdict.cheaper(within), len(simpler_arms(run, within))
+    lines = fact("best", f"{one.arm}: {verdict.answer}")
+    lines += fact("cheaper", _described(run, cheaper) if cheaper else "none that loses so little is simpler")
+    what = (
+        f"{plural(count, 'arm')} simpler than the best one, of {one.tested:,} scored on every task, lose at most "
+        f"{percent(within)} of its score in the worst case (95 %)."
     )
-    label = run.best().label if run.result else "leader"
-    lines = fact(label, f"{best.arm}: {place(best.arm, posterior.problem.arms)}")
-    for name, one in (("shallowest", near[0]), ("earliest", earliest)):
-        lines += fact(name, _described(one, best, posterior.problem.arms))
-    return "\n".join([*lines, *fact("among", text)])
+    return "\n".join([*lines, *fact("among", what)])
 
 
-def _described(one: NearBest, best: NearBest, among: Iterable[Arm]) -> str:
-    if one.arm == best.arm:
-        return "the best arm itself"
-    mine, other = one.cost, best.cost
-    weights, operations = _change(mine.parameters, other.parameters), _change(mine.flops, other.flops)
+def _described(run: Run, cheaper: CheaperArm) -> str:
+    mine, best = run.cost_of(cheaper.arm), run.cost_of(run.verdict.overall.arm)
+    weights, operations = _change(mine.parameters, best.parameters), _change(mine.flops, best.flops)
     return (
-        f"{one.arm}: {place(one.arm, among)}, good enough with probability {probability(one.chance)}; it needs "
-        f"{si(mine.parameters)} weights ({weights} than the best arm) and takes {si(mine.flops)} operations for a text "
-        f"of {mine.tokens:,.0f} tokens ({operations})"
+        f"{cheaper.arm}: {place(cheaper.arm, run.verdict.arms)}, {apart(cheaper.loss)} below it, loses at most "
+        f"{cheaper.most_lost:.3f} (95 %); it needs {si(mine.parameters)} weights ({weights} than the best arm) and "
+        f"takes {si(mine.flops)} operations for a text of {mine.tokens:,.0f} tokens ({operations})"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from daskmetrics.core._events import Event, SearchEnded, succeeded
 from daskmetrics.core._outcomes import Difference, mean_difference
-from daskmetrics.core._text import plural
+from daskmetrics.core._text import listed, plural
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.report._format import apart, number, percent, probability
 
@@ -23,11 +23,15 @@ def outlook(
     entries: Sequence[Event],
     search: Mapping[str, Any],
     differences: Callable[[Arm, Arm], Mapping[str, Difference]],
+    unseen: Sequence[str] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Labels and sentences about the end of a search, given its journal, its configuration and how two arms differ."""
+    """Labels and sentences about the end of a search, given its journal, its configuration and how two arms differ.
+
+    ``unseen`` names the models without a score, about which the search knows nothing.
+    """
     if result.outlook:
         yield "ended", _ending(result, search)
-        yield "more", _more(result)
+        yield "more", _more(result, unseen)
     if result.without_metrics:
         yield "metrics", _metrics(result)
     earlier, since = earlier_search(entries, result)
@@ -59,7 +63,9 @@ def _ending(result: SearchEnded, search: Mapping[str, Any]) -> str:
     return f"The limit of {search['wall_hours']:g} hours was reached after {after}."
 
 
-def _more(result: SearchEnded) -> str:
+def _more(result: SearchEnded, unseen: Sequence[str]) -> str:
+    if unseen:
+        return f"Not known: {listed(unseen)} may be better by any amount, since none of its scores could be computed."
     gains, cost = result.outlook["gains"], "of the exhaustive cost"
     text = (
         f"The best arm, whichever it is, is expected to be {_amount(result, result.expected_loss)} better than the "

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas
 
     from daskmetrics.cluster import ProfileCluster
-    from daskmetrics.report._settle import Settlement
 
 ARM_COLUMNS = ("model", "checkpoint", "layer")
 CELL_COLUMNS = ("task", "kind", "score", "stderr", "seconds")
@@ -58,8 +57,7 @@ class Run(RecordedRun):
     def _repr_html_(self) -> str:
         rows = {
             "state": self.state,
-            "answer": self.headline,
-            **({"verdict": self.verdict.answer} if self.result else {}),
+            "answer": self.verdict.answer if self.result else self.headline,
             "searched": self.searched if self.tasks else "no tasks",
             "folder": str(self.folder.path),
         }
@@ -106,13 +104,23 @@ class Run(RecordedRun):
         """
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no best arm. {self._remedy()}")
+        differences = self.differences(self.result.best_arm, self.result.default_arm)
         return best_of(
             self.result,
             self.config,
             weights=self.weights,
-            differences=self.differences(self.result.best_arm, self.result.default_arm),
+            relation=self.verdict.relation_to_default,
+            differences=differences,
             folder=self.folder,
-            outlook=dict(outlook(self.result, self.entries, self.config["search"], self.differences)),
+            outlook=dict(
+                outlook(
+                    self.result,
+                    self.entries,
+                    self.config["search"],
+                    self.differences,
+                    unseen=self.verdict.unscored_models,
+                )
+            ),
         )
 
     @cached_property
@@ -146,13 +154,6 @@ class Run(RecordedRun):
             If the run has no tasks, or its search is not finished.
         """
         return verdict_of(self._evidence)
-
-    @cached_property
-    def settlement(self) -> Settlement | None:
-        """What would settle a tie, with the cost and a command; None if nothing needs settling."""
-        from daskmetrics.report._settle import settlement  # imports the tasks
-
-        return settlement(self._evidence, self.verdict)
 
     @property
     def plot(self) -> Plots:

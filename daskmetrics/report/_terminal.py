@@ -48,12 +48,12 @@ def summary_text(run: Run) -> str:
     lines = [*fact(run.start.name, run.state)]
     if run.result:
         best, verdict = run.best(), run.verdict
-        short = " ".join(filter(None, (verdict.headline, verdict.advice, verdict.split)))
-        lines += ["", *fact("verdict", short), *_arms(run, best), *fact("difference", best.difference)]
+        lines += ["", *fact("verdict", verdict.text), *_arms(best), *fact("difference", best.difference)]
         lines += fact("watch", run.watched) if run.watched else []
         lines += [*fact("certainty", best.certainty), *_outlook(best, ("ended", "changed")), *_fresh(run)]
         lines += fact("readouts", f"{run.worth.sentence}.") if run.worth.each else []
         lines += [*_effort(run), "", verdict.table.as_text(WIDTH) if verdict.parts else _scores(run, best)]
+        lines += ["", verdict.model_table.as_text(WIDTH)] if verdict.model_table.rows else []
         lines += ["", *fact("details", f"daskmetrics best {run.folder.path}"), *fact("", DETAILS)]
     else:
         lines += [*_progress(run), *_effort(run)]
@@ -65,7 +65,7 @@ def best_text(run: Run) -> str:
     """The verdict with its reasons, the scores of each task, and the Python that loads the best arm."""
     best, verdict = run.best(), run.verdict
     same = run.start.aliases.get(str(best.arm.checkpoint))
-    about = [*fact("verdict", verdict.text), *_arms(run, best), *fact("difference", best.difference), *_settle(run)]
+    about = [*fact("verdict", verdict.text), *_arms(best), *fact("difference", best.difference)]
     about += fact("test", verdict.basis)
     about += fact("identical", equal_names(str(best.arm.checkpoint), same)) if same else []
     about += [*fact("certainty", best.certainty), *_outlook(best), "", *_scores(run, best).splitlines()]
@@ -102,22 +102,16 @@ def _counted(run: Run, kind: str, of: str = "") -> str:
     return ", ".join(parts + [f"{n:,} {status}" for status, n in counts.items()])
 
 
-def _arms(run: Run, best: Best) -> list[str]:
-    """The simplest of the tied arms, the best and the default arm."""
-    named = [(best.label, best.arm, best.score, best.stderr)]
-    if (simplest := run.verdict.overall.simplest) != best.arm:
-        named.insert(0, ("simplest", simplest, *run.mean_over(simplest, best.shared)))
-    named.append(("default", best.default, best.default_score, best.default_stderr))
+def _arms(best: Best) -> list[str]:
+    """The best and the default arm."""
+    named = (
+        (best.label, best.arm, best.score, best.stderr),
+        ("default", best.default, best.default_score, best.default_stderr),
+    )
     width = max(len(str(arm)) for _, arm, _, _ in named)
     return [
         f"{label:<{LABEL}}{arm!s:<{width}}  {number(score, error)}  {best.over}" for label, arm, score, error in named
     ]
-
-
-def _settle(run: Run) -> list[str]:
-    """What would settle a tie; its command is not wrapped, so that it can be pasted."""
-    found = run.settlement
-    return [*fact("to settle", found.text), *([f"  {found.command}"] if found.command else [])] if found else []
 
 
 def _fresh(run: Run) -> list[str]:
@@ -182,8 +176,9 @@ def cost(run: Run) -> str:
         assumed = f"({duration(spent)} of {duration(total)}, assumed)"
         return f"{percent(spent / total)} of the exhaustive sweep's cost {assumed}"
     spent = sum(pick["cost"] for pick in run.picks)
-    budget = percent(run.config["search"]["budget"])
-    return f"{duration(spent)} so far (assumed); the budget is {budget} of the exhaustive sweep's cost"
+    share = run.config["search"]["budget"]
+    budget = "chosen by the search" if share == "auto" else f"{percent(share)} of the exhaustive sweep's cost"
+    return f"{duration(spent)} so far (assumed); the budget is {budget}"
 
 
 def worker_seconds(run: Run) -> str:

@@ -1,26 +1,38 @@
-"""The verdict of a run: the arms that cannot be told from the best, over all tasks, by kind and by task."""
+"""The verdict of a run: which arm to use, which are within its error, over all tasks, by kind and by task."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from daskmetrics.core._outcomes import Difference, mean_difference, mean_score
 from daskmetrics.core._table import Table
-from daskmetrics.core._text import plural
+from daskmetrics.core._text import listed, plural
 from daskmetrics.core.names import Arm
 from daskmetrics.report._evidence import Evidence
-from daskmetrics.report._format import apart, in_words, number, place, unpaired
+from daskmetrics.report._format import apart, in_words, number, percent, place, unpaired
 from daskmetrics.report._ties import LEVEL, MOST
 
 OVERALL = "all tasks"
+WITHIN_ERROR = "within the error"
+BEYOND_ERROR = "beyond the error"
+PAIR = 2.0  #: standard errors of a single difference that count as its error, where no test of several arms is possible
 NOTES = (
-    "Tied: cannot be told from the best, of the arms scored on all tasks of the line (all lines: 95 %).",
+    "Tied: within the error of the best, of the arms scored on all tasks of the line (all lines: 95 %).",
     "Gains are somewhat optimistic, because the same scores selected the arm.",
 )
+
+
+@dataclass(frozen=True)
+class CheaperArm:
+    """A simpler arm than the best one, and what is lost by taking it."""
+
+    arm: Arm
+    loss: Difference  # how far the best arm is above it, in units of the reward
+    most_lost: float  # by how much the best arm, whichever it is, is above it at most (95 %)
 
 
 @dataclass(frozen=True)
@@ -36,12 +48,13 @@ class Standing:
     weights : tuple of float
         Weight of each task in means over them, with the sum 1: that of the objective.
     arm : Arm
-        The best arm: the highest mean of the objective, or the search's choice while not all arms are scored.
+        The best arm: the highest mean of the arms scored on all of the tasks or, if there are none, the search's
+        choice among the arms with a score.
     score, stderr : float or None
         Its mean raw score and the standard error; None if it lacks a task.
     tied : tuple of Arm
-        The arms scored on all of the tasks that the test cannot tell from the best, simplest first; those that are
-        not among the `MOST` with the greatest means come last.
+        The arms scored on all of the tasks that the test finds within the error of the best, simplest first; those that
+        are not among the `MOST` with the greatest means come last.
     worse : tuple of Arm
         The arms scored on all of the tasks that are worse than the best.
     maybe : tuple of Arm
@@ -52,16 +65,14 @@ class Standing:
         The next best of the tested arms.
     lead : Difference or None
         How far the best arm is above the next best, in units of the reward.
-    loss : Difference or None
-        How far it is above the simplest of the tied ones.
-    most_lost : float
-        By how much the best arm of all is better than the simplest one at most, at the level of the test.
+    simpler : tuple of CheaperArm
+        Those of the tied arms that are simpler than the best one, simplest first.
     gain : Difference or None
         How far its mean raw score is above the default arm's, on the tasks that both were scored on.
     over_best : Difference or None
         The same above the best arm over all tasks; None for that arm's own standing.
     critical : float
-        Standard errors by which two arms must differ to be told apart.
+        Standard errors by which two arms must differ to be beyond the error.
     """
 
     what: str
@@ -76,16 +87,10 @@ class Standing:
     unseen: int = 0
     next: Arm | None = None
     lead: Difference | None = None
-    loss: Difference | None = None
-    most_lost: float = 0.0
+    simpler: tuple[CheaperArm, ...] = ()
     gain: Difference | None = None
     critical: float = 0.0
     over_best: Difference | None = None
-
-    @property
-    def simplest(self) -> Arm:
-        """The simplest of the tied arms."""
-        return self.tied[0] if self.tied else self.arm
 
     @property
     def title(self) -> str:
@@ -102,13 +107,28 @@ class Standing:
         """The number of arms that the test compared."""
         return len(self.tied) + len(self.worse)
 
+    def relation(self, arm: Arm, gain: Difference) -> str:
+        """Whether another arm, which the best one exceeds by ``gain``, is within its error: the same words everywhere.
 
-class Wording(NamedTuple):
-    """Which arm is the best, in words."""
+        Arms that were scored on all tasks are compared by the test of all pairs, others by the error of the gain.
+        """
+        is_within = arm in self.tied
+        if arm not in self.tied and arm not in self.worse:
+            is_within = abs(gain.value) <= PAIR * gain.stderr
+        return WITHIN_ERROR if is_within else BEYOND_ERROR
 
-    answer: str  # short
-    reason: str  # what follows the answer
-    headline: str  # both, in one sentence
+
+@dataclass(frozen=True)
+class ModelStanding:
+    """The best arm of a model among those scored on all tasks, beside its last layer; None where there is none."""
+
+    model: str
+    best: Arm | None
+    score: tuple[float, float] | None  # mean raw score and standard error
+    last: Arm  # the last layer of the last checkpoint
+    last_score: tuple[float, float] | None
+    gain: Difference | None
+    scores: int  # number of scores of the model
 
 
 @dataclass(frozen=True)
@@ -118,16 +138,22 @@ class Verdict:
     Attributes
     ----------
     overall : Standing
-        Over the tasks of the objective.
+        Over the tasks of the objective; its arm is the one to use.
     parts : tuple of Standing
         By kind, if there are several kinds and several tasks of one, and by task. Their sets of tied arms contain the
         best arms of all parts together with 95 %.
+    models : tuple of ModelStanding
+        The best arm of each model beside its last layer.
     arms : tuple of Arm
         All arms that were measured.
     default : Arm
-        The arm that one takes without a search.
+        What one takes without a search: by default the last layer of the best arm's model at its last checkpoint.
     reward : str
         In whose units arms were compared; ``mean`` is the raw score.
+    score_unit : float
+        The mean score of the best arm, in units of the reward.
+    within : float
+        Share of the score that a cheaper arm may lose at most to be offered.
     paired : bool
         Whether all errors of differences come from the outcomes of the same items.
     exact : tuple of str
@@ -136,49 +162,103 @@ class Verdict:
 
     overall: Standing
     parts: tuple[Standing, ...]
+    models: tuple[ModelStanding, ...]
     arms: tuple[Arm, ...]
     default: Arm
     reward: str
+    score_unit: float
+    within: float
     paired: bool
     exact: tuple[str, ...]
 
     @property
     def tied(self) -> tuple[Arm, ...]:
-        """The arms scored on all tasks that cannot be told from the best, simplest first."""
+        """The arms scored on all tasks that are within the error of the best, simplest first."""
         return self.overall.tied
 
     @property
+    def unscored_models(self) -> tuple[str, ...]:
+        """Models of which nothing was scored: the verdict says nothing about them."""
+        return tuple(standing.model for standing in self.models if not standing.scores)
+
+    def cheaper(self, within: float | None = None) -> CheaperArm | None:
+        """The simplest arm that loses at most a share of the score in the worst case (95 %); None if there is none.
+
+        By default the share is `within`. Simpler is the smaller model, then the shallower layer, then the earlier
+        checkpoint, then fewer bytes for a vector.
+        """
+        most = (self.within if within is None else within) * abs(self.score_unit)
+        return next((simpler for simpler in self.overall.simpler if simpler.most_lost <= most), None)
+
+    @property
     def answer(self) -> str:
-        """The best arm, or how many are tied and the simplest of them; short, and without a full stop."""
-        return self._wording.answer
+        """Which arm to use and what that rests on; short, and without a full stop."""
+        one, best = self.overall, place(self.overall.arm, self.arms)
+        unseen = f"No layer of {listed(self.unscored_models)} has a score. " if self.unscored_models else ""
+        if not one.tied:
+            return f"{unseen}{_capital(best)} is the best so far, and was not scored on every task"
+        if one.tested == 1:
+            return f"{unseen}{_capital(best)} is the only one that was scored on every task"
+        tied = f"; {plural(len(one.tied) - 1, 'other')} within the error" if len(one.tied) > 1 else ""
+        return f"{unseen}{_capital(best)} is the best of {one.tested:,} scored on every task{tied}"
 
     @property
     def explanation(self) -> str:
         """The whole verdict after the `answer`, which it does not repeat."""
-        return " ".join(filter(None, (f"{self._wording.reason}.", self.advice, self.doubts, self.split)))
-
-    @property
-    def headline(self) -> str:
-        """The best arm and by how much it is ahead, or the tied arms; and which arms are worse."""
-        return f"{self._wording.headline}."
+        return " ".join(filter(None, (self.advantage, self.rivals, self.advice, self.doubts, self.split)))
 
     @property
     def text(self) -> str:
-        """The whole verdict: over all tasks, the simplest of a tie, what the model adds, and where tasks disagree."""
-        return " ".join(filter(None, (self.headline, self.advice, self.doubts, self.split)))
+        """The whole verdict: the answer, its advantage, its rivals, a cheaper arm, and where tasks disagree."""
+        return f"{self.answer}. {self.explanation}"
+
+    @property
+    def advantage(self) -> str:
+        """By how much the best arm exceeds the default arm and the next best, and whether that is beyond the error."""
+        one, sentences = self.overall, []
+        if one.gain and one.arm != self.default:
+            default = "the last layer of its model"
+            if not self._is_last_layer(self.default):
+                default = place(self.default, self.arms)
+            sentences.append(f"It exceeds {default} by {apart(one.gain)}, {self.relation_to_default}.")
+        elif one.arm == self.default:
+            sentences.append("It is what one takes without a search.")
+        if one.lead and one.next and len(one.tied) == 1:
+            ahead = f"{apart(one.lead)}{self._unit}, {BEYOND_ERROR}"
+            sentences.append(f"The next best, {in_words([one.next], self.arms)}, is behind by {ahead}.")
+        return " ".join(sentences)
+
+    @property
+    def relation_to_default(self) -> str:
+        """Whether the best arm's gain over the default arm is within or beyond the error; empty if it is unknown."""
+        gain = self.overall.gain
+        return self.overall.relation(self.default, gain) if gain else ""
+
+    @property
+    def rivals(self) -> str:
+        """Which arms are within the error of the best one."""
+        others = [arm for arm in self.overall.tied if arm != self.overall.arm]
+        return f"Within its error: {in_words(others, self.arms)}." if others else ""
+
+    @property
+    def advice(self) -> str:
+        """A cheaper arm and what it loses at most; empty if none loses little enough."""
+        if (cheaper := self.cheaper()) is None:
+            return ""
+        return (
+            f"Cheaper: {in_words([cheaper.arm], self.arms)}, {apart(cheaper.loss)}{self._unit} below it, loses at most "
+            f"{cheaper.most_lost:.3f} (95 %), less than {percent(self.within)} of the score."
+        )
 
     @property
     def doubts(self) -> str:
         """What only the model of the search says, of arms that lack tasks; empty if there are none."""
         one = self.overall
-        known = one.tested + (one.arm not in (*one.tied, *one.worse))
-        may, left = len(one.maybe) + one.unseen, len(self.arms) - known - len(one.maybe) - one.unseen
-        named = in_words(one.maybe, self.arms) if one.maybe and not one.unseen else ", and"
-        unseen = f", {one.unseen} of them without a score," if one.unseen else ""
-        named = f"{plural(may, 'other arm')}{unseen}" if ", and" in named else named
-        said = [f"{named} may be as good"] if may else []
-        said += [f"{plural(left, 'arm')} that lack tasks {_are(left)} worse"] if left > 0 else []
-        return f"By the model of the search alone, {' and '.join(said)}." if said else ""
+        count = len(one.maybe) + one.unseen
+        if not count:
+            return ""
+        unseen = f", {one.unseen:,} of them without a score" if one.unseen else ""
+        return f"{plural(count, 'arm')} not scored on every task{unseen} may be as good, by the model of the search."
 
     @property
     def split(self) -> str:
@@ -212,22 +292,7 @@ class Verdict:
         exact = f" Scores without an error count as exact: {', '.join(self.exact)}." if self.exact else ""
         return (
             f"A test of all pairs of the {plural(self.overall.tested, 'arm')} scored on all tasks, {errors}{unit}; it "
-            f"allows for their number, so that with 95 % every arm as good as the best is among the tied.{exact}"
-        )
-
-    @property
-    def advice(self) -> str:
-        """Of a tie, the simplest arm, what is lost at most by taking it, and the default arm; empty without a tie."""
-        one = self.overall
-        if len(one.tied) < 2 or one.loss is None:
-            return ""
-        simplest, highest = (in_words([arm], self.arms) for arm in (one.simplest, one.arm))
-        default = " The default arm is among them." if self.default in one.tied else ""
-        if one.simplest == one.arm:
-            return f"{_capital(simplest)} is the simplest of them and the highest.{default}"
-        return (
-            f"{_capital(simplest)} is the simplest of them; {highest} is higher by {apart(one.loss)}{self._unit}. "
-            f"Taking the simplest loses at most {one.most_lost:.3f} (95 %).{default}"
+            f"allows for their number, so that with 95 % every arm as good as the best is within its error.{exact}"
         )
 
     @property
@@ -247,44 +312,43 @@ class Verdict:
         notes = (*NOTES, *unpaired(each.gain for each in (self.overall, *self.parts)))
         return Table(header, tuple(rows) if self.parts else (), notes=notes)
 
+    @property
+    def model_table(self) -> Table:
+        """The best arm of each model beside its last layer; without rows for a single model."""
+        rows = []
+        for standing in self.models:
+            best, last = standing.score or (None, None), standing.last_score or (None, None)
+            named = (
+                str(standing.best) if standing.best else "not scored on every task" if standing.scores else "no score"
+            )
+            rows.append((standing.model, named, number(*best), number(*last), apart(standing.gain, " *")))
+        header = ("model", "best arm", "score", "its last layer", "gain")
+        notes = unpaired(standing.gain for standing in self.models)
+        return Table(header, tuple(rows) if len(rows) > 1 else (), notes=notes)
+
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain JSON values."""
-        sentences = {name: getattr(self, name) for name in ("headline", "advice", "doubts", "split", "basis")}
+        sentences = ("answer", "advantage", "rivals", "advice", "doubts", "split", "basis")
         parts = [_plain(part) for part in (self.overall, *self.parts)]
-        about = {"reward": self.reward, "paired": self.paired, "exact": list(self.exact)}
-        return {**sentences, **about, "standings": parts}
+        cheaper = self.cheaper()
+        return {
+            **{name: getattr(self, name) for name in sentences},
+            "arm": str(self.overall.arm),
+            "cheaper": cheaper and _plain_cheaper(cheaper),
+            "unscored_models": list(self.unscored_models),
+            "reward": self.reward,
+            "paired": self.paired,
+            "exact": list(self.exact),
+            "standings": parts,
+            "models": [_plain_model(standing) for standing in self.models],
+        }
+
+    def _is_last_layer(self, arm: Arm) -> bool:
+        return any(arm == standing.last for standing in self.models if standing.model == self.overall.arm.model)
 
     @property
     def _unit(self) -> str:
         return "" if self.reward == "mean" else f" ({self.reward})"
-
-    @property
-    def _worse(self) -> str:
-        if not (count := len(self.overall.worse)):
-            return ""
-        named = in_words(self.overall.worse, self.arms)
-        named = named if ", and" not in named else f"the other {plural(count, 'arm')} scored on all tasks"
-        return f"; {named} {_are(count)} worse"
-
-    @property
-    def _wording(self) -> Wording:
-        one = self.overall
-        short, best = _capital(place(one.arm, self.arms)), _capital(in_words([one.arm], self.arms))
-        if not one.tied:
-            known = "the best by the model of the search, but lacks tasks"
-            return Wording(f"{short} is expected to be the best", f"It is {known}", f"{best} is {known}")
-        if len(one.tied) > 1:
-            tied, simplest = in_words(one.tied, self.arms), place(one.simplest, self.arms)
-            return Wording(
-                f"{len(one.tied):,} arms are tied for the best; the simplest is {simplest}",
-                f"The tied arms are {tied}{self._worse}",
-                f"{_capital(tied)} are tied for the best{self._worse}",
-            )
-        if one.next is None or one.lead is None:
-            known, why = "the best by the model of the search", "no other arm was scored on all tasks"
-            return Wording(f"{short} is {known}", _capital(why), f"{best} is {known}: {why}")
-        ahead = f"{apart(one.lead)}{self._unit} above the next best, {in_words([one.next], self.arms)}"
-        return Wording(f"{short} is the best", f"It is {ahead}", f"{best} is the best: {ahead}")
 
 
 def verdict_of(evidence: Evidence) -> Verdict:
@@ -296,30 +360,34 @@ def verdict_of(evidence: Evidence) -> Verdict:
     groups = {what: tasks for what, tasks in groups.items() if what in by_kind or evidence.complete(tasks)}
     chosen = {each["kind"]: Arm(**each["arm"]) for each in evidence.answer.kinds}
     cells = [each for by_task in evidence.recorded.values() for each in by_task.items()]
-    told = {task for task, each in cells if each["stderr"] or each.get("outcomes")}
-    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, evidence.answer.best_arm)
+    tasks_with_errors = {task for task, cell in cells if cell["stderr"] or cell.get("outcomes")}
+    best = evidence.answer.best_arm
+    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, best)
     parts = []
     for what, tasks in groups.items():
         part = _standing(evidence, what, tasks, LEVEL / len(groups), chosen.get(what))
         parts.append(replace(part, over_best=evidence.gap(part.arm, overall.arm, tasks)))
     compared = [each for each in (overall.lead, overall.gain, *(part.gain for part in parts)) if each]
+    search = evidence.config["search"]
     return Verdict(
         overall=overall,
         parts=tuple(parts),
+        models=tuple(_model_standing(evidence, model) for model in evidence.models),
         arms=tuple(dict.fromkeys([*evidence.arms, *evidence.recorded])),
         default=evidence.default,
-        reward=evidence.config["search"]["reward"],
+        reward=search["reward"],
+        score_unit=evidence.answer.score_unit if search["reward"] != "mean" else overall.score or 0.0,
+        within=search["within"],
         paired=all(each.paired for each in compared),
-        exact=tuple(task for task in evidence.kinds if task in {name for name, _ in cells} - told),
+        exact=tuple(task for task in evidence.kinds if task in {name for name, _ in cells} - tasks_with_errors),
     )
 
 
 def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: float, chosen: Arm | None) -> Standing:
-    """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts while arms lack tasks."""
+    """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts where no arm has all scores."""
     arms, shares = evidence.complete(tasks), evidence.shares(tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
-    partial = len(arms) < len(evidence.arms)
-    if not arms or (partial and chosen is not None and chosen not in arms):  # known from the model alone
+    if not arms:  # known from the model alone
         arm = chosen or evidence.answer.best_arm
         maybe, unseen = _by_model(evidence, [arm]) if what == OVERALL else ((), 0)
         gain = evidence.gap(arm, evidence.default, tasks)
@@ -329,15 +397,16 @@ def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: floa
         order = np.argsort(-evidence.values(arms, tasks) @ shares, kind="stable")
         arms, beyond = ([arms[i] for i in np.sort(part)] for part in (order[:MOST], order[MOST:]))
     means = evidence.means(arms, tasks)
-    tie, highest = means.tied(level), int(means.mean.argmax())
+    tie, best = means.tied(level), int(means.mean.argmax())
+    if what == OVERALL and chosen in arms:  # of equal means the one that the search recommends
+        best = arms.index(chosen)
     tied = sorted((arms[i] for i in tie.arms), key=evidence.simplicity)
-    as_good = evidence.not_worse(arms[highest], beyond, tasks, level)
-    best = arms.index(chosen) if partial and chosen is not None and chosen in tied else highest
+    as_good = evidence.not_worse(arms[best], beyond, tasks, level)
     others = np.delete(np.arange(len(arms)), best)
     second = int(others[means.mean[others].argmax()]) if len(others) else None
-    simplest = arms.index(tied[0])
     score, stderr = mean_score(evidence.recorded[arms[best]], weights) or (None, None)
     maybe, unseen = _by_model(evidence, [*arms, *beyond]) if what == OVERALL else ((), 0)
+    simpler = tied[: tied.index(arms[best])] if arms[best] in tied else []
     return Standing(
         what=what,
         tasks=tasks,
@@ -351,10 +420,32 @@ def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: floa
         unseen=unseen,
         next=None if second is None else arms[second],
         lead=None if second is None else means.difference(best, second),
-        loss=means.difference(best, simplest),
-        most_lost=means.most_lost(simplest, tie),
+        simpler=tuple(
+            CheaperArm(arm, means.difference(best, i), means.most_lost(i, tie))
+            for arm in simpler
+            for i in [arms.index(arm)]
+        ),
         gain=evidence.gap(arms[best], evidence.default, tasks),
         critical=tie.critical,
+    )
+
+
+def _model_standing(evidence: Evidence, model: str) -> ModelStanding:
+    """The best arm of a model by the mean of the objective, and its last layer."""
+    tasks = tuple(evidence.weights)
+    last = evidence.last_layer(model)
+    complete = [arm for arm in evidence.complete(tasks) if arm.model == model]
+    best = None
+    if complete:
+        best = complete[int((evidence.values(complete, tasks) @ evidence.shares(tasks)).argmax())]
+    return ModelStanding(
+        model=model,
+        best=best,
+        score=mean_score(evidence.recorded[best], evidence.weights) if best else None,
+        last=last,
+        last_score=mean_score(evidence.recorded.get(last, {}), evidence.weights),
+        gain=evidence.gap(best, last, tasks) if best else None,
+        scores=sum(len(by_task) for arm, by_task in evidence.recorded.items() if arm.model == model),
     )
 
 
@@ -368,13 +459,20 @@ def _by_model(evidence: Evidence, tested: Sequence[Arm]) -> tuple[tuple[Arm, ...
 
 def _plain(one: Standing) -> dict[str, Any]:
     arms = {name: [str(arm) for arm in getattr(one, name)] for name in ("tied", "worse", "maybe")}
-    gaps = {name: vars(gap) if (gap := getattr(one, name)) else None for name in ("lead", "loss", "gain", "over_best")}
-    plain = {name: getattr(one, name) for name in ("what", "score", "stderr", "unseen", "most_lost", "critical")}
-    return {**plain, "tasks": list(one.tasks), "arm": str(one.arm), "next": one.next and str(one.next), **arms, **gaps}
+    gaps = {name: vars(gap) if (gap := getattr(one, name)) else None for name in ("lead", "gain", "over_best")}
+    plain = {name: getattr(one, name) for name in ("what", "score", "stderr", "unseen", "critical")}
+    simpler = [_plain_cheaper(cheaper) for cheaper in one.simpler]
+    named = {"arm": str(one.arm), "next": one.next and str(one.next), "simpler": simpler}
+    return {**plain, "tasks": list(one.tasks), **named, **arms, **gaps}
 
 
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+def _plain_cheaper(cheaper: CheaperArm) -> dict[str, Any]:
+    return {"arm": str(cheaper.arm), "loss": vars(cheaper.loss), "most_lost": cheaper.most_lost}
+
+
+def _plain_model(standing: ModelStanding) -> dict[str, Any]:
+    named = {"best": standing.best and str(standing.best), "last": str(standing.last)}
+    return {**vars(standing), **named, "gain": standing.gain and vars(standing.gain)}
 
 
 def _capital(text: str) -> str:

@@ -81,7 +81,7 @@ def _beyond_baseline(state: State) -> Choice | None:
     problem, swept = state.problem, state.problem.baseline_arms
     if problem.reward != "zscore":
         return None
-    others = np.flatnonzero(problem.checkpoint_index != problem.checkpoint_index[problem.default_arm])
+    others = np.flatnonzero(problem.checkpoint_index != problem.checkpoint_index[swept[-1]])
     is_swept, is_scored = state.paid[swept].all(axis=0), state.paid[others].any(axis=0)
     missing = is_swept & ~is_scored & state.open[others].any(axis=0)
     if not missing.any():
