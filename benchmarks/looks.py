@@ -71,7 +71,7 @@ def with_looks(problem: Problem, overhead: float) -> Problem:
 def losses(problem: Problem, scores: Scores, loss: np.ndarray, whole: float, shares: list[float]) -> list[float]:
     """Loss of the leader after each share of the cost."""
     learner = Learner(problem, policy_named("race"), budget=Budget(cost=shares[-1] * whole), window=1, seed=0)
-    left, found, leader = list(shares), [], problem.default_arm
+    left, found, leader = list(shares), [], int(problem.default_arms[-1])
     while picks := learner.ask(1):
         while left and learner.spent > left[0] * whole:
             found.append(float(loss[leader]))

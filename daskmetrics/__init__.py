@@ -166,8 +166,8 @@ def run(
         Names as in a configuration (``"stdlib:order"``, ``"file:reviews.csv"``, ``"mteb:STS12"``); DataFrames with the
         columns text and label, or those of another kind of task; or mappings ``{"data": frame, "text": "body",
         "label": "stars"}``, also with ``name``, ``kind`` and ``probe``. Tables are written into the folder of the run.
-    budget : float, optional
-        Share of the cost of scoring everything that may be spent.
+    budget : float or "auto", optional
+        Share of the cost of every score that may be spent; by default the search chooses it.
     client : distributed.Client or cluster of Dask, optional
         Whose workers do the work: a client or a cluster of any class, also an asynchronous one. It stays open. Workers
         need no resources; docs/running.md says how those with the resources ``GPU`` and ``CPU`` are used.

@@ -20,6 +20,7 @@ OVERALL = "all tasks"
 WITHIN_ERROR = "within the error"
 BEYOND_ERROR = "beyond the error"
 PAIR = 2.0  #: standard errors of a single difference that count as its error, where no test of several arms is possible
+ROUNDING = 1e-9  #: difference of means that counts as none
 NOTES = (
     "Tied: within the error of the best, of the arms scored on all tasks of the line (all lines: 95 %).",
     "Gains are somewhat optimistic, because the same scores selected the arm.",
@@ -398,8 +399,8 @@ def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: floa
         arms, beyond = ([arms[i] for i in np.sort(part)] for part in (order[:MOST], order[MOST:]))
     means = evidence.means(arms, tasks)
     tie, best = means.tied(level), int(means.mean.argmax())
-    if what == OVERALL and chosen in arms:  # of equal means the one that the search recommends
-        best = arms.index(chosen)
+    if chosen in arms and means.mean[arms.index(chosen)] >= means.mean[best] - ROUNDING:
+        best = arms.index(chosen)  # of equal means the one that the search recommends
     tied = sorted((arms[i] for i in tie.arms), key=evidence.simplicity)
     as_good = evidence.not_worse(arms[best], beyond, tasks, level)
     others = np.delete(np.arange(len(arms)), best)

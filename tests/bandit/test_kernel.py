@@ -89,4 +89,4 @@ def test_the_baseline_is_the_first_readout_of_each_layer_and_its_last_layer_the_
     cost = np.ones((5, 1))
     found = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, Checkpoint("m", "main"))
     assert [str(found.arms[i]) for i in found.baseline_arms] == ["m@main/0", "m@main/1"]
-    assert str(found.arms[found.default_arm]) == "m@main/1"
+    assert str(found.arms[found.default_arms[0]]) == "m@main/1"

@@ -66,9 +66,12 @@ def test_a_problem_that_does_not_fit_together_is_refused(world, change, message)
         replace(problem, **changed)
 
 
-def test_the_default_arm_is_the_last_layer_of_the_baseline(world):
+def test_the_default_arm_is_the_last_layer_of_the_models_own_last_checkpoint_or_of_a_given_one(world):
     problem = world().problem
-    assert str(problem.arms[problem.default_arm]) == f"{problem.baseline}/3"
+    small, large = problem.default_arms[0], problem.default_arms[-1]
+    assert str(problem.arms[small]) == "small@step256/3" and str(problem.arms[large]) == "large@step256/3"
+    fixed = replace(problem, default=Checkpoint("small", "step4"))
+    assert {str(problem.arms[arm]) for arm in fixed.default_arms} == {"small@step4/3"}
 
 
 def test_metrics_are_standardised_with_missing_ones_at_the_mean():

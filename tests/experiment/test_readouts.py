@@ -103,7 +103,7 @@ def test_encoding_is_paid_once_and_scoring_follows_the_dimensions(prepared):
     cost = {arm.readout: problem.score_cost[i, 0] for i, arm in enumerate(problem.arms)}
     assert cost["4d"] < cost[""] < cost["concat1+2"]
     assert len(np.unique(problem.encode_cost[:, 0])) == 1
-    assert problem.arms[problem.default_arm] == Arm("a", "step4", 2)
+    assert problem.arms[problem.default_arms[0]] == Arm("a", "step4", 2)
 
 
 def test_a_budget_that_pays_for_no_score_is_refused_with_the_least_that_does(prepared):

@@ -8,10 +8,8 @@ from click.testing import CliRunner
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
-from daskmetrics.report._explain import arms_near_best, explain_text, near_best_text
+from daskmetrics.report._explain import explain_text, near_best_text, simpler_arms
 from daskmetrics.report._posterior import posterior_of
-
-WIDTHS = {"tiny": 32, "small": 64}
 
 
 def invoke(*words: object):
@@ -52,24 +50,22 @@ def test_the_error_for_an_unknown_arm_has_the_nearest_names(finished):
         explain_text(finished, "small@step8/9")
 
 
-def test_every_arm_near_the_best_is_listed_cheapest_first(finished):
-    posterior = posterior_of(finished)
-    best = posterior.problem.arms[posterior.leader]
-    strict, lax = (arms_near_best(posterior, within, 0.5) for within in (0.001, 0.3))
-    assert best in [one.arm for one in strict] and len(strict) < len(lax) <= len(posterior.problem.arms)
-    assert [one.cost.flops for one in lax] == sorted(one.cost.flops for one in lax)
-    for one in lax:
-        assert one.cost.parameters == 12 * WIDTHS[one.arm.model] ** 2 * one.arm.layer
+def test_simpler_arms_lose_at_most_the_share_in_the_worst_case(finished):
+    verdict = finished.verdict
+    strict, lax = (simpler_arms(finished, within) for within in (0.001, 0.3))
+    assert len(strict) < len(lax) == len(verdict.overall.simpler)
+    for simpler in lax:
+        assert simpler.arm in verdict.tied and simpler.loss.value <= simpler.most_lost <= 0.3 * verdict.score_unit
+    assert verdict.cheaper(0.3) == lax[0] and [each.arm for each in lax] == [
+        arm for arm in verdict.tied if arm in {each.arm for each in lax}
+    ]
 
 
-def test_the_text_has_the_savings_of_arms_near_the_best(finished):
-    text = near_best_text(finished, 0.3, 0.5)
-    assert (
-        "shallowest" in text
-        and "earliest" in text
-        and "% fewer than the best arm" in text
-        and "good enough with probability" in text
-    )
+def test_the_text_has_the_savings_of_a_simpler_arm(finished):
+    text = " ".join(near_best_text(finished, 0.3).split())
+    cheaper = finished.verdict.cheaper(0.3)
+    assert text.startswith(f"best {finished.best().arm}:") and f"cheaper {cheaper.arm}:" in text
+    assert "% fewer than the best arm" in text and f"loses at most {cheaper.most_lost:.3f} (95 %)" in text
 
 
 @pytest.mark.parametrize("share", ["1", "-1%", "much", "100%"])

@@ -79,6 +79,7 @@ def test_names_and_reasons_are_escaped(written):
 def test_the_answer_is_at_the_top_of_the_page(finished, written):
     headings = re.findall(r"<h2>(.*?)</h2>", written)
     assert headings == [
+        "The best arm of every model, and its last layer",
         "The best arm of every kind and task",
         "Leaderboard",
         "Figures",
@@ -172,7 +173,7 @@ def test_the_cards_of_a_notebook(finished):
     best = finished.best()
     card = best._repr_html_()
     assert str(best.arm) in card and "embed(texts)" in card
-    assert Checker(card) and Checker(finished._repr_html_()) and finished.headline in finished._repr_html_()
+    assert Checker(card) and Checker(finished._repr_html_()) and finished.verdict.answer in finished._repr_html_()
     assert "color: inherit" in card and not re.search(r"https?:", card)  # the colours of the theme, and no network
 
 

@@ -93,12 +93,12 @@ def test_a_search_that_was_stopped_by_hand_says_so(a_run):
 
 
 def test_a_changed_recommendation_is_explained_by_the_new_scores(a_run):
-    earlier = a_run(budget=0.03)
-    run = a_run(budget=0.1, key="j" * 32)
+    earlier = a_run(budget=0.1)
+    run = a_run(budget=0.5, key="j" * 32)
     old, new = earlier.best().arm, run.best().arm
     assert old != new
     text = run.best().outlook["changed"]
-    assert text.startswith("An earlier search of this run, with 2.7 % of") and f"recommended {old}." in text
+    assert text.startswith("An earlier search of this run, with 10 % of") and f"recommended {old}." in text
     assert re.search(rf"among them .*0\.\d+ of {re.escape(str(new))}:stdlib", text)
     assert f"The expected objective of {old} went from" in text
     assert "the arm recommended now is ahead by" in text

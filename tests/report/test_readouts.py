@@ -18,13 +18,12 @@ from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import best_text, frame, summary_text
 from daskmetrics.report._explain import explain_text
 from daskmetrics.report._html import page
-from daskmetrics.report._settle import _command, _grid
 from daskmetrics.report.plots._explore import BEST_READOUT, drawn_arms, figures
 
 
 def test_the_verdict_names_readouts_and_stays_short(read_out):
     verdict = read_out.verdict
-    assert len(verdict.arms) == 40 and "readouts of layer 2 (mean)" in verdict.text
+    assert len(verdict.arms) == 40 and "Layer 2 of encoder, mean" in verdict.answer
     assert len(verdict.text) < 300
     assert "layer 2 of encoder, mean" in verdict.answer and "lack tasks" not in verdict.text
 
@@ -143,14 +142,3 @@ def test_speed_is_measured_for_the_deepest_layer_and_computed_for_the_others(rea
     assert costs[0].seconds == 0 and costs[0].texts_per_second is None
     notes = read_out.trade_offs().notes
     assert any("measured for the deepest layer" in note and "computed for the others" in note for note in notes)
-
-
-def test_the_command_that_settles_a_tie_has_only_its_readouts(read_out, tmp_path):
-    evidence, arms = (
-        read_out._evidence,
-        [Arm("encoder", "main", 2, "mean"), Arm("encoder", "main", 3, "mean,mean1-3,int8")],
-    )
-    words = _command(evidence, arms).split("models.0.readouts=")[1].split("'")[0]
-    section = Readouts(**yaml.safe_load(words))
-    assert section.names(3) == ("mean", "mean,int8", "mean,mean1-3", "mean,mean1-3,int8")
-    assert {arm.readout for arm in _grid(evidence, arms)} == {"mean", "mean,int8", "mean,mean1-3", "mean,mean1-3,int8"}

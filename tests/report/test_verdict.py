@@ -44,32 +44,26 @@ def test_a_clear_winner_is_ahead_by_a_difference_with_its_error(verdicts):
     ahead = mean_difference(list(run.differences(Arm("minilm", "main", 6), Arm("minilm", "main", 5)).values()))
     assert verdict.overall.lead.value == pytest.approx(ahead.value)
     assert verdict.overall.lead.stderr == pytest.approx(ahead.stderr, rel=1e-3)
-    assert verdict.headline == f"Layer 6 is the best: +0.070 ± {ahead.stderr:.3f} above the next best, layer 5."
-    assert run.settlement is None and not verdict.split and not verdict.doubts
+    assert verdict.answer == "Layer 6 of minilm is the best of 7 scored on every task"
+    assert f"layer 5, is behind by +0.070 ± {ahead.stderr:.3f}, beyond the error" in verdict.advantage
+    assert not verdict.split and not verdict.doubts and verdict.cheaper() is None
 
 
-def test_a_tie_is_called_one_and_names_the_simplest_first(verdicts):
+def test_of_a_tie_the_highest_is_the_answer_and_a_simpler_one_is_offered_if_it_loses_little(verdicts):
     verdict = verdicts["tie"].verdict
-    assert verdict.headline == "Layers 5 and 6 are tied for the best; layers 0 to 4 are worse."
-    assert verdict.overall.simplest.layer == 5 and verdict.overall.arm.layer == 6
-    assert verdict.advice.startswith("Layer 5 is the simplest of them; layer 6 is higher by +0.001 ± 0.00")
-    assert 0.0012 < verdict.overall.most_lost < 0.01 and "loses at most" in verdict.advice
-    assert verdict.advice.endswith("The default arm is among them.")
-    text = summary_text(verdicts["tie"])
-    assert text.index("simplest    minilm@main/5") < text.index("best        minilm@main/6")
+    assert verdict.answer == "Layer 6 of minilm is the best of 7 scored on every task; 1 other within the error"
+    assert verdict.overall.arm.layer == 6 and layers(verdict.tied) == [5, 6]
+    (simpler,) = verdict.overall.simpler
+    assert simpler.arm.layer == 5 and 0.0012 < simpler.most_lost < 0.01
+    share = simpler.most_lost / verdict.score_unit
+    assert verdict.cheaper(1.01 * share) == simpler and verdict.cheaper(0.99 * share) is None
+    assert (f"loses at most {simpler.most_lost:.3f} (95 %)" in verdict.advice) == (share <= 0.01)
 
 
-def test_the_short_answer_is_followed_by_an_explanation_that_does_not_repeat_it(verdicts, a_run):
-    clear, tie = verdicts["clear"].verdict, verdicts["tie"].verdict
-    assert clear.answer == "Layer 6 of minilm is the best"
-    assert clear.explanation == clear.text.replace("Layer 6 is the best: ", "It is ")
-    assert tie.answer == "2 arms are tied for the best; the simplest is layer 5 of minilm"
-    assert tie.explanation == tie.text.replace(
-        "Layers 5 and 6 are tied for the best", "The tied arms are layers 5 and 6"
-    )
-    many = a_run(flat=True, outcomes=True).verdict
-    count = f"{len(many.tied)} arms are tied for the best; the simplest is layer "
-    assert many.answer.startswith(count) and " at step " in many.answer and len(many.answer) < 100
+def test_the_explanation_does_not_repeat_the_answer(verdicts):
+    for run in verdicts.values():
+        assert run.verdict.text == f"{run.verdict.answer}. {run.verdict.explanation}"
+        assert run.verdict.answer not in run.verdict.explanation
 
 
 def test_where_tasks_disagree_the_verdict_says_so(verdicts):
@@ -100,10 +94,10 @@ def test_the_verdict_agrees_with_the_raw_table(verdicts, name):
 def test_terminal_page_card_and_summary_say_the_same(verdicts, name):
     run = verdicts[name]
     plain = json.loads(json.dumps(summary(run)))["verdict"]
-    assert plain["headline"] == run.verdict.headline
+    assert plain["answer"] == run.verdict.answer
     assert plain["standings"][0]["tied"] == [str(arm) for arm in run.verdict.tied]
     for text in (summary_text(run), best_text(run).replace("\n# ", "\n")):
-        assert run.verdict.headline in " ".join(text.split())
+        assert run.verdict.answer in " ".join(text.split())
     for text in (page(run, []), run._repr_html_()):
         assert text.count(run.verdict.answer) == 1
     for part in run.verdict.parts:
@@ -138,17 +132,36 @@ def test_arms_that_lack_tasks_are_judged_by_the_model_and_counted(a_run):
     assert {*one.tied, *one.worse} == complete
     assert set(one.maybe) == {arm for arm in credible - complete if arm in run.recorded}
     assert one.unseen == len(credible - complete) - len(one.maybe)
-    assert f"{len(one.maybe) + one.unseen} other arms" in verdict.doubts and "by the model" in verdict.doubts.lower()
+    assert f"{len(one.maybe) + one.unseen} arms" in verdict.doubts and "by the model" in verdict.doubts
 
 
-def test_a_best_arm_that_lacks_tasks_is_not_called_tested(a_run):
+def test_an_arm_that_lacks_tasks_is_the_best_so_far_only_while_none_has_all(a_run):
     run = a_run()
-    evidence = run._evidence
-    best = Arm(**run.result.best["arm"])
+    evidence, best = run._evidence, run.verdict.overall.arm
     fewer = {**evidence.recorded, best: dict(list(evidence.recorded[best].items())[:1])}
-    verdict = verdict_of(replace(evidence, recorded=fewer))
-    assert verdict.overall.tied == () and "lacks tasks" in verdict.headline
-    assert verdict.answer.endswith(" is expected to be the best") and "but lacks tasks." in verdict.explanation
+    others = verdict_of(replace(evidence, recorded=fewer)).overall
+    assert others.arm != best and others.arm in others.tied
+    none = {arm: dict(list(scores.items())[:1]) for arm, scores in evidence.recorded.items()}
+    verdict = verdict_of(replace(evidence, recorded=none))
+    assert verdict.overall.tied == () and verdict.overall.arm == best
+    assert verdict.answer.endswith(" is the best so far, and was not scored on every task")
+
+
+def test_a_model_without_a_score_is_named_first(finished):
+    evidence = finished._evidence
+    only = {arm: scores for arm, scores in evidence.recorded.items() if arm.model != "tiny"}
+    verdict = verdict_of(replace(evidence, recorded=only))
+    assert verdict.unscored_models == ("tiny",) and verdict.answer.startswith("No layer of tiny has a score. ")
+    assert [row[1] for row in verdict.model_table.rows if row[0] == "tiny"] == ["no score"]
+
+
+def test_every_model_has_its_best_arm_and_its_last_layer(finished):
+    means = analysis.mean_scores(finished)
+    for standing in finished.verdict.models:
+        own = {arm: mean for arm, mean in means.items() if arm.model == standing.model}
+        assert standing.best is None or own[standing.best] == max(own.values())
+        last = max(suite.layers for suite in analysis.suites(finished) if suite.model == standing.model)[-1]
+        assert (standing.last.revision, standing.last.layer) == ("step8", last)
 
 
 def test_missing_outcomes_and_missing_errors_are_said(finished):
@@ -175,7 +188,7 @@ def test_tasks_outside_of_the_objective_do_not_decide(verdicts):
     config = {**evidence.config, "search": {**evidence.config["search"], "objective": "classification"}}
     verdict = verdict_of(replace(evidence, config=config))
     assert layers(verdict.tied) == [3] and verdict.overall.tasks == TASKS[:2]
-    assert "for stdlib:retrieval layer 6 exceeds layer 3" in verdict.split
+    assert "for stdlib:retrieval layer 6 exceeds layer 3" in verdict.split and verdict.overall.arm.layer == 3
 
 
 def test_means_of_a_verdict_have_the_weights_of_the_objective(verdicts):
@@ -193,7 +206,7 @@ def test_arms_beyond_the_pairs_that_are_tested_are_compared_with_the_highest(ver
     run = verdicts["tie"]
     monkeypatch.setattr("daskmetrics.report._verdict.MOST", 1)
     verdict = verdict_of(run._evidence)
-    assert verdict.overall.simplest.layer == 6 and verdict.overall.tested == 7
+    assert verdict.overall.arm.layer == 6 and verdict.overall.tested == 7
     assert 5 in layers(verdict.tied) and {0, 1, 2, 3} <= set(layers(verdict.overall.worse))
 
 
@@ -207,7 +220,7 @@ def test_a_run_of_one_task_has_no_table(tmp_path):
 def test_the_summary_is_written_beside_the_page(verdicts):
     run = verdicts["tie"]
     written = json.loads((write(run).parent / "summary.json").read_text(encoding="utf-8"))
-    assert written["settle"]["text"] == run.settlement.text and written["name"] == "demo"
+    assert written["verdict"]["arm"] == str(run.best().arm) and written["name"] == "demo"
 
 
 def test_there_is_no_verdict_before_the_end_of_the_search(a_run):
