@@ -70,6 +70,12 @@ class Readouts(Section):
             return data
         return {name: value if isinstance(value, list | tuple) else [value] for name, value in data.items()}
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether a readout is fitted on the corpus: principal components, whitening, int8."""
+        of_layers = self.model_copy(update={"layers": (EACH,)})
+        return any(Readout.parse(name).is_fitted for name in of_layers.names(depth=1))
+
     def names(self, depth: int) -> tuple[str, ...]:
         """Names of the readouts of a model with this many blocks; the first listed value of each part comes first.
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._readouts import Readouts
 from daskmetrics.config._recipe import DDP, Recipe
-from daskmetrics.config._section import DEEPEST, WIDEST, Name, Revision, Section, Seed, Size, Source
+from daskmetrics.config._section import DEEPEST, WIDEST, Name, Names, Revision, Section, Seed, Size, Source
 from daskmetrics.config._watch import Watch
 
 Pooling = Literal["as_shipped", "mean", "last", "cls"]
@@ -318,8 +318,11 @@ class Config(Section):
         description="How vectors are read from the states, beside the layer: each choice is an arm.",
         examples=[{"pooling": ["mean", "last"], "dimensions": ["all", 256], "storage": ["float32", "int8"]}],
     )
-    metrics: tuple[str, ...] = Field(
-        ("all",), min_length=1, description="Names of metrics, or `all`.", examples=[["prompt_entropy", "infonce"]]
+    metrics: Names = Field(
+        ("prompt_entropy", "curvature", "effective_rank"),
+        description="Label-free metrics: names, families, or `all` of them; `[]` measures nothing. The default ones "
+        "are cheap, and about different things: the tokens of a prompt, their order, and the prompts.",
+        examples=["all", ["prompt_entropy", "infonce"], []],
     )
     keep_states: bool = Field(
         False,

@@ -75,6 +75,12 @@ Walltime = Annotated[str, BeforeValidator(_reject_number), AfterValidator(_check
 Constraint = Annotated[Line, matching(r"[A-Za-z0-9._:,@+&|*()\[\]!-]{1,200}", "features such as 'a100' or 'a100|h100'")]
 Directive = Annotated[Line, matching(r"--?[A-Za-z].*", "an option of sbatch such as '--exclusive'")]
 DottedName = Annotated[str, matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a name of Python such as package.module")]
+# one name may stand for a list of one
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
 Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,95}", "the name of a variable")]
 
 

@@ -33,8 +33,8 @@ models: # each is a folder of one model, a folder with a sub-folder per revision
 # preset:layer-by-layer-32, and your own files: file:PATH(text=COLUMN, label=COLUMN).
 tasks: {tasks}
 
-# Label-free metrics of every layer; `daskmetrics metrics` lists them.
-# metrics: [prompt_entropy, effective_rank]
+# Label-free metrics of every layer: `daskmetrics metrics` lists them, `all` measures them all, `[]` none.
+# metrics: [prompt_entropy, curvature, effective_rank]
 
 # Texts on which the metrics are measured: those of Python's library, or a file with one prompt per line.
 # corpus: {{source: prompts.txt, prompts: 500}}

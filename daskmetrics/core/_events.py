@@ -243,6 +243,11 @@ def standing(entries: Iterable[Event]) -> list[Event]:
     return [entry for entry in reversed(kept) if not isinstance(entry, Record) or first[entry.key] is entry]
 
 
+def measures_nothing(record: Record) -> bool:
+    """Whether this records a checkpoint of a run without metrics: no model was loaded."""
+    return record.kind == "measure" and record.ok and (record.value or {}).get("names") == []
+
+
 def records(entries: Iterable[Event]) -> Iterator[Record]:
     """The records that count (`standing`), oldest first."""
     return (entry for entry in standing(entries) if isinstance(entry, Record))

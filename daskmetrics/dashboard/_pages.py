@@ -191,7 +191,7 @@ class Page:
 def _current(live: LiveState) -> str:
     """The quantity of the current phase: the first metric, then the posterior mean."""
     if live.phase == "measuring" or not live.grid.tasks:
-        return next(iter(live.grid.metrics))
+        return next(iter(live.grid.metrics), SCORED)
     return POSTERIOR_MEAN if (live.posterior == live.posterior).any() else SCORED
 
 
@@ -263,7 +263,7 @@ def _progress(live: LiveState) -> list[tuple[str, str]]:
     """Values and labels of the finished units and of the cost."""
     facts = []
     words = {"train": "checkpoints trained", "measure": "checkpoints measured", "score": "cells scored"}
-    for kind in KINDS:
+    for kind in (kind for kind in KINDS if kind != "measure" or live.grid.metrics):
         done, total = live.counts[kind, "ok"], live.planned.get(kind, 0)
         failed = live.done(kind) - done
         if total or done:

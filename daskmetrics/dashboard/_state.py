@@ -187,7 +187,7 @@ class LiveState:
     def names(self) -> dict[str, list[str]]:
         """All quantities that a heat map can show, by group."""
         search = {"Search": list(UNITS), "Scores": list(self.grid.tasks)} if self.grid.tasks else {}
-        return {**search, "Metrics": list(self.grid.metrics)}
+        return {**search, "Metrics": list(self.grid.metrics)} if self.grid.metrics else search
 
     def units(self, name: str) -> str:
         """The unit of a quantity."""

@@ -40,6 +40,7 @@ class LayerEmbeddings:
         self.read_seconds = 0.0  # of these, without loading the model
         self.worker: str | None = None
         self.tokens: float | None = None  # read per text of the task, in the mean
+        self.size: Mapping[str, Any] | None = None  # of the network: see `LoadedModel.size`
         self.places: NDArray[np.intp] | None = None  # of the task's texts among these, if some share a vector
         self.corpus: Path | None = None  # file of the corpus's vectors, if readouts are fitted on them
         self._budget = budget

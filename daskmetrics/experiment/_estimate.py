@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -13,7 +13,7 @@ from statistics import median
 from daskmetrics.bandit import Problem
 from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.core._costs import CHARACTERS_PER_TOKEN, DOWNLOAD_RATE, UNKNOWN_TASK, CostModel, TextSize, weight_bytes
-from daskmetrics.core._events import Event, SearchEnded, UnitAsked, is_finished, records, standing
+from daskmetrics.core._events import Event, Record, SearchEnded, UnitAsked, is_finished, records, standing
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core._table import Table
 from daskmetrics.core._text import duration, equal_names, listed, plural, size_text
@@ -67,7 +67,7 @@ class RunEstimate:
 def estimate(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -> RunEstimate:
     """What is left of a run with this journal, on the device that the configuration assumes."""
     costs = CostModel(experiment.config.search.device)
-    units = measure.units(experiment, folder, records(entries))
+    units = _working_units(experiment, folder, records(entries))
     left = units_left(experiment, folder, entries)
     work: dict[str, float] = defaultdict(float)
     for unit in left:
@@ -111,7 +111,13 @@ def units_left(experiment: Experiment, folder: RunFolder, entries: Sequence[Even
         return []
     known = tuple(records(entries))
     done = {record.key for record in known}
-    return [unit for unit in measure.units(experiment, folder, known) if unit.key not in done]
+    return [unit for unit in _working_units(experiment, folder, known) if unit.key not in done]
+
+
+def _working_units(experiment: Experiment, folder: RunFolder, known: Iterable[Record]) -> list[WorkUnit]:
+    """The units of training, and those of measuring if there is a metric."""
+    units = measure.units(experiment, folder, known)
+    return units if experiment.metrics else [unit for unit in units if unit.kind == "train"]
 
 
 def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Problem) -> int:
@@ -253,7 +259,7 @@ def _rows(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -
     yield "models", ", ".join(suites)
     yield "arms", f"{len(experiment.arms):,} in {len(experiment.checkpoints):,} checkpoints"
     yield "vectors", _vectors(experiment)
-    yield "metrics", f"{len(metrics)}: {', '.join(metric.name for metric in metrics)}"
+    yield "metrics", f"{len(metrics)}: {', '.join(metric.name for metric in metrics)}" if metrics else "none"
     yield "tasks", f"{len(tasks):,}, so {len(experiment.arms) * len(tasks):,} cells"
     if tasks:
         yield "texts", texts_of(experiment)

@@ -167,7 +167,7 @@ class Experiment:
     @property
     def views(self) -> int:
         """Number of views of every prompt that the metrics read."""
-        return max(metric.views for metric in self.metrics)
+        return max((metric.views for metric in self.metrics), default=0)
 
     def template(self, attributes: Mapping[str, Any]) -> Template:
         """The layout of the store that this experiment fills."""
@@ -304,7 +304,10 @@ def _likeness(prior: str | None, chosen: Sequence[Task]) -> tuple[tuple[float, .
 
 
 def draw_prompts(config: Config) -> tuple[str, ...]:
-    """The texts that are measured."""
+    """The texts that are measured, or on which readouts are fitted; none if the configuration needs none."""
+    readouts = [model.readouts or config.readouts for model in config.models]
+    if not config.metrics and not any(each.is_fitted for each in readouts):
+        return ()
     source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
     if not source.startswith("task:"):
         return corpus.prompts(source, count, seed)

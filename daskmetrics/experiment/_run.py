@@ -253,10 +253,12 @@ class _RunDriver:
         units = measure.units(self.experiment, self.folder, self.journal.records())
         known = {record.key for record in self.journal.records()}
         planned = {kind: [unit for unit in units if unit.kind == kind] for kind in ("train", "measure")}
-        publisher.send(UnitsPlanned({kind: len(of_kind) for kind, of_kind in planned.items()}))
-        for kind, of_kind in planned.items():
+        shown = planned if self.experiment.metrics else {"train": planned["train"], "measure": []}
+        publisher.send(UnitsPlanned({kind: len(of_kind) for kind, of_kind in shown.items()}))
+        for kind, of_kind in shown.items():
             self.display.phase(kind, len(of_kind), sum(unit.key in known for unit in of_kind))
-        self.downloads.expect(unit.args[0].location for unit in planned["measure"] if unit.key not in known)
+        specs = (unit.args[0] for unit in planned["measure"] if unit.key not in known)
+        self.downloads.expect(spec.location for spec in specs if spec.missing)
         sweep = Sweep(units)
         run_source(sweep, client, self.journal, settings, self._show, self.display.message)
         for unit in sweep.blocked():

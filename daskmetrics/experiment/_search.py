@@ -99,6 +99,7 @@ def score_unit(
         budget=parse_bytes(experiment.config.cluster.embeddings),
         poolings=suite.poolings,
         corpus=experiment.prompts if suite.is_fitted else (),
+        sized=not experiment.metrics,
     )
     encode = WorkUnit(
         key=spec.key,

@@ -23,7 +23,7 @@ from daskmetrics import metrics, tasks
 from daskmetrics.cluster._connect import connect
 from daskmetrics.config import Config
 from daskmetrics.config._arrivals import AT_REST, Arrivals, Follower
-from daskmetrics.core._events import RunStarted, SearchEnded, is_finished, latest
+from daskmetrics.core._events import RunStarted, SearchEnded, is_finished, latest, measures_nothing
 from daskmetrics.core._files import RunFolder, private
 from daskmetrics.core._text import duration, parse_duration, plural
 from daskmetrics.core.errors import DaskmetricsError
@@ -225,7 +225,7 @@ class _Watcher:
     def _record(self, record: Record) -> None:
         """Write the event of a record; one that failed has a reason and no number."""
         failure = {} if record.ok else {"reason": record.reason}
-        if record.kind == "measure":
+        if record.kind == "measure" and not measures_nothing(record):
             step = Checkpoint.parse(record.name).step
             about = {"checkpoint": record.name, "step": step, "seconds": round(record.seconds, 3)}
             self.log.write("measured", **about, status=record.status, **failure)

@@ -61,6 +61,11 @@ class MeasureSpec:
     size: Mapping[str, Any] | None = None  # of the network, from an earlier record: see `LoadedModel.size`
     following: Location | None = None  # probably measured next: read ahead, which changes no result
 
+    @property
+    def missing(self) -> dict[Key, Metric]:
+        """The metrics that no earlier record has; without any, no model is loaded."""
+        return {key: metric for key, metric in self.metrics.items() if key not in self.known}
+
 
 @dataclass(frozen=True)
 class EncodeSpec:
@@ -75,6 +80,7 @@ class EncodeSpec:
     budget: int  # bytes of embeddings that one process may hold in memory
     poolings: tuple[str, ...] = ("",)
     corpus: tuple[str, ...] = ()  # texts on which readouts are fitted, if there are such readouts
+    sized: bool = False  # whether scores record the size of the network, since no measuring does
 
 
 def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> dict[str, float]:
@@ -114,15 +120,17 @@ def measure(spec: MeasureSpec) -> dict[str, Any]:
     """All metrics of all layers of one checkpoint, from one load and one forward pass over each view of the prompts.
 
     There is no forward pass if kept states suffice for the metrics that are not known. The worker writes the
-    checkpoint's chunk of the store; the chunk is committed when the returned values are in the journal.
+    checkpoint's chunk of the store; the chunk is committed when the returned values are in the journal. Without
+    metrics there is no such chunk.
     """
     from daskmetrics import store
 
-    missing = {key: metric for key, metric in spec.metrics.items() if key not in spec.known}
+    missing = spec.missing
     reduced = _reduce(spec, tuple(missing.values())) if missing else {}
     computed = columns_of({"metrics": list(missing), **reduced}) if missing else {}
-    value = value_of({key: computed.get(key) or spec.known[key] for key in spec.metrics})
-    store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(value))
+    value = value_of({key: computed.get(key) or spec.known[key] for key in spec.metrics}, len(spec.layers))
+    if spec.metrics:
+        store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(value))
     about = {"size": reduced.get("size") or spec.size, "download": reduced.get("download")}
     known = {name: each for name, each in about.items() if each}
     return {"states": spec.states_key, "layers": list(spec.layers), **known, **value}
@@ -172,6 +180,7 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
         started = time.perf_counter()  # without the wait for a download
         with LoadedModel(spec.location, spec.protocol.base) as model:
             embeddings = encode_task(Encoder(model, spec.protocol, spec.layers), spec)
+            embeddings.size = model.size(spec.layers) if spec.sized else None
     embeddings.seconds = time.perf_counter() - started
     with suppress(ValueError):  # outside a cluster
         embeddings.worker = str(get_worker().name)
@@ -290,9 +299,19 @@ def score(
         "reading": {"texts": embeddings.texts, "layer": max(embeddings.layers), "seconds": embeddings.read_seconds},
         "protocol": protocol,
         "versions": _scoring_versions(),
+        **({"size": _size_for(layer, embeddings)} if embeddings.size else {}),
         **({"detail": result.detail} if result.detail else {}),
         **({} if result.outcomes is None else {"outcomes": pack(result.outcomes, result.value, _items(task, seed))}),
     }
+
+
+def _size_for(layer: int, embeddings: LayerEmbeddings) -> dict[str, Any]:
+    """The size of the network, and what this layer and the deepest one that was read take of it."""
+    assert embeddings.size is not None
+    layers = sorted({layer, max(embeddings.layers)})
+    places = [embeddings.layers.index(each) for each in layers]
+    taken = {part: [embeddings.size[part][place] for place in places] for part in ("parameters", "computed")}
+    return {**embeddings.size, **taken, "layers": layers}
 
 
 def _items(task: Task, seed: int) -> Key:
@@ -335,12 +354,14 @@ def columns_of(value: Mapping[str, Any]) -> dict[Key, Column]:
     return columns
 
 
-def value_of(columns: Mapping[Key, Column]) -> dict[str, Any]:
-    """The inverse of `columns_of`; columns keep their order."""
-    parts = {
-        part: [list(row) for row in zip(*(getattr(column, part) for column in columns.values()), strict=True)]
-        for part in ("values", "stderr", "status")
-    }
+def value_of(columns: Mapping[Key, Column], layers: int) -> dict[str, Any]:
+    """The inverse of `columns_of`, with a row for each of so many layers; columns keep their order."""
+
+    def rows(part: str) -> list[list[Any]]:
+        numbers = [getattr(column, part) for column in columns.values()]
+        return [list(row) for row in zip(*numbers, strict=True)] or [[]] * layers
+
+    parts = {part: rows(part) for part in ("values", "stderr", "status")}
     reasons = sorted(reason for column in columns.values() for reason in column.reasons)
     names = [column.name for column in columns.values()]
     return {"names": names, "metrics": list(columns), **parts, "reasons": [list(reason) for reason in reasons]}

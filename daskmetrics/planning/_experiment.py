@@ -17,7 +17,7 @@ from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.config import Cluster, Recipe
 from daskmetrics.core._costs import CostModel
 from daskmetrics.core._estimate import Estimate, Interval
-from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked, latest, records
+from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked, latest, measures_nothing, records
 from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
@@ -170,7 +170,7 @@ def samples(experiment: Experiment, entries: Sequence[Event], workers: int | Non
     The run had so many workers; by default as many as the configuration has.
     """
     workers = workers or experiment.config.cluster.workers
-    finished = [record for record in records(entries) if record.ok]
+    finished = [record for record in records(entries) if record.ok and not measures_nothing(record)]
     result = []
     for kind, model, units in _by_suite(experiment, finished):
         if units:

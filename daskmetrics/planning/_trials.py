@@ -81,6 +81,8 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
         raise unknown("workload", phase, PHASES)
     if phase == "search" and not config.tasks:
         raise ConfigError("There is nothing to search: the configuration has no 'tasks'. Bench another --workload.")
+    if phase == "measure" and not config.metrics:
+        raise ConfigError("There is nothing to measure: the configuration has no 'metrics'. Bench another --workload.")
     if phase == "train" and not any(model.train for model in config.models):
         raise ConfigError("No model of the configuration has a 'train' recipe. Bench another --workload.")
     if phase == "train":

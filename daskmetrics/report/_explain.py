@@ -29,7 +29,8 @@ def explain_text(run: Run, name: str) -> str:
         *_verdict(run, posterior, index),
         *_decisions(run, arm),
     ]
-    return "\n".join([*lines, "", _scores(run, posterior, arm), "", _metrics(run, arm)])
+    metrics = ["", _metrics(run, arm)] if analysis.metrics(run) else []
+    return "\n".join([*lines, "", _scores(run, posterior, arm), *metrics])
 
 
 def _verdict(run: Run, posterior: RunPosterior, index: int) -> list[str]:

@@ -173,10 +173,9 @@ def _row_of(run: Run, row: RunRow) -> RunRow:
 
 def progress(run: Run) -> str:
     """How much of a run is done."""
-    measured = f"{run.counts['measure', 'ok']:,} of {run.start.checkpoints:,} checkpoints"
     scored = f", {run.counts['score', 'ok']:,} of {run.cells_planned:,} cells" if run.tasks else ""
     failed = f", {len(run.failed):,} failed" if run.failed else ""
-    return measured + scored + failed
+    return run.measured + scored + failed
 
 
 def ago(then: float) -> str:

@@ -16,6 +16,7 @@ from daskmetrics.core._events import (
     Record,
     RunStarted,
     SearchEnded,
+    StorePlanned,
     UnitAsked,
     is_finished,
     latest,
@@ -27,12 +28,13 @@ from daskmetrics.core._files import RunFolder
 from daskmetrics.core._outcomes import Difference, difference, mean_score
 from daskmetrics.core._text import equal_names
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm, Cell, Checkpoint
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Key
 from daskmetrics.execution._journal import holder, read
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._evidence import weights_of
 from daskmetrics.report._format import percent
 from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, recorded_size, trade_offs_of
+from daskmetrics.store import StorePlan
 
 if TYPE_CHECKING:
     import xarray
@@ -74,25 +76,38 @@ class RecordedRun:
     def records(self) -> tuple[Record, ...]:
         """The record of every work unit of the latest configuration, with records of earlier ones that are still valid.
 
-        A score of an earlier configuration is valid if the checkpoint was not measured again: a change of weights,
-        protocol or seed makes both measurement and scores again.
+        A score of an earlier configuration is valid if the checkpoint was not measured again, or if the same unit would
+        give it: other metrics are measured again, a change of weights, protocol or seed also changes the scores.
         """
         latest: dict[tuple[str, str], tuple[bool, Record]] = {}
         is_current = False  # whether a record belongs to the latest configuration
+        plan: StorePlan | None = None
+        plans: dict[Key, StorePlan | None] = {}  # in force when a unit was recorded
         for entry in standing(self.entries):
             if isinstance(entry, RunStarted):
                 is_current = entry.key == self.start.key
+            elif isinstance(entry, StorePlanned):
+                plan = StorePlan.of(entry)
             elif isinstance(entry, Record) and (is_current or not latest.get((entry.kind, entry.name), (False,))[0]):
                 latest[entry.kind, entry.name] = is_current, entry
+                plans[entry.key] = plan
         measured = {name for (kind, name), (is_new, _) in latest.items() if kind == "measure" and is_new}
-        return tuple(record for is_new, record in latest.values() if is_new or not self._is_stale(record, measured))
+        earlier = (record for is_new, record in latest.values() if not is_new)
+        stale = {record.key for record in earlier if self._is_stale(record, measured, plans[record.key], plan)}
+        return tuple(record for _, record in latest.values() if record.key not in stale)
 
-    def _is_stale(self, record: Record, measured: Container[str]) -> bool:
+    def _is_stale(
+        self, record: Record, measured: Container[str], before: StorePlan | None, now: StorePlan | None
+    ) -> bool:
         cell = Cell.parse(record.name) if record.kind == "fresh" else self.cells.get(record.key)
         checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
         if checkpoint.model not in self.models or str(checkpoint) in self.measured_as:
             return True
-        return cell is not None and (cell.task not in self.tasks or str(checkpoint) in measured)
+        if cell is None:
+            return False
+        if cell.task not in self.tasks:
+            return True
+        return str(checkpoint) in measured and not _are_alike(cell, before, now)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -257,6 +272,13 @@ class RecordedRun:
         return "unfinished, and no process drives it; run the same command again to resume"
 
     @property
+    def measured(self) -> str:
+        """How many checkpoints have their metrics."""
+        if not self.config["metrics"]:
+            return "no metrics"
+        return f"{self.counts['measure', 'ok']:,} of {self.start.checkpoints:,} checkpoints"
+
+    @property
     def searched(self) -> str:
         """How many cells have a score, and how many failed or are open."""
         done, planned, waiting = self.counts["score", "ok"], self.cells_planned, self.cells_open
@@ -325,6 +347,12 @@ class RecordedRun:
         if not self.tasks:
             return "It has no tasks. Add some under 'tasks:' and run it again."
         return "Its search continues." if self.driver else "Its search is not finished; run it again to resume."
+
+
+def _are_alike(cell: Cell, before: StorePlan | None, now: StorePlan | None) -> bool:
+    """Whether the same unit scores a cell in both plans."""
+    key = now.key_of(cell) if now else None
+    return key is not None and before is not None and before.key_of(cell) == key
 
 
 def cell_of(pick: Mapping[str, Any]) -> Cell:

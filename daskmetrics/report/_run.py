@@ -69,9 +69,8 @@ class Run(RecordedRun):
         if self.result:
             best = self.best()
             return f"{best.name}, mean score {number(best.score, best.stderr)}"
-        measured = f"{self.counts['measure', 'ok']:,} of {self.start.checkpoints:,} checkpoints measured"
         state = "finished" if self.finished else "unfinished"
-        return f"{state}, {measured}, {self.searched if self.tasks else 'no tasks to search'}"
+        return f"{state}, {self.measured} measured, {self.searched if self.tasks else 'no tasks to search'}"
 
     def cluster(self, **changes: Any) -> ProfileCluster:
         """Workers with the cluster profile of the run, for further work with its models; ``close()`` stops them.

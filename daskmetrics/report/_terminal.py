@@ -89,7 +89,9 @@ def whereabouts(folder: RunFolder) -> str:
 
 def _progress(run: Run) -> list[str]:
     train = _counted(run, "train")
-    measure = _counted(run, "measure", f" of {run.start.checkpoints:,} checkpoints")
+    measure = "none: the run has no metrics"
+    if run.config["metrics"]:
+        measure = _counted(run, "measure", f" of {run.start.checkpoints:,} checkpoints")
     search = run.searched if run.tasks else "none: the run has no tasks"
     return [*(fact("train", train) if train else []), *fact("measure", measure), *fact("search", search)]
 

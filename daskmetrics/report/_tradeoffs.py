@@ -235,7 +235,8 @@ def recorded_size(
     own = next((each.get("max_length") for each in config["models"] if each["name"] == model), None)
     longest = float(own or config["protocol"]["max_length"])
     mean = fmean(tokens.values()) if tokens else longest
-    return ModelSize(width, _layer_weights(model, entries), mean, bool(tokens), dimensions, timing)
+    weights = _layer_weights(model, entries, [value["size"] for _, value in values if "size" in value])
+    return ModelSize(width, weights, mean, bool(tokens), dimensions, timing)
 
 
 def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]]) -> Timing | None:
@@ -252,16 +253,14 @@ def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]])
     return Timing(math.fsum(s for s, _ in own) / math.fsum(t for _, t in own), deepest) if own else None
 
 
-def _layer_weights(model: str, entries: Sequence[Event]) -> LayerWeights | None:
-    """As the model's checkpoints were measured, also by earlier configurations with other layers."""
-    measured = [e for e in succeeded(entries, "measure") if Checkpoint.parse(e.name).model == model]
-    values = [record.value for record in measured if record.value.get("size")]
-    layers = {
-        layer: pair
-        for value in values
-        for layer, *pair in zip(value["layers"], value["size"]["parameters"], value["size"]["computed"], strict=True)
-    }
-    return LayerWeights(values[-1]["size"]["whole"], values[-1]["size"]["attention"], layers) if values else None
+def _layer_weights(model: str, entries: Sequence[Event], scored: Sequence[Mapping[str, Any]]) -> LayerWeights | None:
+    """As the model's checkpoints were measured, also by earlier configurations with other layers, and as scored."""
+    measured = [e.value for e in succeeded(entries, "measure") if Checkpoint.parse(e.name).model == model]
+    sizes = [*({**value["size"], "layers": value["layers"]} for value in measured if value.get("size")), *scored]
+    layers: dict[int, Sequence[int]] = {}
+    for size in sizes:
+        layers.update(zip(size["layers"], zip(size["parameters"], size["computed"], strict=True), strict=True))
+    return LayerWeights(sizes[-1]["whole"], sizes[-1]["attention"], layers) if sizes else None
 
 
 def trade_offs_of(

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskmetrics.core._events import Event, Record, StorePlanned
 from daskmetrics.core._readouts import Readout
-from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, without_default
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, Suite, content_key, grid, without_default
 from daskmetrics.core.status import Status
 
 
@@ -131,8 +131,10 @@ class StorePlan:
 
     def metric_blocks(self, records: Iterable[Record]) -> dict[Checkpoint, Block]:
         """The metrics of every checkpoint that has a record; a failed one has its status and no numbers."""
-        by_key = {record.key: record for record in records if record.kind == "measure"}
         names = len(self.template.metrics.names)
+        if not names:
+            return {}
+        by_key = {record.key: record for record in records if record.kind == "measure"}
         return {
             checkpoint: _metrics(by_key[key], (len(suite.layers), names))
             for suite in self.template.suites
@@ -144,14 +146,21 @@ class StorePlan:
         """The scores of every checkpoint of which at least one cell has a record."""
         by_key = {record.key: record for record in records if record.kind == "score"}
         suites, tasks = self.template.suites, self.template.tasks.names
-        corpus = self.template.attributes.get("corpus", {}).get("key", "")
         cells = {
             (arm, task): _cell(by_key[key])
             for arm in (grid(suites) if by_key else ())
-            for task, encode in zip(tasks, self.encode[str(arm.checkpoint)], strict=True)
-            if (key := score_key(self.version, encode, arm, self.seed, corpus)) in by_key
+            for task in tasks
+            if (key := self.key_of(Cell(arm, task))) in by_key
         }
         return blocks_of_cells(suites, tasks, cells)
+
+    def key_of(self, cell: Cell) -> Key | None:
+        """The key of the unit that scores a cell; None if the plan has no such cell."""
+        tasks, encode = self.template.tasks.names, self.encode.get(str(cell.arm.checkpoint))
+        if encode is None or cell.task not in tasks:
+            return None
+        corpus = self.template.attributes.get("corpus", {}).get("key", "")
+        return score_key(self.version, encode[tasks.index(cell.task)], cell.arm, self.seed, corpus)
 
     def event(self) -> StorePlanned:
         """Its entry in the journal."""
@@ -161,8 +170,11 @@ class StorePlan:
     def latest(cls, entries: Iterable[Event]) -> StorePlan | None:
         """The plan that a journal holds last, or None."""
         entry = next((entry for entry in reversed(list(entries)) if isinstance(entry, StorePlanned)), None)
-        if entry is None:
-            return None
+        return None if entry is None else cls.of(entry)
+
+    @classmethod
+    def of(cls, entry: StorePlanned) -> StorePlan:
+        """From its entry in the journal."""
         encode = {checkpoint: tuple(keys) for checkpoint, keys in entry.encode.items()}
         return cls(**{**vars(entry), "template": Template.of(entry.template), "encode": encode})
 

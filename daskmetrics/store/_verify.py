@@ -85,7 +85,8 @@ def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
 def _blocks(plan: StorePlan, records: Iterable[Record]) -> dict[str, dict[Checkpoint, Block]]:
     """What the journal holds of each checkpoint, for each axis that the store has."""
     scores = {"scores": plan.score_blocks(records)} if plan.template.tasks.names else {}
-    return {"metrics": plan.metric_blocks(records), **scores}
+    metrics = {"metrics": plan.metric_blocks(records)} if plan.template.metrics.names else {}
+    return {**metrics, **scores}
 
 
 def repair(path: Path, plan: StorePlan, records: Iterable[Record], finished: bool) -> tuple[list[Damage], StorePlan]:

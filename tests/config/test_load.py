@@ -11,6 +11,7 @@ import yaml
 
 from daskmetrics import config
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.metrics import catalogue, resolve
 
 SMALL = {"name": "x", "models": [{"name": "a", "source": "somewhere"}]}
 
@@ -150,3 +151,20 @@ def test_a_configuration_equals_what_its_file_gives(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(first.as_dict()))
     assert config.load(path) == first
+
+
+def test_three_cheap_metrics_of_different_families_are_the_default():
+    chosen = resolve(config.parse(SMALL).metrics)
+    assert [metric.name for metric in chosen] == ["prompt_entropy", "curvature", "effective_rank"]
+    assert all(metric.views == 1 for metric in chosen)  # one forward pass gives them
+
+
+@pytest.mark.parametrize("metrics", ["all", ["all"]])
+def test_all_metrics_are_measured_on_request(metrics):
+    assert resolve(config.parse({**SMALL, "metrics": metrics}).metrics) == tuple(catalogue().values())
+
+
+def test_a_bare_name_is_a_list_of_one_metric_and_an_empty_list_has_none():
+    assert config.parse({**SMALL, "metrics": "curvature"}).metrics == ("curvature",)
+    assert config.load(SMALL, ["metrics=[]"]).metrics == ()
+    assert config.load(SMALL, ["metrics=curvature"]).metrics == ("curvature",)

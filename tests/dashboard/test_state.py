@@ -16,6 +16,7 @@ from daskmetrics.core._events import (
     UnitsRetried,
 )
 from daskmetrics.core.names import Suite
+from daskmetrics.dashboard._pages import _current, _progress
 from daskmetrics.dashboard._state import LATEST, MEAN, POSTERIOR_MEAN, POSTERIOR_SD, SCORED, Grid, LiveState, PhaseTimer
 from tests.events import joined
 
@@ -163,3 +164,12 @@ def test_the_whole_grid_of_the_paper_is_received():
     failed = sum(group.count for group in live.failures if group.kind == "score")
     assert live.counts["score", "ok"] + failed == live.done("score") > 9000 and len(live.curve) < 5000
     assert np.nansum(live.values(SCORED)) == live.counts["score", "ok"]
+
+
+def test_a_run_without_metrics_shows_its_scores():
+    live = LiveState(Grid(SUITES, {}, {"s": "accuracy"}))
+    value = {"layers": [0, 1], "names": [], "values": [[], []]}
+    live.receive([UnitsPlanned({"measure": 0}), record("measure", "a@step0", value)], 0.0)
+    assert set(live.names()) == {"Search", "Scores"}
+    assert _current(live) == SCORED and np.isnan(live.values(SCORED)).all()
+    assert _progress(live) == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from daskmetrics import training
+from daskmetrics.core._events import measures_nothing
 from daskmetrics.core._files import RunFolder
 from daskmetrics.execution import Record, Sweep
 from daskmetrics.experiment import _measure as measure
@@ -65,3 +66,25 @@ def test_every_unit_has_the_configured_timeout(prepared, tmp_path):
     experiment = prepared(cluster={"unit_minutes": 2})
     assert {unit.timeout for unit in measure.units(experiment, RunFolder(tmp_path), [])} == {120.0}
     assert {unit.timeout for unit in measure.units(prepared(), RunFolder(tmp_path), [])} == {None}
+
+
+def test_nothing_is_loaded_without_metrics(prepared, tmp_path):
+    experiment = prepared(metrics=[], models=[{"name": "b", "train": {"width": 8, "depth": 1, "steps": 2}}])
+    folder = RunFolder(tmp_path)  # with neither weights, prompts nor store
+    units = [unit for unit in measure.units(experiment, folder, []) if unit.kind == "measure"]
+    value = units[0].function(*units[0].args)
+    assert (value["names"], value["values"]) == ([], [[], []])  # a row for each layer
+    assert measures_nothing(Record(units[0].key, units[0].name, "measure", "ok", value))
+    assert not list(tmp_path.iterdir())
+
+
+def test_metrics_that_are_recorded_are_not_missing(prepared, tmp_path):
+    experiment = prepared(metrics=["curvature", "anisotropy"])
+    unit = next(unit for unit in measure.units(experiment, RunFolder(tmp_path), []) if unit.kind == "measure")
+    assert [metric.name for metric in unit.args[0].missing.values()] == ["curvature", "anisotropy"]
+    row = [[0.5, 0.5]] * len(unit.args[0].layers)
+    numbers = {"names": ["curvature", "anisotropy"], "metrics": list(experiment.metric_keys), "reasons": []}
+    value = {**numbers, "states": unit.args[0].states_key, "values": row, "stderr": row, "status": row}
+    known = Record("of other metrics", unit.name, "measure", "ok", value)
+    units = measure.units(experiment, RunFolder(tmp_path), [known])
+    assert next(each for each in units if each.key == unit.key).args[0].missing == {}

@@ -13,8 +13,12 @@ from daskmetrics.core import _corpus as corpus
 from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import Display
-from daskmetrics.experiment._estimate import task_costs
+from daskmetrics.experiment import _maintain as maintain
+from daskmetrics.experiment._estimate import preview, task_costs
 from daskmetrics.report import Run
+from daskmetrics.report._explain import explain_text
+from daskmetrics.report._html import write_page
+from daskmetrics.report._terminal import status_text
 
 LAYERS = 3
 
@@ -72,3 +76,36 @@ def test_the_verdict_of_a_real_encoder_agrees_with_the_raw_table(tmp_path: Path,
     for arm in means:
         rivals = (run.differences(rival, arm)[next(iter(run.tasks))] for rival in verdict.tied)
         assert any(each.value > verdict.critical * each.stderr for each in rivals) == (arm in verdict.worse)
+
+
+def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(tmp_path: Path, prepared) -> None:
+    reviews(tmp_path / "reviews.csv", 60, labels=3)
+    models = [{"name": "a", "train": {"width": 16, "depth": LAYERS - 1, "steps": 2, "context": 32, "vocabulary": 300}}]
+    tasks = [f"file:{tmp_path}/reviews.csv(text=body, label=stars, probe=ridge)"]
+    changes = {"models": models, "tasks": tasks, "search": {"budget": 1.0}}
+    folder = RunFolder(tmp_path / "runs" / "own")
+
+    bare = prepared(**changes, metrics=[], corpus={"source": str(tmp_path / "no such file")})
+    assert (bare.views, bare.prompts) == (0, ())
+    rows = dict(preview(bare, folder).rows)
+    assert rows["metrics"] == "none" and rows["measuring"] == "3 units, 3 to do"  # those of the training
+    experiment.run(bare, folder, Display())
+    run = Run(folder.path)
+    assert not any(record.value.get("size") for record in run.records if record.kind == "measure")
+    assert len(run.recorded) == len(bare.arms) and run.best().confirmed
+    assert not run.metrics and len(run.scores) == 3
+    assert run.headline.startswith("best arm a@") and "none: the run has no metrics" in status_text(run)
+    assert "no metrics" in write_page(run).read_text(encoding="utf-8")
+    assert "metric" not in explain_text(run, str(run.best().arm))
+    assert not any("assumed for" in note for note in run.trade_offs().notes)
+    whole = run.trade_offs().arms[0].cost.whole
+    assert maintain.verify(folder).damages == ()
+
+    measured = prepared(**changes, metrics=["curvature"])
+    done = experiment.run(measured, folder, Display())
+    after = Run(folder.path)
+    assert done.computed == len(measured.checkpoints)  # and no score
+    assert after.recorded == run.recorded
+    assert list(after.metrics)[:1] == ["curvature"] and after.metrics["curvature"].notnull().any()
+    assert after.trade_offs().arms[0].cost.whole == whole
+    assert maintain.verify(folder).damages == ()

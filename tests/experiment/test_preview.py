@@ -144,7 +144,7 @@ def test_loading_forward_passes_metrics_and_downloads_are_in_the_estimate(tmp_pa
     assert plan.wall_seconds > plan.download_seconds > 1800
     rows = shown(grid, folder)
     assert "116.9 GB" in rows["download"] and "50 MB/s" in rows["download"]
-    assert rows["disk"].startswith("13.6 MB of results in")
+    assert rows["disk"].startswith("20.2 MB of results in")
     planned = workload(grid, folder, (), "l40s")
     assert planned.download.value == plan.download_seconds
     assert planned.on(32, "l40s").value > plan.download_seconds

@@ -25,7 +25,7 @@ from daskmetrics.cluster.slurm._partitions import Site
 from daskmetrics.cluster.slurm._script import LaunchInfo, pools
 from daskmetrics.config import Cluster, Config
 from daskmetrics.config._checkpoints import is_hub_id, locate
-from daskmetrics.core._events import is_finished, records
+from daskmetrics.core._events import is_finished, measures_nothing, records
 from daskmetrics.core._files import RunFolder, cache_folder
 from daskmetrics.core._machine import gpu_models, infiniband_ports, interfaces
 from daskmetrics.core.errors import DaskmetricsError
@@ -195,7 +195,8 @@ def hub(config: Config | None, suites: SuiteFacts | None) -> HubFacts | None:
 def history(run: RunFolder) -> RunHistory:
     """The journal of a run."""
     entries = tuple(read(run.journal))
-    return RunHistory(run.path, entries, tuple(records(entries)), is_finished(entries), holder(run.lock))
+    computed = tuple(record for record in records(entries) if not measures_nothing(record))
+    return RunHistory(run.path, entries, computed, is_finished(entries), holder(run.lock))
 
 
 def worker(
