@@ -146,4 +146,5 @@ def test_the_mean_score_has_the_weights_of_the_objective(world, after):
     scores = small.scores @ [2 / 3, 1 / 3, 0]
     assert found.best.mean.score == pytest.approx(scores.max()) == found.best.measured
     assert found.best.mean.stderr == pytest.approx(0.005 * np.hypot(2 / 3, 1 / 3))
-    assert found.default.mean.score == pytest.approx(scores[small.problem.default_arms[small.problem.arm_index[found.arm]]])
+    default = small.problem.default_arms[small.problem.arm_index[found.arm]]
+    assert found.default.mean.score == pytest.approx(scores[default])

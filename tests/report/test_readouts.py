@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.config import Readouts
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.report import _analysis as analysis

@@ -59,7 +59,6 @@ def test_an_arm_that_was_not_scored_on_every_task_is_not_called_the_best(a_run):
         assert f"scored on {len(best.scores)} of 3 tasks" in shown
 
 
-
 def test_an_arm_that_was_scored_on_every_task_is_the_best_of_these(a_run):
     run = a_run()
     best, text = run.best(), " ".join(summary_text(run).split())
