@@ -139,7 +139,8 @@ def check(experiment: Experiment) -> None:
         layers = sum(len(suite.revisions) * len(suite.layers) for suite in experiment.suites)
         metrics = metrics_of_arms(experiment.suites, np.zeros((layers, len(experiment.metrics))))
         first = build_problem(experiment, experiment.suites, metrics)
-        Learner(first, experiment.policy, budget=1.0, window=1, seed=experiment.search_seed).ask(1)
+        decisions = 1 + len(first.models)  # after a first look at every model, which the policy does not choose
+        Learner(first, experiment.policy, budget=1.0, window=decisions, seed=experiment.search_seed).ask(decisions)
     if experiment.fresh:
         return
     preview = build_problem(experiment, experiment.suites)
@@ -163,7 +164,7 @@ def automatic_budget(problem: Problem) -> AutomaticBudget:
     checkpoints = len(np.unique(problem.checkpoint_index))
     whole, first_look = problem.exhaustive_cost, least_budget(problem)
     if checkpoints <= FEW_CHECKPOINTS:
-        return AutomaticBudget(1.0, f"there is no more than {plural(checkpoints, 'checkpoint')}")
+        return AutomaticBudget(1.0, f"the grid is small: {plural(checkpoints, 'checkpoint')}")
     if whole <= SMALL_COST:
         return AutomaticBudget(1.0, f"all scores take about {duration(whole)} (assumed)")
     if whole <= 2 * first_look:

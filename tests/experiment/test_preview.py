@@ -18,6 +18,7 @@ from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._journal import read
 from daskmetrics.experiment import _measure as measure
+from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._estimate import RunEstimate, cells_left, estimate, preview, unit_seconds, units_left
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics._operations import operations
@@ -100,6 +101,10 @@ def test_the_assumed_time_of_a_search_is_that_of_the_workers_that_it_can_use():
     assert run.wall_seconds == 1 + 10
 
 
+def problem_of(prepared_experiment):
+    return search.build_problem(prepared_experiment, prepared_experiment.suites)
+
+
 def test_an_enlarged_configuration_counts_only_what_is_new(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
     known = finish(small, folder, cells=5)
@@ -111,7 +116,7 @@ def test_an_enlarged_configuration_counts_only_what_is_new(prepared, tmp_path):
     assert {unit.name for unit in units_left(large, folder, entries) if unit.kind == "measure"} == new
     assert new and all(name.startswith("c@") for name in new)
     everything = prepared(models=models, search={"budget": 1.0})
-    assert cells_left(everything, entries, 100.0) == len(large.arms) * len(large.tasks) - 5
+    assert cells_left(everything, entries, problem_of(everything)) == len(large.arms) * len(large.tasks) - 5
 
 
 def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(prepared, tmp_path):
@@ -120,8 +125,8 @@ def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(
     ended = SearchEnded(**{**dict.fromkeys(SearchEnded.__dataclass_fields__), "key": small.key})
     failed = Record(last.key, last.name, "score", "oom")
     entries = [entry for entry in (*read(folder.journal), ended) if entry != last]
-    assert cells_left(small, [*entries, failed, RunFinished(small.key, 2.0)], 100.0) == 0
-    assert cells_left(small, [*entries, failed, UnitsRetried([last.key])], 100.0) == 1
+    assert cells_left(small, [*entries, failed, RunFinished(small.key, 2.0)], problem_of(small)) == 0
+    assert cells_left(small, [*entries, failed, UnitsRetried([last.key])], problem_of(small)) == 1
 
 
 def test_what_was_scored_with_other_weights_is_not_done(prepared):
@@ -129,7 +134,7 @@ def test_what_was_scored_with_other_weights_is_not_done(prepared):
     task, cells = small.tasks[0], len(small.arms) * len(small.tasks)
     stale = Record("another key", str(Cell(small.arms[0], task.name)), "score", "ok")
     gone = Record("a key", str(Cell(Arm("gone", "step1", 0), task.name)), "score", "ok")
-    assert cells_left(small, [started(), stale, gone], 100.0) == cells
+    assert cells_left(small, [started(), stale, gone], problem_of(small)) == cells
 
 
 def test_loading_forward_passes_metrics_and_downloads_are_in_the_estimate(tmp_path, monkeypatch):

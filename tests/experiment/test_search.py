@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from daskmetrics import experiment
-from daskmetrics.bandit import Learner, policy_named
+from daskmetrics.bandit import Learner, Problem, arm_features, least_budget, policy_named
 from daskmetrics.core._events import UnitAsked
 from daskmetrics.core._outcomes import Difference, difference
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
-from daskmetrics.core.names import seed_of
+from daskmetrics.core.names import Suite, grid, seed_of
 from daskmetrics.execution import Record, Settings
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._embeddings import LayerEmbeddings, MemoryBudget
@@ -50,7 +51,7 @@ class Bench:
         self.learner = Learner(
             self.problem,
             policy_named(config.policy),
-            budget=config.budget,
+            budget=search.budget(config, self.problem),
             window=search.window(experiment, ()),
             seed=0,
             decided=decided,
@@ -250,7 +251,7 @@ def test_a_function_that_is_no_policy_is_refused_before_anything_starts(prepared
 
 def test_a_search_has_every_configured_limit(prepared):
     experiment = prepared(search={"cells": 5, "gpu_hours": 2, "budget": 0.5})
-    limits = search.budget(experiment.config.search)
+    limits = search.budget(experiment.config.search, search.build_problem(experiment, experiment.suites))
     assert (limits.share, limits.cost, limits.cells) == (0.5, 7200, 5)
 
 
@@ -303,9 +304,53 @@ def test_a_growing_search_goes_on_from_the_cells_of_earlier_searches(prepared):
     assert new and not {unit.key for unit in new} & {record.key for record in records}
 
 
-def test_a_growing_search_pays_for_one_arm_at_least(prepared):
+def test_a_growing_search_pays_for_one_arm_and_a_look_at_every_model_at_least(prepared):
     exp = prepared(search={"budget": 0.01})
     problem = search.problem(exp, measured(exp))
-    assert search.budget(exp.config.search).share == 0.01
-    least = search.budget(exp.config.search, problem).within(problem.exhaustive_cost)
-    assert least >= problem.arm_cost.min() > 0.01 * problem.exhaustive_cost
+    assert search.budget(exp.config.search, problem).share == 0.01
+    least = search.budget(exp.config.search, problem, grows=True).within(problem.exhaustive_cost)
+    assert least >= max(problem.arm_cost.min(), least_budget(problem)) > 0.01 * problem.exhaustive_cost
+
+
+def problem_of(checkpoints: int, seconds: float, loading: float = 0.0) -> Problem:
+    """Two models of so many checkpoints in all, whose scores take so many seconds together."""
+    revisions = [tuple(f"step{step}" for step in range(count)) for count in (checkpoints - 1, 1)]
+    suites = [Suite(name, names, (0, 1), 1) for name, names in zip("ab", revisions, strict=True)]
+    arms = grid(suites)
+    ones = np.ones((len(arms), 4))
+    encode = loading * ones
+    scale = seconds / (ones.sum() + checkpoints * 4 * loading)
+    kinds = ("classification",) * 4
+    return Problem(
+        arms, tuple("stuv"), arm_features(suites), scale * encode, scale * ones, arms[-1].checkpoint, kinds=kinds
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "share", "reason"),
+    [
+        (problem_of(3, 1e6), 1.0, "3 checkpoints"),
+        (problem_of(20, 200.0), 1.0, "all scores take about 3.3 min"),
+        (problem_of(20, 1e6), 0.3, "all scores take about 11.6 days"),
+    ],
+)
+def test_a_search_that_chooses_its_budget_scores_everything_where_the_grid_is_small(problem, share, reason):
+    chosen = search.automatic_budget(problem)
+    assert chosen.share == share and reason in str(chosen) and str(chosen).startswith("auto: ")
+    assert str(chosen).startswith("auto: every score, since") == (share == 1.0)
+
+
+def test_everything_is_scored_where_a_first_look_takes_half_of_it():
+    problem = problem_of(4, 1e6, loading=1000.0)
+    factor = np.where(problem.model_index == 1, 50.0, 1.0)[:, None]  # the model of a single checkpoint
+    encode, score = (factor * problem.encode_cost)[:, :1], problem.score_cost[:, :1]
+    single_task = replace(problem, tasks=("s",), kinds=None, encode_cost=encode, score_cost=score)
+    chosen = search.automatic_budget(single_task)
+    assert chosen.share == 1.0 and "a first look at every model takes" in str(chosen)
+
+
+def test_a_budget_below_a_look_at_every_model_is_refused_before_anything_starts(prepared):
+    exp = prepared(search={"budget": 1e-4})
+    with pytest.raises(ConfigError, match=r"each of 2 models.*search\.budget=0\.\d+, or let the search choose"):
+        search.check(exp)
+    search.check(prepared(search={"budget": "auto"}))
