@@ -25,7 +25,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Cell
 from daskmetrics.experiment._search import automatic_budget, build_problem
 
-TASKS = ("stdlib:package", "stdlib:order")
+TASKS = ("stdlib:package",)
 PAIRS = {
     "good cheap, bad expensive": ("minilm-2", "random-12"),
     "good expensive, bad cheap": ("minilm-6", "random-2"),
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--live", type=int, default=0, help="seeds that are also run with real workers")
-    parser.add_argument("--checkpoints", type=int, default=4, help="of each model")
+    parser.add_argument("--checkpoints", type=int, default=3, help="of each model")
     parser.add_argument("--tasks", default=",".join(TASKS))
     chosen = parser.parse_args(arguments)
     tasks = tuple(chosen.tasks.split(","))

@@ -199,8 +199,8 @@ def run(
 
     Notes
     -----
-    Workers are new processes that import the calling script: in a script, call this function below
-    ``if __name__ == "__main__":``. In a notebook this is not needed.
+    Workers do not import the calling script, so that it needs no ``if __name__ == "__main__":``. What it defines is
+    sent to them.
 
     Examples
     --------

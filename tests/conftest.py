@@ -24,6 +24,7 @@ settings.load_profile("shared machine")
 # what `make test` leaves out: each of these takes more than about ten seconds; `make test-all` runs them
 SLOW = (
     "test_end_to_end.py",
+    "test_readme.py",
     "bandit/test_simulate.py",
     "benchmarks/",
     "cli/test_data.py",

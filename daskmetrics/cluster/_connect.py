@@ -22,10 +22,14 @@ from daskmetrics.cluster._preload_clock import keep_time
 from daskmetrics.config import Cluster
 from daskmetrics.core._files import cache_folder
 from daskmetrics.core._machine import workers
+from daskmetrics.core._main_module import main_not_imported
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 
 POLL = 0.1  # seconds between two checks for the first worker
 CLOSE_AGAIN = 10.0  # seconds for a cluster whose worker did not end in time
+
+NANNY_PROCESS = "Dask Worker process (from Nanny)"
+"""The name that `distributed.nanny` gives to the process of each worker, also to one that it restarts."""
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +90,7 @@ def connect(
         if profile.kind != "existing":
             what = profile.factory.class_ if profile.factory else profile.kind
             on_start(f"Starting {profile.workers} workers ({what}) ...")
+            stack.enter_context(main_not_imported(NANNY_PROCESS))
         client = stack.enter_context(_client(profile, prefix, run, on_message))
         link = client.dashboard_link
         if profile.kind not in ("existing", "factory"):

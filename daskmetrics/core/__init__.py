@@ -17,6 +17,7 @@
 `_costs`       the cost model: assumed seconds of each kind of work
 `_estimate`    numbers with error bounds and a source
 `_machine`     software and GPUs of this machine, and the workers of a Dask client
+`_main_module` child processes that do not import the caller's main module
 `_telemetry`   what workers use over time: CPU, memory, network, disk, GPU
 `_outcomes`    what a score says of every item, and the paired difference of two scores
 `_events`      the entries of a journal, the messages to the live pages and their topics

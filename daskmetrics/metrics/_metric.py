@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmetrics.core._main_module import restore_state, state_with_main_object
 from daskmetrics.core.errors import ConfigError, unknown
 
 
@@ -112,7 +113,8 @@ class Metric:
     description : str
         One line.
     function : str
-        ``package.module:function``, imported only by `load`, on a worker.
+        ``package.module:function``, imported only by `load`, on a worker. A function ``__main__:function``, of the
+        calling script or notebook, is sent to the workers.
     family : str
         A configuration may name all metrics of a family at once.
     formula, source, cost : str
@@ -157,6 +159,12 @@ class Metric:
     def __post_init__(self) -> None:
         if self.takes not in get_args(Takes):
             raise unknown(f"input of metric '{self.name}'", self.takes, get_args(Takes))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_with_main_object(self, self.function)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        restore_state(self, state)
 
     @property
     def values(self) -> Mapping[str, Value]:

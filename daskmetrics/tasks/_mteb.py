@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core._files import atomic_write, cache_folder
+from daskmetrics.core._main_module import restore_state, state_with_main_object
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _mteb_results as results
@@ -62,6 +63,12 @@ class MtebTask:
     chosen: Selection | None = None  # None is the default: English and the split ``test``
     options: str = field(default="", compare=False)  # how `chosen` was written
     similarity: str = "cosine"  # of vectors, or ``dot``: the model's, so that it is not part of the task's key
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_with_main_object(self, self.target)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        restore_state(self, state)
 
     def compared_by(self, similarity: str) -> MtebTask:
         """This task with vectors compared by ``cosine`` or ``dot``; what is cached of it stays, such as its key."""

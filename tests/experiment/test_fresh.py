@@ -63,8 +63,8 @@ def test_a_budget_for_less_than_two_finalists_is_refused_with_the_one_that_is_ne
 
 def test_the_dry_run_counts_the_fresh_items(prepared, tmp_path):
     plain, kept = prepared(search={**FRESH, "confirm": "leader"}), prepared(search=FRESH)
-    exhaustive = [search.build_problem(each, each.suites).exhaustive_cost for each in (plain, kept)]
-    assert cells_left(kept, (), exhaustive[1]) > cells_left(plain, (), exhaustive[0])
+    problems = [search.build_problem(each, each.suites) for each in (plain, kept)]
+    assert cells_left(kept, (), problems[1]) > cells_left(plain, (), problems[0])
     assert "30% of the items are kept back from it, for the finalists" in preview(kept, RunFolder(tmp_path)).as_text(
         200
     )

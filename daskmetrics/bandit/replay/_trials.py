@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
 
 from daskmetrics.bandit import policy_named
 from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.bandit._simulate import simulate
 from daskmetrics.bandit.replay._scenario import Scenario, ground_truth
 from daskmetrics.bandit.replay._tables import ScoreTable
+from daskmetrics.core._main_module import pool_context, restore_state, state_with_main_object
 
 #: Shares of the exhaustive cost at which the confidence of a search is computed.
 CONFIDENCE_AT = tuple(1e-4 * 2.0 ** (i / 2) for i in range(26))
@@ -26,6 +30,12 @@ class Setting:
     policy: str
     workers: int = 1
     metrics: bool = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_with_main_object(self, self.policy)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        restore_state(self, state)
 
     def __str__(self) -> str:
         workers = f", {self.workers} workers" if self.workers > 1 else ""
@@ -138,9 +148,11 @@ def run_trials(
     if jobs == 1:
         yield from (run_trial(plan, *each) for each in work)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_plan, initargs=(plan,)) as pool:
-        yield from pool.map(_run_in_process, *zip(*work, strict=True))
+    with (
+        pool_context() as context,
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_plan, initargs=(plan,)) as pool,
+    ):
+        yield from pool.map(_run_in_process, map(cloudpickle.dumps, work))  # a policy of the main module by value
 
 
 def run_trial(plan: ReplayPlan, setting: Setting, seed: int) -> ReplayTrial:
@@ -181,5 +193,6 @@ def _set_plan(plan: ReplayPlan) -> None:
     _plan[:] = [plan]
 
 
-def _run_in_process(setting: Setting, seed: int) -> ReplayTrial:
+def _run_in_process(setting_and_seed: bytes) -> ReplayTrial:
+    setting, seed = pickle.loads(setting_and_seed)
     return run_trial(_plan[0], setting, seed)

@@ -1,0 +1,170 @@
+"""Programs without a guard: the processes that we start do not import them, and what they define still works there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.programs import COUNT, Ended, Home
+
+MAP = """
+import os
+import daskmetrics as dm
+
+OFFSET = 100
+
+class Where:
+    def __init__(self, process):
+        self.process = process
+
+def step(item):
+    return item + OFFSET
+
+def here():
+    return Where(os.getpid())
+
+with dm.ProfileCluster("local", workers=2) as cluster:
+    print(sorted(result.value for result in dm.map(step, range(3), client=cluster, journal="run")))
+    there = cluster.client.submit(here).result()
+    print(type(there) is Where, there.process != os.getpid())
+"""
+
+RESTART = """
+import os
+import signal
+import time
+import daskmetrics as dm
+
+def process():
+    return os.getpid()
+
+with dm.ProfileCluster("local", workers=1) as cluster:
+    client = cluster.client
+    client.wait_for_workers(1)
+    first = client.submit(process, pure=False).result()
+    os.kill(first, signal.SIGKILL)
+    second = first
+    while second == first:
+        time.sleep(0.1)
+        second = next(iter(client.run(process, on_error="ignore").values()), first)
+    print("restarted")
+"""
+
+EXPERIMENT = """
+import numpy as np
+import daskmetrics as dm
+from daskmetrics.bandit import Choice
+from daskmetrics.metrics import Metric
+
+def norm(vectors):
+    return vectors.double().norm(dim=1).mean()
+
+NORM = Metric("norm", "pooled", "1", "mean length of a prompt's vector", "__main__:norm")
+
+def first_open(state):
+    if not state.open.any():
+        return None
+    arm, task = np.argwhere(state.open)[0]
+    return Choice(int(arm), int(task), {"because": "it is the first"})
+
+run = dm.run(
+    name="tiny",
+    models=[{"name": "a", "train": {"width": 8, "depth": 1, "steps": 1}}],
+    corpus={"prompts": 8},
+    metrics=["__main__:NORM"],
+    tasks=["stdlib:order"],
+    budget=1.0,
+    policy=first_open,
+)
+print(bool((run.metrics.norm > 0).all()), {pick["why"]["because"] for pick in run.picks})
+"""
+
+REPLAY = """
+from daskmetrics.bandit.policies import race
+from daskmetrics.bandit.replay import ReplayPlan, Scenario, Setting, run_trials, score_table
+from tests.bandit.replay.conftest import known_rows
+
+def mine(state):
+    return race.ask(state)
+
+plan = ReplayPlan(score_table(known_rows()), Scenario(), 0.1)
+settings = [Setting("race"), Setting("__main__:mine")]
+race_trial, my_trial = run_trials(plan, settings, [0], jobs=2)
+print([step.loss for step in race_trial.path] == [step.loss for step in my_trial.path], my_trial.setting)
+"""
+
+OTHER_POOL = """
+import multiprocessing
+import daskmetrics as dm
+
+def square(number):
+    return number * number
+
+if __name__ == "__main__":
+    with dm.ProfileCluster("local", workers=1) as cluster:
+        cluster.client.wait_for_workers(1)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.map(square, [1, 2, 3]))
+"""
+
+BENCHMARK = """
+import subprocess
+import sys
+import cloudpickle
+from mteb.abstasks import AbsTaskClassification
+from daskmetrics.tasks import resolve
+from tests.tasks.local_mteb import about
+
+class Mine(AbsTaskClassification):
+    metadata = about("Mine", "Classification", "accuracy")
+
+packed = cloudpickle.dumps(resolve(["mteb:__main__:Mine"]))
+code = "import pickle, sys; (task,) = pickle.load(sys.stdin.buffer); print(task.kind)"
+subprocess.run([sys.executable, "-W", "ignore", "-c", code], input=packed, check=True)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """An empty working folder."""
+    return Home(tmp_path, {**os.environ, "DASKMETRICS_CACHE": str(tmp_path / "cache")})
+
+
+def require(ended: Ended, lines: list[str], starts: int = 1) -> None:
+    """Check what a program printed, and how often it was started or imported."""
+    assert (ended.code, ended.output.splitlines()) == (0, lines), ended.errors
+    assert ended.starts == starts
+
+
+def test_functions_and_classes_of_a_script_travel_by_value(home):
+    require(home.run_script(COUNT + MAP), ["[100, 101, 102]", "True True"])
+
+
+def test_a_program_from_standard_input(home):
+    require(home.run("-", text=COUNT + MAP), ["[100, 101, 102]", "True True"])
+
+
+def test_a_worker_that_its_nanny_restarts(home):
+    require(home.run_script(COUNT + RESTART), ["restarted"])
+
+
+def test_a_metric_and_a_policy_of_a_script(home):
+    ended = home.run_script(COUNT + EXPERIMENT)
+    assert ended.code == 0, ended.errors
+    assert ended.output.splitlines()[-1] == "True {'it is the first'}"
+    assert ended.starts == 1
+
+
+def test_processes_of_a_replay_and_a_policy_of_the_script(home):
+    require(home.run_script(COUNT + REPLAY), ["True __main__:mine"])
+
+
+def test_a_task_of_the_benchmark_that_a_script_defines(home):
+    pytest.importorskip("mteb", reason="needs the extra 'mteb'")
+    require(home.run_script(COUNT + BENCHMARK), ["classification"])
+
+
+def test_other_pools_import_the_main_module_as_before(home):
+    require(home.run_script(COUNT + OTHER_POOL), ["[1, 4, 9]"], starts=2)
