@@ -283,7 +283,7 @@ def layers(
     Returns
     -------
     Leaderboard
-        The layers, best first, with standard errors and those that cannot be told from the best. A layer without a
+        The layers, best first, with standard errors and those that are within the error of the best. A layer without a
         score is the subject of a warning.
 
     Raises

@@ -23,9 +23,9 @@ from daskmetrics.execution import WorkUnit
 from daskmetrics.experiment import _search as search
 from daskmetrics.experiment._prepare import Experiment
 
-FINALISTS = 5  #: arms that are scored at most: the leader, arms that cannot be told from it, and the default arm
+FINALISTS = 5  #: arms that are scored at most: the leader, arms that are within its error, and the default arm
 RESERVED = 0.25  #: share of the budget that is reserved for them, unless two arms cost more
-TIED = 2.0  #: standard errors of a paired difference, within which an arm cannot be told from the leader
+TIED = 2.0  #: standard errors of a paired difference, within which an arm counts as good as the leader
 
 Scores = Mapping[Arm, Mapping[str, Mapping[str, Any]]]
 """Recorded scores by arm and task."""

@@ -16,7 +16,7 @@
 `_terminal`      status, summary and best arm for a terminal
 `_posterior`     the posterior of the search, computed again from the journal
 `_paired`        two arms compared item by item
-`_ties`          which arms cannot be told from the best: the test
+`_ties`          which arms are within the error of the best: the test
 `_leaderboard`   `Leaderboard`: arms ordered by their mean score, with errors and ties
 `_evidence`      what a verdict rests on
 `_verdict`       the best and the tied arms, over all tasks, by kind and by task

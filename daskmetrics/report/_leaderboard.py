@@ -1,4 +1,4 @@
-"""Arms ordered by their mean score, with errors, and with those that cannot be told from the best."""
+"""Arms ordered by their mean score, with errors, and with those that are within the error of the best."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RankedArm:
     mean, stderr : float or None
         Weighted mean of the raw scores over the tasks of the objective, and its standard error.
     tied : bool or None
-        Whether the arm cannot be told from the best one; the best arm itself is True.
+        Whether the arm is within the error of the best one; the best arm itself is True.
     """
 
     arm: Arm
@@ -101,7 +101,7 @@ class Leaderboard:
         weights : mapping
             Weight of each task in the mean, by name.
         tied : collection of Arm, optional
-            The arms that cannot be told from the best; by default they are tested here, by raw scores.
+            The arms that are within the error of the best; by default they are tested here, by raw scores.
         reward : str
             In whose units ``tied`` was tested.
         """
@@ -177,7 +177,7 @@ class Leaderboard:
         counted = {task: weight for task, weight in self.weights.items() if weight}
         unit = "" if self.reward == "mean" else f", by the reward of the search ({self.reward})"
         what = over(list(counted.values())) if len(self.weights) > 1 else next(iter(counted), "no task")
-        lines = [f"Score: {what} ± standard error. Tied: cannot be told from the best (95 %){unit}."]
+        lines = [f"Score: {what} ± standard error. Tied: within the error of the best (95 %){unit}."]
         if missing := sum(each.rank is None for each in self.arms):
             lines.append(f"{plural(missing, 'arm')} without a mean: not scored on every task.")
         left = (len(self.arms) - TEXT_ROWS, "arm"), (len(self.weights) - len(shown) if shown else 0, "task")
@@ -195,7 +195,7 @@ class Leaderboard:
         Returns
         -------
         matplotlib.axes.Axes
-            Filled: the arms that cannot be told from the best.
+            Filled: the arms that are within the error of the best.
 
         Raises
         ------
@@ -228,7 +228,7 @@ class Leaderboard:
 
 
 def _tied(complete: Mapping[Arm, Scores], weights: Mapping[str, float]) -> set[Arm]:
-    """The arms, best first, that cannot be told from the best by their raw scores."""
+    """The arms, best first, that are within the error of the best by their raw scores."""
     if not complete:
         return set()
     arms = list(complete)

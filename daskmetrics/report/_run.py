@@ -145,7 +145,7 @@ class Run(RecordedRun):
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The arms that cannot be told from the best, over all tasks and for each; see `Verdict`.
+        """The arms that are within the error of the best, over all tasks and for each; see `Verdict`.
 
         Raises
         ------

@@ -49,7 +49,7 @@ def _notes(run: Run, board: Leaderboard, expected: Field | None, tasks: int) -> 
     many = len(run.tasks) > 1
     what = over([weight for weight in board.weights.values() if weight]) if many else next(iter(run.tasks))
     text = f"Scores ± standard error; the mean score is the {what}." if many else f"Scores ± standard error on {what}."
-    text += " Bold: cannot be told from the best (95 %)."
+    text += " Bold: within the error of the best (95 %)."
     if any(each.rank is None for each in board.arms):
         text += " Arms without a rank lack some of the tasks: means over different tasks are not comparable."
     notes = [text]

@@ -1,4 +1,4 @@
-"""Which arms cannot be told from the best one: a test of all pairs, corrected for having chosen among many.
+"""Which arms are within the error of the best one: a test of all pairs, corrected for having chosen among many.
 
 The set begins with all arms. An arm leaves it if a rival in the set is better by more than c paired standard errors of
 their difference; c is the 95 % quantile of the greatest standardised difference of any two arms of the set, if all are
@@ -38,7 +38,7 @@ Ints = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Tie:
-    """The arms that cannot be told from the best, and the critical value of their differences."""
+    """The arms that are within the error of the best, and the critical value of their differences."""
 
     arms: Ints
     critical: float  # in standard errors of a difference
@@ -69,7 +69,7 @@ class MeanScores:
         return Difference(float(self.mean[one] - self.mean[other]), float(self._errors[other, one]), self.paired)
 
     def tied(self, level: float = LEVEL) -> Tie:
-        """The arms that cannot be told from the best."""
+        """The arms that are within the error of the best."""
         arms = np.arange(len(self.mean))
         if len(arms) > FEW:  # the bound rejects what is clearly worse, so that fewer pairs are drawn
             arms = np.flatnonzero(self._ahead.max(axis=1) <= self._most_critical(level))

@@ -128,7 +128,7 @@ class ModelStanding:
     score: tuple[float, float] | None  # mean raw score and standard error
     last: Arm  # the last layer of the last checkpoint
     last_score: tuple[float, float] | None
-    gain: Difference | None
+    gain: Difference | None  # of the best over the last layer, if both were scored on all tasks
     scores: int  # number of scores of the model
 
 
@@ -445,7 +445,7 @@ def _model_standing(evidence: Evidence, model: str) -> ModelStanding:
         score=mean_score(evidence.recorded[best], evidence.weights) if best else None,
         last=last,
         last_score=mean_score(evidence.recorded.get(last, {}), evidence.weights),
-        gain=evidence.gap(best, last, tasks) if best else None,
+        gain=evidence.gap(best, last, tasks) if best and last in complete else None,
         scores=sum(len(by_task) for arm, by_task in evidence.recorded.items() if arm.model == model),
     )
 
