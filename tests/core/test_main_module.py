@@ -78,7 +78,7 @@ run = dm.run(
     budget=1.0,
     policy=first_open,
 )
-print(bool((run.metrics.norm > 0).all()), {pick["why"]["because"] for pick in run.picks})
+print(bool((run.metrics.norm > 0).all()), {pick["why"]["because"] for pick in run.picks if pick["stage"] == "search"})
 """
 
 REPLAY = """
