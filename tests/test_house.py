@@ -25,15 +25,6 @@ def test_check(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_file_is_longer_than_400_lines():
-    long = {
-        str(path.relative_to(ROOT)): lines
-        for path in [*ROOT.glob("daskmetrics/**/*.py"), *ROOT.glob("tests/**/*.py")]
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
-    }
-    assert not long
-
-
 @pytest.mark.parametrize(
     "command",
     [

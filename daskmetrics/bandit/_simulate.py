@@ -71,7 +71,7 @@ def simulate(
     >>> table = {Cell(arm, "t"): 0.1 * i for i, arm in enumerate(problem.arms)}
     >>> last = simulate(problem, table, policy_named("sweep"), budget=1.0, seed=0, workers=3).trace[-1]
     >>> str(last.arm), last.regret, last.cost, last.time, last.confidence > 0.99
-    ('m@step2/1', 0.0, 9.0, 5.0, True)
+    ('m@step2/1', 0.0, 9.0, 4.0, True)
     """
     truth = true_objectives(problem, table)
     learner = Learner(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._readouts import Readouts
@@ -284,6 +284,14 @@ class Search(Section):
         description="Correct the assumed costs by measured seconds, which differ from run to run.",
         examples=[True],
     )
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _check_budget(cls, value: object) -> object:
+        is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+        if value != "auto" and not is_share:
+            raise ValueError("must be a share of the cost of every score, above 0 and at most 1, or 'auto'")
+        return value
 
     @model_validator(mode="after")
     def _check_spend(self) -> Search:

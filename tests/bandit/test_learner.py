@@ -341,7 +341,7 @@ def test_recorded_decisions_that_do_not_fit_are_refused(world):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_larger_budget_repeats_a_smaller_one_until_that_cannot_pay(world, seed, window):
     small = world(seed=seed)
-    searches = [drive(learner(small.problem, budget=b, window=window), small.outcome) for b in (0.05, 0.1, 0.2, 0.4)]
+    searches = [drive(learner(small.problem, budget=b, window=window), small.outcome) for b in (0.15, 0.2, 0.3, 0.5)]
     for less, more in pairwise(searches):
         pairs = zip(less.picks, more.picks, strict=False)
         same = next((i for i, (one, other) in enumerate(pairs) if one != other), len(less.picks))

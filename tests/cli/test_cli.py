@@ -83,15 +83,16 @@ def test_dask_has_the_commands(tmp_path):
 
 def test_short_options_are_settings(tmp_path):
     done = call(tmp_path, "run", "--dry-run", "--policy", "sweep")
-    assert "sweep, up to 100.0% of the exhaustive cost" in " ".join(done.stdout.split())
+    assert "sweep, budget 100.0% of the cost of every score" in " ".join(done.stdout.split())
     done = call(tmp_path, "run", "--dry-run", "--confidence", "0.95", "--within", "0.02", "--set", "search.cells=40")
-    assert "30.0% of the exhaustive cost or 40 cells or 95% confidence to be within 2.0%" in " ".join(
-        done.stdout.split()
-    )
+    shown = " ".join(done.stdout.split())
+    assert "30.0% of the cost of every score; up to 40 scores; until 95% confidence to be within 2.0%" in shown
 
 
 def test_a_share_that_is_to_be_spent_is_part_of_the_budget(tmp_path):
     done = call(tmp_path, "run", "--dry-run", "--spend", "0.2")
-    assert "30.0% of the exhaustive cost; at least 20.0% even if it is sure earlier" in " ".join(done.stdout.split())
+    assert "30.0% of the cost of every score; at least 20.0% even if it is sure earlier" in " ".join(
+        done.stdout.split()
+    )
     done = call(tmp_path, "run", "--dry-run", "--spend", "0.5")
     assert done.returncode != 0 and "'search.budget' allows only 0.3" in done.stderr and "--budget 0.5" in done.stderr

@@ -23,7 +23,7 @@ def test_the_verdict_names_readouts_and_stays_short(read_out):
     verdict = read_out.verdict
     assert len(verdict.arms) == 40 and "Layer 2 of encoder, mean" in verdict.answer
     assert len(verdict.text) < 300
-    assert "layer 2 of encoder, mean" in verdict.answer and "lack tasks" not in verdict.text
+    assert "Layer 2 of encoder, mean" in verdict.answer and "lack tasks" not in verdict.text
 
 
 def test_terminal_page_and_json_say_what_each_choice_is_worth(read_out):

@@ -84,10 +84,12 @@ def test_race_first_scores_each_swept_task_once_for_another_checkpoint(world, wi
     picks = simulate(small.problem, small.table, policy_named("race"), budget=0.5, seed=0, window=window).picks
     swept = {pick.cell.task for pick in picks if pick.stage == "baseline"}
     searched = [pick for pick in picks if pick.stage == "search"]
-    first, later = searched[: len(swept)], searched[len(swept) :]
-    assert len(swept) > 1 and {pick.cell.task for pick in first} == swept
-    assert all(pick.cell.arm.checkpoint != small.problem.baseline and "unsaid" in pick.why for pick in first)
-    assert later and not any("unsaid" in pick.why for pick in later)
+    looked_at = {pick.cell.task for pick in picks[: len(swept) * 4 + 2] if pick.stage == "cover"}
+    first = [pick for pick in searched if "unsaid" in pick.why]
+    later = searched[len(first) :]
+    assert len(swept) > 1 and swept - looked_at <= {pick.cell.task for pick in first} <= swept
+    assert all(pick.cell.arm.checkpoint != small.problem.baseline for pick in first)
+    assert later and first == searched[: len(first)]
 
 
 def test_race_does_not_pay_twice_for_pending_information(world):
@@ -125,7 +127,7 @@ def test_race_beats_random_on_average(world, reward):
     for seed in range(10):
         small = world(seed=seed, reward=reward)
         for name, found in regret.items():
-            result = simulate(small.problem, small.table, policy_named(name), budget=0.3, seed=seed)
+            result = simulate(small.problem, small.table, policy_named(name), budget=0.4, seed=seed)
             found.append(result.trace[-1].regret)
     assert np.mean(regret["race"]) < 0.2 * np.mean(regret["random"])
     assert np.median(regret["race"]) == 0.0
