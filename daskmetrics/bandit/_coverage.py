@@ -21,7 +21,6 @@ from daskmetrics.bandit._problem import ROUNDING, Bools, Floats, Ints, Problem
 
 NEAREST = 3  #: rivals of the leader that have to be scored on every kind of task
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
-SPARE = 0.01  #: share of the money not kept for first looks that a look may cost more than the cheapest one
 TRIES = 3  #: failed cells after which a model is given up on a kind of task
 
 
@@ -56,9 +55,9 @@ class MissingLooks:
 def cover(state: State, looks: Bools, kept: float) -> Choice | None:
     """A cheap cell of the models and kinds of task that are to be looked at (M, K); None if there is none.
 
-    It is drawn from the cells that cost about as little as the cheapest: the same layer and task of every model would
-    say less about the others. What is ``kept`` for the other looks is not spent. An encoding with which a cell failed
-    is not tried again.
+    It is drawn from the cells that cost at most twice as much as the cheapest: the same layer and task of every model
+    would say less about the others. What is ``kept`` for the other looks is not spent. An encoding with which a cell
+    failed is not tried again.
     """
     if not looks.any():
         return None
@@ -71,7 +70,7 @@ def cover(state: State, looks: Bools, kept: float) -> Choice | None:
     if not candidates.any():
         return None
     least = state.cost[candidates].min()
-    more = min(least, SPARE * max(0.0, state.remaining - kept))
+    more = min(least, max(0.0, state.remaining - kept))
     arms, tasks = np.nonzero(candidates & (state.cost <= least * (1 + ROUNDING) + more))
     chosen = state.random().integers(len(arms))
     arm, task = int(arms[chosen]), int(tasks[chosen])

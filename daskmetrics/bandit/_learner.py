@@ -328,8 +328,7 @@ class Learner:
         if len(self._picks) < len(self._baseline) and self._cells == self._baseline[: len(self._cells)]:
             return "baseline", Choice(*self._baseline[len(self._picks)])
         state = self._state(known)
-        looks = MissingLooks.of(state)
-        kept = float(self._look_costs[looks.all].sum())
+        looks, kept = MissingLooks.of(state), self.kept_for_looks(state)
         if choice := cover(state, looks.first, kept):
             return "cover", choice
         is_confident = self._has_confidence(known, state)
@@ -344,6 +343,10 @@ class Learner:
         if self._insists and (choice := ask(self._policy, replace(state, insists=True)) or _cheapest(state)):
             return "search", replace(choice, why={**choice.why, "spend": "although no rival is worth its cost"})
         return None
+
+    def kept_for_looks(self, state: State) -> float:
+        """What a state may not spend: the cost of the scores of models on kinds of task that are still missing."""
+        return float(self._look_costs[MissingLooks.of(state).all].sum())
 
     @property
     def _insists(self) -> bool:

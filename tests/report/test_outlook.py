@@ -103,7 +103,7 @@ def test_a_changed_recommendation_is_explained_by_the_new_scores(a_run):
     assert re.search(rf"among them .*0\.\d+ of {re.escape(str(new))}:stdlib", text)
     listed = [Arm(**each["arm"]) for each in (run.result.best, run.result.default, *run.result.top)]
     assert (f"The expected objective of {old} went from" in text) == (old in listed)
-    common = run.recorded[old].keys() & run.recorded[new].keys()
+    common = run.recorded.get(old, {}).keys() & run.recorded[new].keys()
     assert ("the arm recommended now is ahead by" in text) == bool(common)
     assert text in flat(summary_text(run)) and text in page(run, [])
 
