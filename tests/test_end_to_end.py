@@ -171,6 +171,8 @@ def test_a_real_encoder_has_all_its_seven_layers_measured(tmp_path, minilm):
         "corpus.prompts=32",
         "--set",
         "tasks=['stdlib:order']",
+        "--set",
+        "metrics=[prompt_entropy, curvature, infonce]",
     )
     assert code == 0, err
     run = dm.open(place.run_folder)
