@@ -33,7 +33,7 @@ from daskmetrics.bandit.replay._likeness import LEAST_TASKS
 from daskmetrics.bandit.replay._report import confidence_table, success_table
 from daskmetrics.bandit.replay._statistics import is_found, success
 from daskmetrics.core._table import Table
-from daskmetrics.core.errors import UndefinedError
+from daskmetrics.core.errors import ConfigError, UndefinedError
 from daskmetrics.core.names import Arm
 from daskmetrics.execution._score_tables import read, read_metrics
 
@@ -292,7 +292,7 @@ def _side_by_side(pairs: Mapping[str, Sequence[tuple[ReplayTrial, ReplayTrial]]]
 
 def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[ReplayTrial]:
     """Searches by another policy; none if it scores whole arms and the budget does not always pay for one."""
-    with suppress(UndefinedError):
+    with suppress(ConfigError, UndefinedError):
         return list(run_trials(plan, [Setting(policy)], seeds, jobs))
     return []
 
@@ -336,7 +336,10 @@ def _gain(table: ScoreTable, scenario: Scenario, share: float, seed: int, policy
             learner.tell(picks[0].index, Outcome(cells[picks[0].cell]))
         return learner
 
-    less, more = search(share), search(share + 0.1)
+    try:
+        less, more = search(share), search(share + 0.1)
+    except ConfigError:  # the share does not pay for a first look
+        return None
     if not less.picks:
         return None
     now, later = less.recommendation(), more.recommendation()

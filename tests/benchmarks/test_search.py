@@ -21,7 +21,8 @@ def test_every_policy_is_compared_under_every_cost():
         assert text.count(f"\n{policy} ") >= 3
     compared = text.split("Searches whose arm is within")[1]
     line = next(line for line in compared.splitlines() if line.startswith("race  "))
-    assert line.split()[-1] == "2/2"  # its made-up table is easy
+    # its made-up table is easy; after 10 % an arm with all scores is named before the leader, which lacks some
+    assert line.split()[-2] == "2/2"
     _, together = text.split("Within 1 % of the best after a share")
     assert "all 32: 0.3%" in together and "99/100" in together
 
