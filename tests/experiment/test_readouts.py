@@ -108,7 +108,7 @@ def test_encoding_is_paid_once_and_scoring_follows_the_dimensions(prepared):
 
 def test_a_budget_that_pays_for_no_score_is_refused_with_the_least_that_does(prepared):
     least = prepared(models=[MODEL], tasks=["stdlib:order"], search={"budget": 0.001})
-    with pytest.raises(ConfigError, match=r"Allow at least that: --set search.budget=0\.\d+ for the least"):
+    with pytest.raises(ConfigError, match=r"a single score, with its encoding, takes [\d.]+%.* search\.budget=0\.\d+"):
         search.check(least)
     search.check(prepared(models=[MODEL], tasks=["stdlib:order"], search={"budget": 0.3}))
 
